@@ -1,0 +1,64 @@
+# Needs Python >= 3.11 and Java >= 17; everything else goes into .venv by itself.
+SHELL := /bin/sh
+VENV  := .venv
+PY    := $(VENV)/bin/python
+JOBS  ?= 2
+ARGS  ?=
+
+.PHONY: help test lint accept demo bench fuzz soak venv venv41 java clean
+.SILENT:
+.DEFAULT_GOAL := help
+
+help:
+	echo "make demo    a real table, indexed and queried with and without the index"
+	echo "make test    every test"
+	echo "make lint    ruff and mypy --strict"
+	echo "make accept  every promise as a user would try it, one line each"
+	echo "make bench   the figures, one JSON line each"
+	echo "make fuzz    the parsers against hostile bytes, for longer"
+	echo "make soak    the tests that take hours"
+	echo "make venv    only set up .venv; make clean removes what was made, not .venv"
+
+test: java $(VENV)/.stamp .venv-spark41/.stamp
+	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(VENV)/.stamp
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+accept: java $(VENV)/.stamp
+	$(PY) -m tests.accept $(ARGS)
+
+demo: java $(VENV)/.stamp
+	$(PY) -m tools.demo $(ARGS)
+
+bench: java $(VENV)/.stamp
+	$(PY) -m bench $(ARGS)
+
+fuzz: $(VENV)/.stamp
+	NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -m fuzz -n $(JOBS) $(ARGS)
+
+soak: java $(VENV)/.stamp
+	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz" $(ARGS)
+
+venv: $(VENV)/.stamp
+
+# The oldest PySpark that is supported, for the test of the main job (tests/test_spark41.py).
+venv41: .venv-spark41/.stamp
+
+java:
+	sh tools/bootstrap.sh java
+
+$(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
+	sh tools/bootstrap.sh venv $(VENV) -e '.[test,lint]'
+	touch $@
+
+.venv-spark41/.stamp: pyproject.toml tools/bootstrap.sh
+	sh tools/bootstrap.sh venv .venv-spark41 -e . 'pyspark==4.1.*'
+	touch $@
+
+clean:
+	rm -rf build dist demo-data bench-out spark-warehouse metastore_db derby.log artifacts
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests bench tools -type d -name __pycache__ -exec rm -rf {} +

@@ -1,0 +1,47 @@
+"""Skipstone: data skipping and secondary indexes for plain Parquet, on Spark, in Python.
+
+>>> import skipstone
+>>> df = skipstone.skip(spark.read.parquet("events/"))      # the same DataFrame, fewer files
+>>> df.where("user_id = 'u-8814'").show()
+>>> skipstone.last_scan(spark)                              # what was read, what was not, and why
+
+The public names are those of ``__all__``. Each is imported when it is first asked for, so that
+``import skipstone`` alone loads neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skipstone.errors import SkipstoneError
+    from skipstone.plan import Plan
+    from skipstone.table import Table, explain, last_scan, read, skip
+
+__version__ = "0.1.0"
+
+__all__ = ["Plan", "SkipstoneError", "Table", "explain", "last_scan", "read", "skip"]
+
+_HOMES = {
+    "Plan": "skipstone.plan",
+    "SkipstoneError": "skipstone.errors",
+    "Table": "skipstone.table",
+    "explain": "skipstone.table",
+    "last_scan": "skipstone.table",
+    "read": "skipstone.table",
+    "skip": "skipstone.table",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
