@@ -1,0 +1,195 @@
+"""``RowSet``: a set of row positions of one file, as ranges or as a roaring bitmap.
+
+Positions are 0-based and below 2**63. Invariants of the ranges form: starts ascend, every range is
+non-empty, and two ranges neither overlap nor touch (``stops[i] < starts[i + 1]``), so equal sets have
+equal arrays. The bitmap form is ``pyroaring.BitMap64``; which form a set has is not visible but for
+speed: few long runs stay ranges, scattered rows become a bitmap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["RowSet"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+class RowSet:
+    """An immutable set of row positions with ``&``, ``|``, ``-`` and ``==``; see the module."""
+
+    __slots__ = ("_bitmap", "_starts", "_stops")
+
+    _starts: IntArray | None
+    _stops: IntArray | None
+    _bitmap: Any
+
+    def __init__(self, starts: ArrayLike = (), stops: ArrayLike = ()) -> None:
+        """The union of the half-open ranges ``[starts[i], stops[i])``, in any order, empty ones dropped."""
+        self._bitmap = None
+        self._starts, self._stops = _normalise(
+            np.asarray(starts, dtype=np.int64), np.asarray(stops, dtype=np.int64)
+        )
+
+    @classmethod
+    def all(cls, rows: int) -> RowSet:
+        """Rows ``0 … rows - 1``."""
+        return cls([0], [rows])
+
+    @classmethod
+    def of(cls, positions: Iterable[int] | ArrayLike) -> RowSet:
+        """The given positions, in any order, repeats allowed."""
+        array = np.unique(np.fromiter(positions, np.int64) if isinstance(positions, Iterable)
+                          and not isinstance(positions, np.ndarray) else np.asarray(positions, np.int64))
+        if len(array) and array[0] < 0:
+            raise ValueError(f"row position {array[0]} is negative")
+        breaks = np.flatnonzero(np.diff(array) != 1)
+        starts = array[np.concatenate(([0], breaks + 1))] if len(array) else array
+        stops = array[np.concatenate((breaks, [len(array) - 1]))] + 1 if len(array) else array
+        return cls._canonical(starts, stops)
+
+    @classmethod
+    def of_bitmap(cls, bitmap: Any) -> RowSet:
+        """A ``pyroaring.BitMap`` or ``BitMap64`` of positions; it is frozen by copy."""
+        from pyroaring import BitMap64
+
+        self = cls.__new__(cls)
+        self._starts = self._stops = None
+        self._bitmap = bitmap.copy() if isinstance(bitmap, BitMap64) else BitMap64(bitmap)
+        return self
+
+    @classmethod
+    def _canonical(cls, starts: IntArray, stops: IntArray) -> RowSet:
+        self = cls.__new__(cls)
+        self._starts, self._stops, self._bitmap = starts, stops, None
+        return self
+
+    # -- views ------------------------------------------------------------------------------------
+
+    def ranges(self) -> tuple[IntArray, IntArray]:
+        """``(starts, stops)``: the maximal half-open runs, ascending."""
+        if self._starts is None or self._stops is None:
+            other = RowSet.of(np.array(self._bitmap.to_array(), dtype=np.int64))
+            self._starts, self._stops = other._starts, other._stops
+        assert self._starts is not None and self._stops is not None
+        return self._starts, self._stops
+
+    def bitmap(self) -> Any:
+        """The set as a ``pyroaring.BitMap64``; do not change it."""
+        if self._bitmap is None:
+            from pyroaring import BitMap64
+
+            bitmap = BitMap64()
+            starts, stops = self.ranges()
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                bitmap.add_range(start, stop)
+            self._bitmap = bitmap
+        return self._bitmap
+
+    def positions(self) -> IntArray:
+        """All positions, ascending, shape ``(len(self),)``."""
+        starts, stops = self.ranges()
+        lengths = stops - starts
+        if not len(lengths):
+            return np.empty(0, np.int64)
+        ends = np.cumsum(lengths)
+        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+
+    def mask(self, rows: int) -> NDArray[np.bool_]:
+        """Boolean array of shape ``(rows,)``; positions at or past ``rows`` are an error."""
+        starts, stops = self.ranges()
+        if len(stops) and stops[-1] > rows:
+            raise ValueError(f"row {stops[-1] - 1} is past the last of {rows} rows")
+        delta = np.zeros(rows + 1, np.int8)
+        delta[starts] += 1
+        delta[stops] -= 1
+        return np.cumsum(delta[:-1], dtype=np.int8).astype(np.bool_)
+
+    # -- algebra ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        if self._starts is None or self._stops is None:
+            return len(self._bitmap)
+        return int((self._stops - self._starts).sum())
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __contains__(self, position: int) -> bool:
+        starts, stops = self.ranges()
+        at = int(np.searchsorted(starts, position, side="right")) - 1
+        return at >= 0 and position < int(stops[at])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RowSet):
+            return NotImplemented
+        mine, theirs = self.ranges(), other.ranges()
+        return np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1])
+
+    def __hash__(self) -> int:
+        starts, stops = self.ranges()
+        return hash((starts.tobytes(), stops.tobytes()))
+
+    def __and__(self, other: RowSet) -> RowSet:
+        if self._bitmap is not None and other._bitmap is not None:
+            return RowSet.of_bitmap(self._bitmap & other._bitmap)
+        return self._sweep(other, lambda a, b: a & b)
+
+    def __or__(self, other: RowSet) -> RowSet:
+        if self._bitmap is not None and other._bitmap is not None:
+            return RowSet.of_bitmap(self._bitmap | other._bitmap)
+        return self._sweep(other, lambda a, b: a | b)
+
+    def __sub__(self, other: RowSet) -> RowSet:
+        if self._bitmap is not None and other._bitmap is not None:
+            return RowSet.of_bitmap(self._bitmap - other._bitmap)
+        return self._sweep(other, lambda a, b: a & ~b)
+
+    def _sweep(self, other: RowSet, rule: Any) -> RowSet:
+        """Both sets cut at all borders of either; ``rule`` decides piece by piece."""
+        a, b = self.ranges(), other.ranges()
+        edges = np.unique(np.concatenate((*a, *b)))
+        if not len(edges):
+            return RowSet()
+        inside = rule(_covers(a, edges[:-1]), _covers(b, edges[:-1]))
+        return RowSet(edges[:-1][inside], edges[1:][inside])
+
+    def __repr__(self) -> str:
+        starts, stops = self.ranges()
+        shown = ", ".join(
+            f"{a}" if b == a + 1 else f"{a}-{b - 1}"
+            for a, b in zip(starts[:4].tolist(), stops[:4].tolist(), strict=True)
+        )
+        more = f", … {len(starts):,} runs" if len(starts) > 4 else ""
+        return f"RowSet({len(self):,} rows: {shown}{more})"
+
+
+def _covers(ranges: tuple[IntArray, IntArray], points: IntArray) -> NDArray[np.bool_]:
+    starts, stops = ranges
+    if not len(starts):
+        return np.zeros(len(points), np.bool_)
+    at = np.searchsorted(starts, points, side="right") - 1
+    return np.asarray((at >= 0) & (points < stops[np.maximum(at, 0)]))
+
+
+def _normalise(starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:
+    if starts.shape != stops.shape or starts.ndim != 1:
+        raise ValueError(f"starts {starts.shape} and stops {stops.shape} must be equal and flat")
+    full = stops > starts
+    starts, stops = starts[full], stops[full]
+    if not len(starts):
+        return starts, stops
+    if starts.min() < 0:
+        raise ValueError(f"row position {starts.min()} is negative")
+    order = np.argsort(starts, kind="stable")
+    starts, stops = starts[order], stops[order]
+    reach = np.maximum.accumulate(stops)
+    new = np.concatenate(([True], starts[1:] > reach[:-1]))
+    last = np.concatenate((np.flatnonzero(new)[1:] - 1, [len(starts) - 1]))
+    return starts[new], reach[last]

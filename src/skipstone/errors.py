@@ -1,0 +1,117 @@
+"""The errors of Skipstone: one base, few causes, each ends with a hint.
+
+Every class also inherits the built-in that a caller would expect, so that ``except ValueError``
+around a parser or ``except LookupError`` around a key keeps working. Errors are raised by builds,
+checks and inspections only; a query turns every one of them into "says nothing" with a reason.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "FormatError",
+    "KeyUnavailableError",
+    "PredicateError",
+    "SkipstoneError",
+    "StaleError",
+    "UnsupportedError",
+]
+
+
+class SkipstoneError(Exception):
+    """Base of all errors: a message in one line, and a hint what to do about it."""
+
+    default_hint = "run the same call with --help, or see the documentation"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message = message
+        self.hint = hint or self.default_hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"{self.message} (hint: {self.hint})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders in Spark tasks; keyword-only arguments do not pickle by default.
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def _rebuild(cls: type[SkipstoneError], state: dict[str, object]) -> SkipstoneError:
+    error = cls.__new__(cls)
+    error.__dict__.update(state)
+    error.args = (str(state.get("message", "")),)
+    return error
+
+
+class FormatError(SkipstoneError, ValueError):
+    """Bytes are not what their format says.
+
+    ``file`` and ``offset`` (bytes from the start of ``file``) say where; ``expected`` and ``got``
+    say what, in numbers where there are numbers.
+    """
+
+    default_hint = "the file is damaged or of another kind: `skipstone inspect FILE` shows what can be read"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        offset: int | None = None,
+        expected: object = None,
+        got: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.file, self.offset, self.expected, self.got = file, offset, expected, got
+        where = ""
+        if file is not None:
+            where += f"{file}: "
+        if offset is not None:
+            where += f"at byte {offset}: "
+        detail = ""
+        if expected is not None or got is not None:
+            detail = f": expected {expected}, got {got}"
+        super().__init__(f"{where}{message}{detail}", hint=hint)
+
+
+class UnsupportedError(SkipstoneError, NotImplementedError):
+    """The bytes or the request are right, but this is not something that Skipstone does."""
+
+    default_hint = "see the list of what is supported in the documentation"
+
+
+class StaleError(SkipstoneError, OSError):
+    """Index and data have drifted apart, and the call was asked to notice."""
+
+    default_hint = "run `skipstone refresh TABLE`"
+
+
+class KeyUnavailableError(SkipstoneError, LookupError):
+    """A key that is needed was not given. Only its label is ever named, never the key."""
+
+    default_hint = "pass the key with this label"
+
+
+class PredicateError(SkipstoneError, ValueError):
+    """A predicate cannot be understood.
+
+    ``text`` is the predicate, ``position`` the 0-based character where the trouble starts (``None``
+    where there is no text), ``nearest`` the column name that may have been meant.
+    """
+
+    default_hint = "predicates are Spark SQL expressions over the columns of the table"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str | None = None,
+        position: int | None = None,
+        nearest: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.text, self.position, self.nearest = text, position, nearest
+        where = f" at position {position}" if position is not None else ""
+        quoted = f" of {text!r}" if text is not None else ""
+        if hint is None and nearest is not None:
+            hint = f"did you mean {nearest!r}?"
+        super().__init__(f"{message}{where}{quoted}", hint=hint)

@@ -1,0 +1,123 @@
+"""The identity of one version of one file: what every fact hangs on.
+
+``ObjectId`` = canonical path, size in bytes, mtime in the listing's unit, etag. Two identities are the
+same file version when path and size agree, the mtimes agree in the coarser of their two units, and the
+etags agree where both sides have one. An object store's etag is the store's; a local file's is
+``<inode>-<ctime_ns>``, which catches a file replaced by one of equal size with its mtime restored.
+
+Canonical paths: local files are absolute raw paths (``/data/a b.parquet``); object stores keep scheme
+family and bucket (``s3a://b/k`` and ``s3://b/k`` are ``s3://b/k``). Paths are raw everywhere; only
+Spark's ``_metadata.file_path`` is URI-encoded, and ``encode_uri`` / ``decode_uri`` are the one place
+where the two meet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import quote, unquote
+
+__all__ = [
+    "ObjectId",
+    "TimeUnit",
+    "UNITS_PER_SECOND",
+    "canonical_path",
+    "decode_uri",
+    "encode_uri",
+    "local_etag",
+    "same_instant",
+]
+
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
+UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):(?=/|$)")
+_FAMILY = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasbs": "wasb", "abfss": "abfs", "oss": "oss"}
+# What java.net.URI leaves unescaped in a path when Hadoop's Path.toUri prints it.
+_URI_SAFE = "/:@!$&'()*+,;=-._~"
+
+
+def canonical_path(path: str) -> str:
+    """``path`` in the one spelling that identities compare: raw, absolute, scheme family and bucket.
+
+    ``file:/x``, ``file:///x`` and ``/x`` are all ``/x``. A relative path is taken from the working
+    directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
+    """
+    match = _SCHEME.match(path)
+    if match is None or match.group(1) == "file":
+        local = path if match is None else path[match.end() :]
+        local = os.path.abspath(local or "/")
+        return local if not local.startswith("//") else local[1:]
+    scheme = match.group(1).lower()
+    rest = path[match.end() :].lstrip("/")
+    return f"{_FAMILY.get(scheme, scheme)}://{rest.rstrip('/')}"
+
+
+def encode_uri(path: str) -> str:
+    """A raw path as Spark's ``_metadata.file_path`` prints it (``/a b`` -> ``file:///a%20b``)."""
+    match = _SCHEME.match(path)
+    if match is None or match.group(1) == "file":
+        local = path if match is None else "/" + path[match.end() :].lstrip("/")
+        return "file://" + quote(local, safe=_URI_SAFE)
+    return path[: match.end()] + quote(path[match.end() :], safe=_URI_SAFE)
+
+
+def decode_uri(uri: str) -> str:
+    """The raw path behind a URI-encoded ``_metadata.file_path``; inverse of ``encode_uri``."""
+    match = _SCHEME.match(uri)
+    if match is None:
+        return unquote(uri)
+    if match.group(1) == "file":
+        return "/" + unquote(uri[match.end() :]).lstrip("/")
+    return uri[: match.end()] + unquote(uri[match.end() :])
+
+
+def local_etag(stat: os.stat_result) -> str:
+    """The etag of a local file: inode and change time, neither of which ``touch -d`` restores."""
+    return f"{stat.st_ino}-{stat.st_ctime_ns}"
+
+
+def same_instant(a: int, a_unit: str, b: int, b_unit: str) -> bool:
+    """True when two mtimes agree in the coarser of their units (a finer one is truncated)."""
+    a_scale, b_scale = UNITS_PER_SECOND[a_unit], UNITS_PER_SECOND[b_unit]
+    if a_scale > b_scale:
+        return a // (a_scale // b_scale) == b
+    return b // (b_scale // a_scale) == a
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectId:
+    """One version of one file.
+
+    ``path`` is canonical; ``size`` in bytes, ``None`` where the source does not know it (a foreign
+    Xskipper row); ``mtime`` counts ``unit`` since the epoch; ``etag`` is ``None`` where there is none.
+    """
+
+    path: str
+    size: int | None
+    mtime: int
+    unit: TimeUnit = "ns"
+    etag: str | None = None
+
+    def same_version(self, other: ObjectId) -> bool:
+        """True when both name the same version, by all that both sides know."""
+        if self.path != other.path:
+            return False
+        if self.size is not None and other.size is not None and self.size != other.size:
+            return False
+        if self.etag is not None and other.etag is not None and self.etag != other.etag:
+            return False
+        return same_instant(self.mtime, self.unit, other.mtime, other.unit)
+
+    @classmethod
+    def of_local(cls, path: str, stat: os.stat_result) -> ObjectId:
+        """The identity of a local file from its ``os.stat`` result."""
+        return cls(
+            path=canonical_path(path),
+            size=stat.st_size,
+            mtime=stat.st_mtime_ns,
+            unit="ns",
+            etag=local_etag(stat),
+        )

@@ -1,0 +1,258 @@
+"""The two trees: ``Expr`` as written, and the bound tree that indexes are asked about.
+
+**As written** (any source: SQL text, DNF tuples, Catalyst): ``And``, ``Or``, ``Not`` over
+``Comparison``, ``Membership``, ``NullTest``, ``PatternMatch``, ``Truth`` and ``Opaque``; operands are
+``ColumnRef``, ``Cast`` and ``Literal``.
+
+**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const`` and ``Opaque``; no ``Not``, no
+casts. A node stands for the set of rows for which it is TRUE; NULL and FALSE are alike once NOT is at
+the leaves, which is why leaves come in pairs:
+
+| op | TRUE for |
+|---|---|
+| ``EQ NE LT LE GT GE`` | non-null values in that relation to ``values[0]`` |
+| ``IN`` / ``NOT_IN`` | non-null values (not) among ``values``; a list with NULL binds NOT_IN to FALSE |
+| ``IS_NULL`` / ``NOT_NULL`` | nulls / non-nulls, ``values`` empty |
+| ``NE_OR_NULL`` | NOT (c <=> v): nulls and values other than ``values[0]`` |
+| ``STARTS_WITH`` / ``NOT_STARTS_WITH`` | non-null strings (not) beginning with ``values[0]`` |
+| ``LIKE`` / ``NOT_LIKE`` | ``values`` = (pattern, escape, literal prefix): non-null strings (not) matching |
+
+Values are in the column's stored domain (``literals.py``), Python values: ``bool``; ``int`` for
+integers, dates (days), timestamps (microseconds) and decimals (unscaled at the column's scale);
+``float``; ``str``; ``bytes``. Never ``None``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "And",
+    "Bound",
+    "Cast",
+    "ColumnRef",
+    "Comparison",
+    "Const",
+    "Expr",
+    "Leaf",
+    "Literal",
+    "Membership",
+    "Not",
+    "NullTest",
+    "Op",
+    "Opaque",
+    "Operand",
+    "Or",
+    "PatternMatch",
+    "Truth",
+    "Value",
+    "leaves",
+]
+
+Value: TypeAlias = "bool | int | float | str | bytes"
+
+
+class Op(StrEnum):
+    """What a leaf asks; the table is in the module docstring."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IN = "IN"
+    NOT_IN = "NOT IN"
+    IS_NULL = "IS NULL"
+    NOT_NULL = "IS NOT NULL"
+    NE_OR_NULL = "NOT <=>"
+    STARTS_WITH = "STARTS WITH"
+    NOT_STARTS_WITH = "NOT STARTS WITH"
+    LIKE = "LIKE"
+    NOT_LIKE = "NOT LIKE"
+
+
+# -- operands, as written ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A column as named: ``a.b.c`` is ``("a", "b", "c")``. ``position`` in the text, for errors."""
+
+    path: tuple[str, ...]
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. ``type`` is its Arrow type where the source has one; SQL text has some, DNF has none.
+
+    ``value`` is in the domain of ``type`` as in the module docstring (a decimal's unscaled integer, a
+    date's days, a timestamp's microseconds), or a plain Python value where ``type`` is ``None``;
+    ``None`` is SQL's NULL.
+    """
+
+    value: object
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """``CAST(operand AS type)``. ``None`` as type is a cast that no Arrow type describes."""
+
+    operand: Operand
+    type: pa.DataType
+
+
+Operand: TypeAlias = "ColumnRef | Literal | Cast | Opaque"
+
+# -- nodes, as written ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left op right`` with op one of ``= <> < <= > >= <=>``."""
+
+    op: str
+    left: Operand
+    right: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """``operand IN (values)``; NULLs allowed among the values."""
+
+    operand: Operand
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NullTest:
+    """``operand IS NULL``."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMatch:
+    """``operand LIKE pattern ESCAPE escape``, or a prefix test when ``prefix_only``.
+
+    With ``prefix_only`` the pattern is a plain string that the value must begin with.
+    """
+
+    operand: Operand
+    pattern: str
+    escape: str = "\\"
+    prefix_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A boolean operand used as a predicate: ``flag``."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``NOT child``, three-valued. Only as written; binding pushes it to the leaves."""
+
+    child: Expr
+
+
+# -- nodes of both trees ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All children."""
+
+    children: tuple[Expr | Bound, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({c})" if isinstance(c, Or) else str(c) for c in self.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any child."""
+
+    children: tuple[Expr | Bound, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(f"({c})" if isinstance(c, And) else str(c) for c in self.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """The same for every row: TRUE, or not TRUE (FALSE and NULL)."""
+
+    value: bool
+
+    def __str__(self) -> str:
+        return "TRUE" if self.value else "FALSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Something that no index can use: it says nothing, negated or not, and ``reason`` says why.
+
+    ``sql`` is its text for people, and for engines that evaluate what is left over.
+    """
+
+    sql: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.sql
+
+
+# -- bound ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One question about one column; ``column`` is the dotted path as the schema spells it.
+
+    ``type`` is the column's Arrow type in the table's schema. ``values`` are in its stored domain.
+    """
+
+    column: str
+    type: pa.DataType
+    op: Op
+    values: tuple[Value, ...] = ()
+
+    def __str__(self) -> str:
+        if self.op in (Op.IS_NULL, Op.NOT_NULL):
+            return f"{self.column} {self.op}"
+        from .literals import display
+
+        if self.op in (Op.IN, Op.NOT_IN):
+            shown = ", ".join(display(v, self.type) for v in self.values[:5])
+            more = f", … {len(self.values):,} values" if len(self.values) > 5 else ""
+            return f"{self.column} {self.op} ({shown}{more})"
+        return f"{self.column} {self.op} {display(self.values[0], self.type)}"
+
+
+Expr: TypeAlias = (
+    "And | Or | Not | Comparison | Membership | NullTest | PatternMatch | Truth | Opaque | Const"
+)
+Bound: TypeAlias = "And | Or | Leaf | Const | Opaque"
+
+
+def leaves(tree: Bound) -> list[Leaf]:
+    """The distinct leaves of a bound tree, in order of first appearance."""
+    found: dict[Leaf, None] = {}
+    stack: list[object] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Leaf):
+            found.setdefault(node)
+        elif isinstance(node, And | Or):
+            stack.extend(reversed(node.children))
+    return list(found)
