@@ -49,7 +49,9 @@ class FormatError(SkipstoneError, ValueError):
     say what, in numbers where there are numbers.
     """
 
-    default_hint = "the file is damaged or of another kind: `skipstone inspect FILE` shows what can be read"
+    default_hint = (
+        "the file is damaged or of another kind: `skipstone inspect FILE` shows what can be read"
+    )
 
     def __init__(
         self,

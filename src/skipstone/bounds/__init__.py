@@ -1,7 +1,7 @@
 """What an index may say, for all levels: ``Bounds``, ``RowSet``, ``Evidence``, ``Reason``.
 
-Nothing here does I/O, decides anything, or knows a format. The planner (``plan/``) is the only place
-that combines ``Bounds``.
+Nothing here does I/O, decides anything, or knows a format. The planner (``plan/``) is the only
+place that combines ``Bounds``.
 """
 
 from .algebra import BoolArray, Bounds

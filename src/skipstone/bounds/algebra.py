@@ -13,21 +13,19 @@ Combining, with ``&`` and ``|`` on sets:
     OR        must = a.must | b.must     may = a.may | b.may
     sharpen   must = a.must | b.must     may = a.may & b.may      (two indexes on one leaf)
 
-There is no NOT: complementing bounds is unsound under SQL's three-valued logic. NOT is pushed to the
-leaves first (``skipstone.predicate``), so leaves come in pairs.
+There is no NOT: complementing bounds is unsound under SQL's three-valued logic. NOT is pushed to
+the leaves first (``skipstone.predicate``), so leaves come in pairs.
 
-Invariant: ``must`` is a subset of ``may``. A unit without rows matches vacuously and holds no match;
-it counts as outside both.
+Invariant: ``must`` is a subset of ``may``. A unit without rows matches vacuously and holds no
+match; it counts as outside both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
-
-from .rowset import RowSet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["BoolArray", "Bounds"]
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
-S = TypeVar("S", bound="np.ndarray[Any, np.dtype[np.bool_]] | RowSet")
+S = TypeVar("S")
+
+
+def _and(a: S, b: S) -> S:
+    return cast("S", cast("Any", a) & cast("Any", b))
+
+
+def _or(a: S, b: S) -> S:
+    return cast("S", cast("Any", a) | cast("Any", b))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +59,8 @@ class Bounds(Generic[S]):
             if self.must.shape != self.may.shape:
                 raise ValueError(f"must has shape {self.must.shape}, may {self.may.shape}")
             if np.any(self.must & ~self.may):
-                # Two sources contradict, or the unit is empty: what is outside `may` cannot be in `must`.
+                # Two sources contradict, or the unit is empty: what is outside `may` cannot be
+                # in `must`.
                 object.__setattr__(self, "must", self.must & self.may)
 
     @classmethod
@@ -76,19 +83,19 @@ class Bounds(Generic[S]):
     @property
     def exact(self) -> bool:
         """True when ``must == may``: the predicate is decided, and ``count(*)`` is legal."""
-        if isinstance(self.must, np.ndarray):
+        if isinstance(self.must, np.ndarray) and isinstance(self.may, np.ndarray):
             return bool(np.array_equal(self.must, self.may))
-        return self.must == self.may
+        return bool(self.must == self.may)
 
     def meet_and(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of ``p AND q`` from bounds of ``p`` and of ``q``."""
-        return Bounds(self.must & other.must, self.may & other.may)
+        return Bounds(_and(self.must, other.must), _and(self.may, other.may))
 
     def meet_or(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of ``p OR q`` from bounds of ``p`` and of ``q``."""
-        return Bounds(self.must | other.must, self.may | other.may)
+        return Bounds(_or(self.must, other.must), _or(self.may, other.may))
 
     def sharpen(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of one leaf from what two indexes say of it."""
-        may = self.may & other.may
-        return Bounds((self.must | other.must) & may, may)
+        may = _and(self.may, other.may)
+        return Bounds(_and(_or(self.must, other.must), may), may)

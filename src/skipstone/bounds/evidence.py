@@ -2,14 +2,16 @@
 
 The planner asks in two phases, so that it alone decides what is fetched and when:
 
-1. ``needs(leaves, units, have)`` names the byte ranges that an answer takes. The planner collects the
-   needs of all evidence of a level, fetches them as one coalesced wave, and asks again until nothing
-   more is needed (a file index takes a head, then a dictionary block, then bitmaps).
+1. ``needs(leaves, units, have)`` names the byte ranges that an answer takes. The planner
+  collects the
+   needs of all evidence of a level, fetches them as one coalesced wave, and asks again until
+   nothing more is needed (a file index takes a head, then a dictionary block, then bitmaps).
 2. ``answer(leaves, units, have)`` gives one ``Answer`` per leaf: ``Bounds`` over the units, or
    ``None`` for "says nothing", with the ``Reason``.
 
-An evidence that cannot use a leaf, lacks bytes, or finds them damaged answers ``None`` with a reason.
-It never raises for what it reads; the planner treats an exception as "says nothing" all the same.
+An evidence that cannot use a leaf, lacks bytes, or finds them damaged answers ``None`` with a
+reason. It never raises for what it reads; the planner treats an exception as "says nothing" all
+the same.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from .algebra import Bounds
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .algebra import Bounds
 
 __all__ = ["Answer", "ByteRange", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
 
@@ -133,7 +135,8 @@ class Units:
 class Answer:
     """What an evidence says of one leaf: ``bounds`` over the units asked, or ``None`` for nothing.
 
-    ``reasons`` tell why there is nothing, or why for some units (then ``bounds`` has them in ``may``).
+    ``reasons`` tell why there is nothing, or why for some units (then ``bounds`` has them in
+    ``may``).
     """
 
     bounds: Bounds[Any] | None
@@ -168,11 +171,10 @@ class Evidence(Protocol[LeafT]):
 
     @property
     def cost(self) -> float:
-        """Cost of asking about one unit, relative to others of the level; the cheapest is asked first."""
+        """Cost of asking about one unit, relative to others of the level; the cheapest is asked
+        first."""
 
-    def needs(
-        self, leaves: Sequence[LeafT], units: Units, have: Fetched
-    ) -> Sequence[ByteRange]:
+    def needs(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The byte ranges still missing for an answer; empty when ``answer`` can be called."""
 
     def answer(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[Answer]:

@@ -1,9 +1,9 @@
 """``RowSet``: a set of row positions of one file, as ranges or as a roaring bitmap.
 
 Positions are 0-based and below 2**63. Invariants of the ranges form: starts ascend, every range is
-non-empty, and two ranges neither overlap nor touch (``stops[i] < starts[i + 1]``), so equal sets have
-equal arrays. The bitmap form is ``pyroaring.BitMap64``; which form a set has is not visible but for
-speed: few long runs stay ranges, scattered rows become a bitmap.
+non-empty, and two ranges neither overlap nor touch (``stops[i] < starts[i + 1]``), so equal sets
+have equal arrays. The bitmap form is ``pyroaring.BitMap64``; which form a set has is not visible
+but for speed: few long runs stay ranges, scattered rows become a bitmap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class RowSet:
     _bitmap: Any
 
     def __init__(self, starts: ArrayLike = (), stops: ArrayLike = ()) -> None:
-        """The union of the half-open ranges ``[starts[i], stops[i])``, in any order, empty ones dropped."""
+        """The union of the half-open ranges ``[starts[i], stops[i])``, in any order, empty ones
+        dropped."""
         self._bitmap = None
         self._starts, self._stops = _normalise(
             np.asarray(starts, dtype=np.int64), np.asarray(stops, dtype=np.int64)
@@ -45,8 +46,9 @@ class RowSet:
     @classmethod
     def of(cls, positions: Iterable[int] | ArrayLike) -> RowSet:
         """The given positions, in any order, repeats allowed."""
-        array = np.unique(np.fromiter(positions, np.int64) if isinstance(positions, Iterable)
-                          and not isinstance(positions, np.ndarray) else np.asarray(positions, np.int64))
+        if isinstance(positions, Iterable) and not isinstance(positions, np.ndarray):
+            positions = np.fromiter(positions, np.int64)
+        array = np.unique(np.asarray(positions, np.int64))
         if len(array) and array[0] < 0:
             raise ValueError(f"row position {array[0]} is negative")
         breaks = np.flatnonzero(np.diff(array) != 1)
@@ -77,7 +79,8 @@ class RowSet:
         if self._starts is None or self._stops is None:
             other = RowSet.of(np.array(self._bitmap.to_array(), dtype=np.int64))
             self._starts, self._stops = other._starts, other._stops
-        assert self._starts is not None and self._stops is not None
+        assert self._starts is not None
+        assert self._stops is not None
         return self._starts, self._stops
 
     def bitmap(self) -> Any:
@@ -99,7 +102,9 @@ class RowSet:
         if not len(lengths):
             return np.empty(0, np.int64)
         ends = np.cumsum(lengths)
-        return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        return np.asarray(
+            np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths), np.int64
+        )
 
     def mask(self, rows: int) -> NDArray[np.bool_]:
         """Boolean array of shape ``(rows,)``; positions at or past ``rows`` are an error."""

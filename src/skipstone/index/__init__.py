@@ -1,1 +1,2 @@
-"""The index kinds that a user names; each builds from Arrow columns and is ``Evidence`` when read back."""
+"""The index kinds that a user names; each builds from Arrow columns and is ``Evidence`` when
+read back."""

@@ -1,20 +1,19 @@
 """What an index kind is: a class that builds from Arrow columns and answers when read back.
 
 One class serves both ends. A *definition* is an instance with a column and parameters
-(``Bloom("user_id", fpp=0.01)``); ``build`` gives a ``Builder`` for one file's column. *Read back*, the
-same instance carries ``stored``, the values of all files of the table as one Arrow array, and is
-``Evidence`` (``needs``, ``answer``).
+(``Bloom("user_id", fpp=0.01)``); ``build`` gives a ``Builder`` for one file's column. *Read
+back*, the same instance carries ``stored``, the values of all files of the table as one Arrow
+array, and is ``Evidence`` (``needs``, ``answer``).
 
 Own kinds subclass ``Index``, set ``name``, and are registered by an entry point of the group
-``skipstone.indexes`` (name = the kind's name, value = the class). A kind that is not known here says
-nothing; its stored column survives refresh and compact byte for byte.
+``skipstone.indexes`` (name = the kind's name, value = the class). A kind that is not known here
+says nothing; its stored column survives refresh and compact byte for byte.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,6 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from skipstone.bounds import Answer, ByteRange, Fetched, Level, Units
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -47,7 +48,8 @@ class Chunk:
 
     @cached_property
     def distinct(self) -> pa.Array:
-        """The distinct non-null values, in any order; -0.0 and 0.0, and all NaNs, may still differ."""
+        """The distinct non-null values, in any order; -0.0 and 0.0, and all NaNs, may still
+        differ."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -62,8 +64,8 @@ class Chunk:
 class Built:
     """What a builder made of one file's column.
 
-    ``value`` is an Arrow array of length 1 and of the kind's ``stored_type``; ``None`` when the index
-    was left out for this file, and then ``reason`` says why.
+    ``value`` is an Arrow array of length 1 and of the kind's ``stored_type``; ``None`` when the
+    index was left out for this file, and then ``reason`` says why.
     """
 
     value: pa.Array | None
@@ -92,12 +94,13 @@ class Stored:
     """One index as read back: parallel arrays over ``n`` fact rows, and where each file's row is.
 
     - ``type``: Arrow type of the indexed column when it was built;
-    - ``values``: Arrow array ``(n,)`` of the kind's ``stored_type``; null = not built for that file;
+    - ``values``: Arrow array ``(n,)`` of the kind's ``stored_type``; null = not built for that
+      file;
     - ``rows``, ``nulls``: int64 ``(n,)``, row count and the column's null count, -1 unknown;
     - ``row_of_file``: int64 ``(files,)``, fact row of each file of the listing, -1 for none.
 
-    ``cache`` keeps what a kind derives from ``values`` (order keys, parsed headers) for as long as the
-    snapshot lives; keys are the kind's own.
+    ``cache`` keeps what a kind derives from ``values`` (order keys, parsed headers) for as long
+    as the snapshot lives; keys are the kind's own.
     """
 
     type: pa.DataType
@@ -109,7 +112,8 @@ class Stored:
 
 
 class Index(ABC):
-    """Base of all kinds; see the module. Equal definitions have equal ``name``, ``column``, ``params``."""
+    """Base of all kinds; see the module. Equal definitions have equal ``name``, ``column``,
+    ``params``."""
 
     #: the kind's name, as in the fact store's column names and in Xskipper's: ``minmax``
     name: ClassVar[str]

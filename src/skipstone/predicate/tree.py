@@ -1,21 +1,21 @@
 """The two trees: ``Expr`` as written, and the bound tree that indexes are asked about.
 
 **As written** (any source: SQL text, DNF tuples, Catalyst): ``And``, ``Or``, ``Not`` over
-``Comparison``, ``Membership``, ``NullTest``, ``PatternMatch``, ``Truth`` and ``Opaque``; operands are
-``ColumnRef``, ``Cast`` and ``Literal``.
+``Comparison``, ``Membership``, ``NullTest``, ``PatternMatch``, ``Truth`` and ``Opaque``;
+operands are ``ColumnRef``, ``Cast`` and ``Literal``.
 
-**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const`` and ``Opaque``; no ``Not``, no
-casts. A node stands for the set of rows for which it is TRUE; NULL and FALSE are alike once NOT is at
-the leaves, which is why leaves come in pairs:
+**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const`` and ``Opaque``; no
+``Not``, no casts. A node stands for the set of rows for which it is TRUE; NULL and FALSE are
+alike once NOT is at the leaves, which is why leaves come in pairs:
 
 | op | TRUE for |
 |---|---|
 | ``EQ NE LT LE GT GE`` | non-null values in that relation to ``values[0]`` |
-| ``IN`` / ``NOT_IN`` | non-null values (not) among ``values``; a list with NULL binds NOT_IN to FALSE |
+| ``IN`` / ``NOT_IN`` | non-null values (not) among ``values``; NULL listed makes NOT_IN FALSE |
 | ``IS_NULL`` / ``NOT_NULL`` | nulls / non-nulls, ``values`` empty |
 | ``NE_OR_NULL`` | NOT (c <=> v): nulls and values other than ``values[0]`` |
 | ``STARTS_WITH`` / ``NOT_STARTS_WITH`` | non-null strings (not) beginning with ``values[0]`` |
-| ``LIKE`` / ``NOT_LIKE`` | ``values`` = (pattern, escape, literal prefix): non-null strings (not) matching |
+| ``LIKE`` / ``NOT_LIKE`` | (pattern, escape, literal prefix): non-null strings (not) matching |
 
 Values are in the column's stored domain (``literals.py``), Python values: ``bool``; ``int`` for
 integers, dates (days), timestamps (microseconds) and decimals (unscaled at the column's scale);
@@ -77,7 +77,7 @@ class Op(StrEnum):
     NOT_LIKE = "NOT LIKE"
 
 
-# -- operands, as written ---------------------------------------------------------------------------
+# -- operands, as written --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,12 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant. ``type`` is its Arrow type where the source has one; SQL text has some, DNF has none.
+    """A constant. ``type`` is its Arrow type where the source has one; SQL text has some, DNF
+    has none.
 
-    ``value`` is in the domain of ``type`` as in the module docstring (a decimal's unscaled integer, a
-    date's days, a timestamp's microseconds), or a plain Python value where ``type`` is ``None``;
-    ``None`` is SQL's NULL.
+    ``value`` is in the domain of ``type`` as in the module docstring (a decimal's unscaled
+    integer, a date's days, a timestamp's microseconds), or a plain Python value where ``type``
+    is ``None``; ``None`` is SQL's NULL.
     """
 
     value: object
@@ -111,7 +112,7 @@ class Cast:
 
 Operand: TypeAlias = "ColumnRef | Literal | Cast | Opaque"
 
-# -- nodes, as written ------------------------------------------------------------------------------
+# -- nodes, as written -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class Not:
     child: Expr
 
 
-# -- nodes of both trees ----------------------------------------------------------------------------
+# -- nodes of both trees ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ class Opaque:
         return self.sql
 
 
-# -- bound ------------------------------------------------------------------------------------------
+# -- bound -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

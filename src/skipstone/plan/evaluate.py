@@ -1,0 +1,336 @@
+"""Evaluate a bound predicate over the units of one level, by asking evidence stage by stage.
+
+The only place in the house that combines ``Bounds``. Per level:
+
+1. every leaf starts from what the level above said of it (or from "says nothing");
+2. evidence is asked in stages of equal ``cost``, cheapest first; a stage's needs are fetched as one
+   wave, again until nothing more is needed; only units that are still undecided are asked about;
+3. each answer sharpens its leaf, the tree is combined anew, and the step is recorded: considered,
+   kept, bytes, milliseconds, and why nothing was said.
+
+Keeping bounds per leaf, and not only of the whole tree, lets an OR be excluded by one index at one
+level and another index at a finer one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from skipstone.bounds import (
+    Answer,
+    Bounds,
+    ByteRange,
+    Cause,
+    Evidence,
+    Fetched,
+    RowSet,
+    Units,
+)
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque
+from skipstone.predicate.tree import leaves as leaves_of
+
+from .plan import Step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Evaluation", "Fetch", "RowTask", "combine", "evaluate", "evaluate_rows", "no_fetch"]
+
+log = logging.getLogger("skipstone")
+
+Fetch: TypeAlias = Callable[[Sequence[ByteRange]], Fetched]
+LeafBounds: TypeAlias = Mapping[Leaf, Bounds[Any]]
+
+# An evidence that keeps asking for more is broken; a Paimon range-bitmap needs four rounds.
+MAX_ROUNDS = 8
+
+
+def no_fetch(ranges: Sequence[ByteRange]) -> Fetched:
+    """For levels whose evidence is all in memory: nothing can be fetched."""
+    if ranges:
+        raise LookupError(f"{len(ranges)} byte ranges are needed, and nothing fetches them here")
+    return {}
+
+
+def combine(
+    tree: Bound, of: LeafBounds, unknown: Bounds[Any], nothing: Bounds[Any], everything: Bounds[Any]
+) -> Bounds[Any]:
+    """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` and an unlisted leaf say
+    nothing.
+
+    ``unknown``, ``nothing`` and ``everything`` are the constants of the level's kind of set.
+    """
+    if isinstance(tree, Leaf):
+        return of.get(tree, unknown)
+    if isinstance(tree, Const):
+        return everything if tree.value else nothing
+    if isinstance(tree, Opaque):
+        return unknown
+    parts = [combine(child, of, unknown, nothing, everything) for child in _bound(tree.children)]
+    result = parts[0]
+    for part in parts[1:]:
+        result = result.meet_and(part) if isinstance(tree, And) else result.meet_or(part)
+    return result
+
+
+def _bound(children: tuple[Any, ...]) -> tuple[Bound, ...]:
+    return children
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Evaluation:
+    """What one level came to: ``bounds`` of the whole predicate over ``units``, and of each
+    leaf."""
+
+    units: Units
+    bounds: Bounds[NDArray[np.bool_]]
+    leaves: Mapping[Leaf, Bounds[Any]]
+    steps: tuple[Step, ...]
+
+    def descend(self, children: Units, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
+        """Each leaf's bounds for finer units: ``parent[i]`` is the unit that child ``i`` lies in.
+
+        Sound both ways: what holds of all rows of a unit, or of none, holds of every part of it.
+        """
+        return {
+            leaf: Bounds(bounds.must[parent], bounds.may[parent])
+            for leaf, bounds in self.leaves.items()
+        }
+
+
+def evaluate(
+    tree: Bound,
+    evidence: Sequence[Evidence[Leaf]],
+    units: Units,
+    *,
+    fetch: Fetch = no_fetch,
+    inherited: LeafBounds | None = None,
+) -> Evaluation:
+    """Ask ``evidence`` about the leaves of ``tree`` over ``units``; see the module.
+
+    ``inherited`` is what the level above said (``Evaluation.descend``). Never raises for what an
+    evidence does: a failing one says nothing, with the reason.
+    """
+    n = len(units)
+    found: dict[Leaf, Bounds[Any]] = dict(inherited or {})
+    constants = (Bounds.unknown(n), Bounds.nothing(n), Bounds.everything(n))
+    # A unit without rows holds no match, whatever the predicate.
+    populated = Bounds(np.zeros(n, np.bool_), units.rows != 0)
+
+    def whole() -> Bounds[Any]:
+        return combine(tree, found, *constants).sharpen(populated)
+
+    by_column = _by_column(tree)
+    bounds = whole()
+    steps: list[Step] = []
+    for _, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
+        at = np.flatnonzero(bounds.may & ~bounds.must)
+        asked = [
+            Question(item, by_column[item.column], units.where(at))
+            for item in stage
+            if item.column in by_column
+        ]
+        wave = _fetch_wave(asked, fetch)
+        for question in asked:
+            started = time.perf_counter()
+            before = int(bounds.may.sum())
+            answers = question.answers(wave)
+            for leaf, answer in zip(question.leaves, answers, strict=True):
+                if answer.bounds is not None:
+                    spread = _spread(answer.bounds, at, n)
+                    known = found.get(leaf)
+                    found[leaf] = spread if known is None else known.sharpen(spread)
+            used = any(answer.bounds is not None for answer in answers)
+            if used:
+                bounds = whole()
+            kept = int(bounds.may.sum())
+            steps.append(question.step(used, before, kept, started, answers))
+    return Evaluation(units=units, bounds=bounds, leaves=found, steps=tuple(steps))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RowTask:
+    """One file at the row level: its unit (the whole file), evidence, and what is known so far.
+
+    ``leaves`` holds ``Bounds[RowSet]`` for the leaves that coarser levels spoke of, and
+    ``alive`` the rows that the whole predicate may still match.
+    """
+
+    unit: Units
+    rows: int
+    alive: RowSet
+    evidence: Sequence[Evidence[Leaf]]
+    leaves: LeafBounds
+
+
+def evaluate_rows(
+    tree: Bound, tasks: Sequence[RowTask], *, fetch: Fetch = no_fetch
+) -> tuple[list[Bounds[RowSet]], tuple[Step, ...]]:
+    """Row-level bounds of ``tree`` for each task, all files asked in one wave per stage of cost."""
+    by_column = _by_column(tree)
+    found = [dict(task.leaves) for task in tasks]
+    alive = [task.alive for task in tasks]
+    results: list[Bounds[RowSet]] = []
+    for task in tasks:
+        none = RowSet()
+        results.append(Bounds(none, task.alive))
+    steps: dict[tuple[str, str], Step] = {}
+    order = sorted({item.cost for task in tasks for item in task.evidence})
+    for cost in order:
+        asked: list[tuple[int, Question]] = [
+            (i, Question(item, by_column[item.column], task.unit))
+            for i, task in enumerate(tasks)
+            for item in task.evidence
+            if item.cost == cost and item.column in by_column and len(results[i].may)
+        ]
+        wave = _fetch_wave([question for _, question in asked], fetch)
+        for i, question in asked:
+            started = time.perf_counter()
+            before = len(results[i].may)
+            answers = question.answers(wave)
+            for leaf, answer in zip(question.leaves, answers, strict=True):
+                if answer.bounds is not None:
+                    known = found[i].get(leaf)
+                    found[i][leaf] = (
+                        answer.bounds if known is None else known.sharpen(answer.bounds)
+                    )
+            used = any(answer.bounds is not None for answer in answers)
+            if used:
+                whole = combine(tree, found[i], *row_constants(tasks[i].rows))
+                results[i] = Bounds(whole.must & alive[i], whole.may & alive[i])
+            step = question.step(used, before, len(results[i].may), started, answers)
+            key = (step.index, step.column)
+            steps[key] = step if key not in steps else steps[key].plus(step)
+    return results, tuple(steps.values())
+
+
+def row_constants(rows: int) -> tuple[Bounds[RowSet], Bounds[RowSet], Bounds[RowSet]]:
+    """``unknown``, ``nothing`` and ``everything`` for ``combine`` over one file's rows."""
+    none, every = RowSet(), RowSet.all(rows)
+    return Bounds(none, every), Bounds(none, none), Bounds(every, every)
+
+
+def _cost(evidence: Evidence[Leaf]) -> float:
+    return evidence.cost
+
+
+def _by_column(tree: Bound) -> dict[str, list[Leaf]]:
+    by_column: dict[str, list[Leaf]] = {}
+    for leaf in leaves_of(tree):
+        by_column.setdefault(leaf.column, []).append(leaf)
+    return by_column
+
+
+class Question:
+    """One evidence, the leaves that it is asked, and the units that it is asked about.
+
+    Guards the planner: whatever goes wrong in an evidence makes it say nothing, with the reason.
+    """
+
+    def __init__(self, evidence: Evidence[Leaf], leaves: Sequence[Leaf], units: Units) -> None:
+        self.evidence, self.leaves, self.units = evidence, leaves, units
+        self.bytes_read = 0
+        self.requests = 0
+        self.failure: Answer | None = None
+
+    def fail(self, error: Exception) -> None:
+        """From now on this evidence says nothing, because of ``error``."""
+        name = f"{self.evidence.name}({self.evidence.column})"
+        log.warning("%s says nothing: %s: %s", name, type(error).__name__, error)
+        cause = Cause.UNREADABLE if isinstance(error, OSError | LookupError) else Cause.CORRUPT
+        text = f"{type(error).__name__}: {error}"
+        self.failure = Answer.silent(cause, name, text, len(self.units))
+
+    def needs(self, have: Fetched) -> Sequence[ByteRange]:
+        """The byte ranges that the evidence still misses."""
+        if self.failure is not None or not len(self.units):
+            return ()
+        try:
+            return self.evidence.needs(self.leaves, self.units, have)
+        except Exception as error:  # evidence is advice: whatever is wrong with it, read more
+            self.fail(error)
+            return ()
+
+    def answers(self, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf; silent ones, with the reason, when the evidence fails."""
+        if not len(self.units):
+            return [Answer(bounds=None)] * len(self.leaves)
+        if self.failure is None:
+            try:
+                answers = self.evidence.answer(self.leaves, self.units, have)
+                if len(answers) != len(self.leaves):
+                    raise ValueError(f"{len(answers)} answers to {len(self.leaves)} leaves")
+                for answer in answers:
+                    may = None if answer.bounds is None else answer.bounds.may
+                    if isinstance(may, np.ndarray) and len(may) != len(self.units):
+                        raise ValueError(f"bounds of {len(may)} units, {len(self.units)} asked")
+                return answers
+            except Exception as error:  # as above
+                self.fail(error)
+        assert self.failure is not None
+        return [self.failure] * len(self.leaves)
+
+    def step(
+        self, used: bool, considered: int, kept: int, started: float, answers: Sequence[Answer]
+    ) -> Step:
+        """What this question came to, for ``explain``."""
+        reasons = tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
+        return Step(
+            level=self.evidence.level,
+            index=self.evidence.name,
+            column=self.evidence.column,
+            used=used,
+            considered=considered,
+            kept=kept,
+            bytes_read=self.bytes_read,
+            requests=self.requests,
+            milliseconds=(time.perf_counter() - started) * 1e3,
+            reasons=reasons,
+        )
+
+
+def _fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
+    """Everything that the questions need, fetched together, round after round."""
+    have: dict[ByteRange, bytes | memoryview] = {}
+    for _ in range(MAX_ROUNDS):
+        wanted: dict[ByteRange, list[Question]] = {}
+        for question in asked:
+            for need in question.needs(have):
+                if need not in have:
+                    askers = wanted.setdefault(need, [])
+                    if not askers:
+                        question.bytes_read += need.length
+                        question.requests += 1
+                    askers.append(question)
+        if not wanted:
+            break
+        try:
+            have.update(fetch(list(wanted)))
+        except Exception as error:  # a store that fails is an index that says nothing
+            for question in {id(q): q for askers in wanted.values() for q in askers}.values():
+                question.fail(error)
+        for need, askers in wanted.items():
+            if need not in have:
+                for question in askers:
+                    if question.failure is None:
+                        question.fail(LookupError(f"{need} did not arrive"))
+    for question in asked:
+        if any(need not in have for need in question.needs(have)):
+            question.fail(ValueError(f"still asks for bytes after {MAX_ROUNDS} rounds"))
+    return have
+
+
+def _spread(part: Bounds[Any], at: NDArray[np.int64], n: int) -> Bounds[Any]:
+    """Bounds over the asked units as bounds over all ``n``; the others are unknown."""
+    if len(at) == n:
+        return part
+    must, may = np.zeros(n, np.bool_), np.ones(n, np.bool_)
+    must[at], may[at] = part.must, part.may
+    return Bounds(must, may)

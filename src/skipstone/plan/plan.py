@@ -1,0 +1,218 @@
+"""``Plan``: what to read and why, as a value that every reader and every display consumes.
+
+A plan names files, row groups, row ranges and byte ranges; a file without an entry in
+``details`` is read whole. Each count comes with its denominator. ``keep`` and ``must`` are over
+the files of the listing: a file outside ``keep`` holds no match, every row of a file in ``must``
+matches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from skipstone.bounds import ByteRange, Level, Reason, RowSet
+    from skipstone.storage import Listing
+
+__all__ = ["FileDetail", "Plan", "PlannedFile", "Step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one index did at one level: ``considered`` units came in, ``kept`` went on.
+
+    ``used`` is False when it said nothing of the predicate, and ``reasons`` say why. ``bytes_read``
+    and ``requests`` are what its answer took beyond what was in memory.
+    """
+
+    level: Level
+    index: str
+    column: str
+    used: bool
+    considered: int
+    kept: int
+    bytes_read: int = 0
+    requests: int = 0
+    milliseconds: float = 0.0
+    reasons: tuple[Reason, ...] = ()
+
+    def plus(self, other: Step) -> Step:
+        """The same index at the same level over more units."""
+        return replace(
+            self,
+            used=self.used or other.used,
+            considered=self.considered + other.considered,
+            kept=self.kept + other.kept,
+            bytes_read=self.bytes_read + other.bytes_read,
+            requests=self.requests + other.requests,
+            milliseconds=self.milliseconds + other.milliseconds,
+            reasons=tuple(dict.fromkeys((*self.reasons, *other.reasons))),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "level": self.level.name.lower(),
+            "index": self.index,
+            "column": self.column,
+            "used": self.used,
+            "considered": self.considered,
+            "kept": self.kept,
+            "unit": self.level.unit,
+            "bytes_read": self.bytes_read,
+            "requests": self.requests,
+            "milliseconds": round(self.milliseconds, 3),
+            "reasons": [str(reason) for reason in self.reasons],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDetail:
+    """What to read of one file below the object level; ``None`` = all of it.
+
+    ``row_groups`` are ordinals, ``rows`` positions from the start of the file, ``byte_ranges``
+    what a reader that fetches pages will ask for, ``exact`` that every selected row matches.
+    """
+
+    row_groups: tuple[int, ...] | None = None
+    rows: RowSet | None = None
+    byte_ranges: tuple[ByteRange, ...] | None = None
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """One file to read. ``rows`` is its row count, -1 where no fact says it."""
+
+    path: str
+    size: int
+    rows: int
+    whole_file_matches: bool
+    detail: FileDetail
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan:
+    """See the module. Arrays are over the files of ``listing``, in its order."""
+
+    table: str
+    predicate: str
+    listing: Listing
+    keep: NDArray[np.bool_]
+    must: NDArray[np.bool_]
+    row_counts: NDArray[np.int64]
+    residual: str | None = None
+    details: Mapping[int, FileDetail] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    facts_fresh: int = 0
+    facts_stale: int = 0
+    facts_missing: int = 0
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def files_total(self) -> int:
+        """Files of the table as listed."""
+        return len(self.keep)
+
+    @cached_property
+    def files_kept(self) -> int:
+        """Files that must be opened."""
+        return int(self.keep.sum())
+
+    @cached_property
+    def bytes_total(self) -> int:
+        """Bytes of all files."""
+        return int(self.listing.sizes.sum())
+
+    @cached_property
+    def bytes_kept(self) -> int:
+        """Bytes of the files that must be opened, or of the byte ranges where those are planned."""
+        kept = np.flatnonzero(self.keep)
+        whole = int(self.listing.sizes[kept].sum())
+        for ordinal, detail in self.details.items():
+            if detail.byte_ranges is not None and self.keep[ordinal]:
+                whole -= int(self.listing.sizes[ordinal])
+                whole += sum(part.length for part in detail.byte_ranges)
+        return whole
+
+    @property
+    def exact(self) -> bool:
+        """True when the predicate is decided for every file: ``count(*)`` needs no data."""
+        return bool(np.array_equal(self.keep, self.must)) and bool(
+            np.all(self.row_counts[self.must] >= 0)
+        )
+
+    @property
+    def requests(self) -> int:
+        """Requests that a page-fetching reader will make; one per whole file."""
+        total = self.files_kept
+        for ordinal, detail in self.details.items():
+            if detail.byte_ranges is not None and self.keep[ordinal]:
+                total += len(detail.byte_ranges) - 1
+        return total
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Canonical paths of the files to open, in listing order."""
+        paths = self.listing.paths
+        return [paths[i] for i in np.flatnonzero(self.keep)]
+
+    @cached_property
+    def files(self) -> tuple[PlannedFile, ...]:
+        """The files to open, in listing order, with what to read of each."""
+        whole = FileDetail()
+        return tuple(
+            PlannedFile(
+                path=self.listing.paths[i],
+                size=int(self.listing.sizes[i]),
+                rows=int(self.row_counts[i]),
+                whole_file_matches=bool(self.must[i]),
+                detail=self.details.get(i, whole),
+            )
+            for i in np.flatnonzero(self.keep).tolist()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values: totals, steps, reasons; file paths only of the files to open."""
+        return {
+            "table": self.table,
+            "predicate": self.predicate,
+            "residual": self.residual,
+            "exact": self.exact,
+            "files": {"kept": self.files_kept, "total": self.files_total},
+            "bytes": {"kept": self.bytes_kept, "total": self.bytes_total},
+            "facts": {
+                "fresh": self.facts_fresh,
+                "stale": self.facts_stale,
+                "missing": self.facts_missing,
+            },
+            "requests": self.requests,
+            "steps": [step.to_dict() for step in self.steps],
+            "reasons": [str(reason) for reason in self.reasons],
+            "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
+            "paths": self.paths,
+        }
+
+    def __str__(self) -> str:
+        from .explain import render
+
+        return render(self)
+
+    def __repr__(self) -> str:
+        from .explain import one_line
+
+        return f"Plan({one_line(self)})"
+
+    def _repr_html_(self) -> str:
+        from .explain import render_html
+
+        return render_html(self)

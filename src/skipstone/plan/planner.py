@@ -1,0 +1,243 @@
+"""The planner: one walk from files to rows, each level asking only about what survived the last.
+
+``Source`` gives the units and the evidence of one level. The object level's units are all files of
+the listing; a file without a fact is a unit of which the facts say nothing, so it is kept. A finer
+source splits the units that are still undecided; what it cannot split (no footer, no fact) is
+carried on whole. New kinds of evidence come as sources; the loop is here and only here.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from skipstone.bounds import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
+
+from .evaluate import Evaluation, Fetch, RowTask, evaluate, evaluate_rows, no_fetch
+from .plan import FileDetail, Plan, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.storage import Listing
+
+__all__ = ["RowSource", "Source", "make_plan"]
+
+
+class Source(Protocol):
+    """Units and evidence of the row group or the page level."""
+
+    @property
+    def level(self) -> Level:
+        """``ROW_GROUP`` or ``PAGE``."""
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, NDArray[np.int64]]:
+        """The finer units, and for each the position in ``units`` of the one it lies in.
+
+        The parts of a unit cover all its rows; a unit that cannot be split has no parts.
+        """
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """What can be asked about these units."""
+
+
+class RowSource(Protocol):
+    """Evidence of the row level, file by file."""
+
+    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """What can be asked about the rows of one file; empty when there is nothing."""
+
+
+def make_plan(
+    tree: Bound,
+    listing: Listing,
+    evidence: Sequence[Evidence[Leaf]],
+    *,
+    table: str,
+    predicate: str,
+    row_counts: NDArray[np.int64],
+    finer: Sequence[Source] = (),
+    rows: RowSource | None = None,
+    idle: Sequence[Step] = (),
+    fetch: Fetch = no_fetch,
+    known: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The plan for ``tree`` over the files of ``listing``.
+
+    ``evidence`` is the object level's; ``row_counts`` int64 over the files, -1 where no fact
+    says it; ``idle`` are steps of indexes that the predicate does not concern; ``known`` further
+    fields of the plan (freshness, reasons, milliseconds of earlier phases).
+    """
+    started = time.perf_counter()
+    columns = frozenset(leaf.column for leaf in leaves(tree))
+    files = np.arange(len(listing), dtype=np.int64)
+    state = evaluate(tree, evidence, Units.objects(files, row_counts), fetch=fetch)
+    steps: list[Step] = [*state.steps, *idle]
+    for source in sorted(finer, key=lambda item: item.level):
+        state = _refine(tree, state, source, columns, fetch)
+        steps.extend(state.steps)
+
+    keep = np.zeros(len(listing), np.bool_)
+    keep[state.units.file[state.bounds.may]] = True
+    must = keep.copy()
+    must[state.units.file[~state.bounds.must]] = False
+    details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
+    if rows is not None:
+        more, row_steps = _rows(tree, state, rows, columns, row_counts, fetch)
+        steps.extend(row_steps)
+        for file, bounds in more.items():
+            details[file] = FileDetail(rows=bounds.may, exact=bounds.must == bounds.may)
+            keep[file] = bool(bounds.may)
+            must[file] = keep[file] and len(bounds.must) == row_counts[file]
+
+    fields = dict(known or {})
+    fields["reasons"] = (*fields.get("reasons", ()), *_opaque_reasons(tree))
+    fields["milliseconds"] = {
+        **fields.get("milliseconds", {}),
+        "evaluation": (time.perf_counter() - started) * 1e3,
+    }
+    exact = bool(np.array_equal(keep, must))
+    return Plan(
+        table=table,
+        predicate=predicate,
+        listing=listing,
+        keep=keep,
+        must=must,
+        row_counts=row_counts,
+        residual=None if exact else predicate,
+        details=details,
+        steps=tuple(steps),
+        **fields,
+    )
+
+
+def _refine(
+    tree: Bound, state: Evaluation, source: Source, columns: frozenset[str], fetch: Fetch
+) -> Evaluation:
+    """One finer level: undecided units are split and asked, everything else is carried on."""
+    undecided = np.flatnonzero(state.bounds.may & ~state.bounds.must)
+    parts, parent = source.split(state.units.where(undecided), columns)
+    parent = undecided[parent]
+    fine = evaluate(
+        tree,
+        source.evidence(parts, columns),
+        parts,
+        fetch=fetch,
+        inherited=state.descend(parts, parent),
+    )
+    carried = np.ones(len(state.units), np.bool_)
+    carried[parent] = False
+    return _join(state, np.flatnonzero(carried), fine)
+
+
+def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> Evaluation:
+    """Carried units and finer ones side by side, in file and row order."""
+    kept = coarse.units.where(carried)
+    file = np.concatenate((kept.file, fine.units.file))
+    first_row = np.concatenate((kept.first_row, fine.units.first_row))
+    order = np.lexsort((first_row, file))
+    units = Units(
+        level=fine.units.level,
+        file=file[order],
+        ordinal=np.concatenate((kept.ordinal, fine.units.ordinal))[order],
+        first_row=first_row[order],
+        rows=np.concatenate((kept.rows, fine.units.rows))[order],
+    )
+
+    def both(a: Bounds[Any] | None, b: Bounds[Any] | None) -> Bounds[Any]:
+        a = Bounds.unknown(len(coarse.units)) if a is None else a
+        b = Bounds.unknown(len(fine.units)) if b is None else b
+        must = np.concatenate((a.must[carried], b.must))[order]
+        return Bounds(must, np.concatenate((a.may[carried], b.may))[order])
+
+    every = dict.fromkeys((*coarse.leaves, *fine.leaves))
+    return Evaluation(
+        units=units,
+        bounds=both(coarse.bounds, fine.bounds),
+        leaves={leaf: both(coarse.leaves.get(leaf), fine.leaves.get(leaf)) for leaf in every},
+        steps=fine.steps,
+    )
+
+
+def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, FileDetail]:
+    """What to read of each kept file that a finer level has cut."""
+    units, may, must = state.units, state.bounds.may, state.bounds.must
+    details: dict[int, FileDetail] = {}
+    borders = np.flatnonzero(np.diff(units.file, prepend=-1))
+    for start, stop in zip(borders, [*borders[1:], len(units)], strict=True):
+        file = int(units.file[start])
+        kept = np.flatnonzero(may[start:stop]) + start
+        whole = stop - start == 1 and units.rows[start] == row_counts[file]
+        if not len(kept) or whole or np.any(units.rows[kept] < 0):
+            continue
+        first = units.first_row[kept]
+        details[file] = FileDetail(
+            row_groups=tuple(np.unique(units.ordinal[kept]).tolist()),
+            rows=RowSet(first, first + units.rows[kept]),
+            exact=bool(must[kept].all()),
+        )
+    return details
+
+
+def _rows(
+    tree: Bound,
+    state: Evaluation,
+    source: RowSource,
+    columns: frozenset[str],
+    row_counts: NDArray[np.int64],
+    fetch: Fetch,
+) -> tuple[dict[int, Bounds[RowSet]], tuple[Step, ...]]:
+    """Row-level bounds of the files that are undecided and have row-level evidence."""
+    units, tasks, files = state.units, [], []
+    open_files = np.unique(units.file[state.bounds.may & ~state.bounds.must])
+    for file in open_files.tolist():
+        found = source.evidence(file, columns)
+        mine = np.flatnonzero(units.file == file)
+        if not found or row_counts[file] < 0 or np.any(units.rows[mine] < 0):
+            continue
+        first, last = units.first_row[mine], units.first_row[mine] + units.rows[mine]
+
+        def rows_of(
+            mask: NDArray[np.bool_],
+            mine: NDArray[np.int64] = mine,
+            first: NDArray[np.int64] = first,
+            last: NDArray[np.int64] = last,
+        ) -> RowSet:
+            return RowSet(first[mask[mine]], last[mask[mine]])
+
+        tasks.append(
+            RowTask(
+                unit=Units.objects(np.array([file]), row_counts[[file]]),
+                rows=int(row_counts[file]),
+                alive=rows_of(state.bounds.may),
+                evidence=found,
+                leaves={
+                    leaf: Bounds(rows_of(bounds.must), rows_of(bounds.may))
+                    for leaf, bounds in state.leaves.items()
+                },
+            )
+        )
+        files.append(file)
+    results, steps = evaluate_rows(tree, tasks, fetch=fetch)
+    return dict(zip(files, results, strict=True)), steps
+
+
+def _opaque_reasons(tree: Bound) -> tuple[Reason, ...]:
+    """Parts of the predicate that no index can use, by name."""
+    found: dict[Reason, None] = {}
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Opaque):
+            reason = Reason(cause=Cause.NOT_APPLICABLE, subject=node.sql, text=node.reason)
+            found.setdefault(reason)
+        elif isinstance(node, And | Or):
+            stack.extend(reversed(node.children))
+        elif isinstance(node, Const | Leaf):
+            continue
+    return tuple(found)
