@@ -1,0 +1,124 @@
+"""The main job from end to end with nothing but the package: `python -m tests.main_job`.
+
+Index a small directory with Spark, query it with and without the index, and compare the rows, and
+the files that Spark itself says it read, with what the layout demands. Exit code 1 on a mismatch.
+It takes no arguments, so that it runs alike in the clean environment of the wheel's test and in the
+one with the oldest supported PySpark.
+
+The layout: 20 files of 500 rows. `id` counts through all rows in an order that puts every
+twentieth into the same file, so each file spans nearly the whole range and only the bloom filter
+can tell them apart. `day` is the file's number: min/max tell. `kind` is "even" or "odd" with the
+file's number, and "rare" in one row of file 7: the value list tells. `x` holds NaN, nulls and both
+zeros.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tools.scanned import scanned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES, ROWS = 20, 500
+
+# What is asked, and how many files at least and at most may be read for it. A bloom filter may err
+# on the side of reading, by its rate of one in a hundred: four files are far beyond bad luck.
+QUERIES: list[tuple[str, int, int]] = [
+    ("id = 4711", 1, 4),
+    ("id = 123456", 0, 4),
+    ("id IN (7, 27, 4711, 999999)", 2, 6),
+    ("day >= 18", 2, 2),
+    ("day = 3 AND kind = 'odd'", 1, 1),
+    ("day = 3 AND kind = 'even'", 0, 0),
+    ("kind = 'rare'", 1, 1),
+    ("kind = 'rare' OR id = 4711", 2, 5),
+    ("NOT (day < 19)", 1, 1),
+    ("day IS NULL", 0, 0),
+    ("x = double('NaN')", FILES, FILES),
+    ("x IS NULL AND day = 5", 1, 1),
+    ("length(kind) = 4", FILES, FILES),
+]
+
+
+def lay_out(table: Path) -> None:
+    """Write the files of the layout above."""
+    table.mkdir()
+    for number in range(FILES):
+        kind = np.full(ROWS, "odd" if number % 2 else "even", object)
+        if number == 7:
+            kind[250] = "rare"
+        x = np.linspace(-1.0, 1.0, ROWS)
+        x[:4] = [np.nan, 0.0, -0.0, np.inf]
+        columns: dict[str, Any] = {
+            "id": np.arange(ROWS) * FILES + number,
+            "day": pa.array(np.full(ROWS, number, np.int32)),
+            "kind": pa.array(kind.tolist()),
+            "x": pa.array(x, mask=np.arange(ROWS) % 50 == 9),
+        }
+        pq.write_table(pa.table(columns), table / f"part {number:02d} é%.parquet")
+
+
+def compare(spark: SparkSession, table: Path) -> list[str]:
+    """Index the table, ask every query both ways; returns what does not agree, one line each."""
+    import skipstone
+
+    wrong = []
+    indexes = ["id:bloom", "day:minmax", "kind:valuelist", "x:minmax"]
+    skipstone.Table(str(table)).build(spark, indexes=indexes)
+    for query, least, most in QUERIES:
+        plain = spark.read.parquet(str(table)).where(query)
+        skipping = skipstone.skip(spark.read.parquet(str(table)).where(query))
+        expected = sorted(map(repr, plain.collect()))
+        got = sorted(map(repr, skipping.collect()))
+        files = scanned(skipping).files
+        print(f"{query:<32} {len(got):>6} rows, {files} of {FILES} files")
+        if got != expected:
+            wrong.append(f"{query}: {len(got)} rows with the index, {len(expected)} without")
+        if not least <= files <= most:
+            wrong.append(f"{query}: {files} files read, {least} to {most} expected")
+        if scanned(plain).files != FILES:
+            wrong.append(f"{query}: without the index {scanned(plain).files} files were read")
+    print(skipstone.last_scan(spark))
+    return wrong
+
+
+def main() -> int:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    print(f"PySpark {pyspark.__version__}")
+    with tempfile.TemporaryDirectory(prefix="skipstone-main-job-") as home:
+        lay_out(Path(home) / "events")
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.driver.memory", "1g")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.warehouse.dir", f"{home}/warehouse")
+            .getOrCreate()
+        )
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            wrong = compare(spark, Path(home) / "events")
+        finally:
+            spark.stop()
+    for line in wrong:
+        print(f"error: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

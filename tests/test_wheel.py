@@ -1,0 +1,84 @@
+"""The package as a user gets it: built, installed into a clean environment, and put to work there.
+
+Needs a package index that pip can reach, as the first `make test` did.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Output of a command that must succeed, away from this tree and its environment."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME"}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution: both hold all that they must."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", out, ROOT, cwd=out)
+    [built] = out.glob("skipstone-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment that holds the wheel and what it asks for."""
+    home = tmp_path_factory.mktemp("clean") / "venv"
+    venv.create(home, with_pip=True)
+    pip = home / "bin" / "pip"
+    run(pip, "install", "--disable-pip-version-check", "--quiet", wheel, cwd=home)
+    run(pip, "check", "--disable-pip-version-check", cwd=home)
+    return home / "bin"
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
+    names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
+    expected = {str(f.relative_to(SOURCE)) for f in SOURCE.rglob("*.py")}
+    assert names == expected | {"skipstone/py.typed"}
+    assert "pyspark_skipstone.py" in names
+
+
+def test_the_wheel_carries_its_licence(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_command_works_in_a_clean_environment(clean: Path, tmp_path: Path) -> None:
+    text = run(clean / "skipstone", "--help", cwd=tmp_path)
+    for verb in ("advise", "build", "describe", "explain"):
+        assert verb in text
+    assert run(clean / "python", "-m", "skipstone", "--help", cwd=tmp_path)
+
+
+def test_the_modules_import_from_the_clean_environment(clean: Path, tmp_path: Path) -> None:
+    code = "import skipstone, pyspark_skipstone; print(skipstone.__file__)"
+    where = Path(run(clean / "python", "-c", code, cwd=tmp_path).strip())
+    assert where.is_relative_to(clean.parent)
+
+
+@pytest.mark.spark
+def test_the_main_job_runs_in_the_clean_environment(clean: Path) -> None:
+    assert "PySpark " in run(clean / "python", "-m", "tests.main_job", cwd=ROOT)

@@ -1,0 +1,34 @@
+"""What Spark itself counted while it ran a query: a witness that is not ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Scanned", "scanned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Files that the file scans of a query were given, and their size in bytes."""
+
+    files: int
+    bytes: int
+
+
+def scanned(df: DataFrame) -> Scanned:
+    """Spark's own counts of the file scans of a classic DataFrame that was just collected."""
+    plan = df._jdf.queryExecution().executedPlan()
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    leaves = plan.collectLeaves()
+    files = size = 0
+    for number in range(leaves.size()):
+        metrics = leaves.apply(number).metrics()
+        if metrics.contains("numFiles"):
+            files += metrics.apply("numFiles").value()
+            size += metrics.apply("filesSize").value()
+    return Scanned(files, size)
