@@ -7,8 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from skipstone.bounds import Level
-
-from .human import duration, of_total, percent, size
+from skipstone.human import duration, of_total, percent, size
 
 if TYPE_CHECKING:
     from .plan import Plan, Step

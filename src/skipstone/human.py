@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["duration", "of_total", "percent", "size"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+__all__ = ["aligned", "duration", "of_total", "percent", "plural", "size"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -18,7 +23,7 @@ def size(nbytes: float) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """``0.4 ms``, ``38 ms``, ``2.1 s``, ``2m11s``."""
+    """``0.4 ms``, ``38 ms``, ``2.1 s``, ``2m11s``, ``1h05m``, ``1d00h``."""
     if milliseconds < 10:
         return f"{milliseconds:.1f} ms"
     if milliseconds < 1000:
@@ -26,6 +31,9 @@ def duration(milliseconds: float) -> str:
     seconds = milliseconds / 1000
     if seconds < 60:
         return f"{seconds:.1f} s"
+    for large, unit, small, part in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60)):
+        if seconds >= unit:
+            return f"{int(seconds // unit)}{large}{int(seconds % unit // part):02d}{small}"
     return f"{int(seconds // 60)}m{int(seconds % 60):02d}s"
 
 
@@ -42,3 +50,23 @@ def percent(part: float, whole: float) -> str:
     if part not in (0, whole):
         share = min(max(share, 0.1), 99.9)
     return f"{share:.1f} %".replace(".0 %", " %")
+
+
+def plural(count: int, unit: str) -> str:
+    """``1 part``, ``3 parts``: for units whose plural is an "s" more."""
+    return f"{count:,} {unit if count == 1 else unit + 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
+    """The rows under each other, two blanks between columns; ``numbers`` are set to the right.
+
+    All rows have the same number of cells. Blanks at the end of a line are dropped.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at in numbers else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

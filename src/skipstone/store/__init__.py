@@ -1,0 +1,1 @@
+"""Where facts live, and what the calls that keep them report."""
