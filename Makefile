@@ -61,4 +61,4 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 clean:
 	rm -rf build dist demo-data bench-out spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests bench tools -type d -name __pycache__ -exec rm -rf {} +
+	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +

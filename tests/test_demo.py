@@ -60,7 +60,3 @@ def test_skipping_nothing_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_equal_rows_from_fewer_files_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(monkeypatch, demo.Run(pa.table({"a": [1, 2, 3]}), Scanned(1, 9), 0.1)) == []
-
-
-def test_the_first_column_is_aligned_left_and_the_others_right() -> None:
-    assert demo.aligned([["query", "rows"], ["a", "1,000"]]) == "query   rows\na      1,000"

@@ -21,13 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skipstone.human import of_total, size
+from skipstone.human import aligned, of_total, size
 from tools.lineitem import FILES, prepare
 from tools.scanned import Scanned, scanned
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -135,18 +133,6 @@ def compare(spark: SparkSession, table: Path, scale: float) -> tuple[list[list[s
     return lines, wrong
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """The rows under each other: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.demo", description="Show Skipstone on a table.")
     parser.add_argument("--home", type=Path, default=Path("demo-data"), help="where the table goes")
@@ -169,7 +155,7 @@ def main() -> int:
     spark = session()
     try:
         lines, wrong = compare(spark, table, options.scale)
-        print(f"\n{aligned([HEADINGS, *lines])}")
+        print(f"\n{aligned([HEADINGS, *lines], range(1, len(HEADINGS)))}")
         print(f"\n>>> skipstone.last_scan(spark)\n{skipstone.last_scan(spark)}")
     finally:
         spark.stop()

@@ -34,7 +34,7 @@ def command(bench: Workbench) -> None:
     script = Path(sys.executable).with_name("skipstone")
     assert script.exists(), f"there is no {script.name} beside {Path(sys.executable).name}"
     done = subprocess.run([script, "--help"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr.strip()[-200:]}"
     missing = [verb for verb in ("advise", "build", "describe") if verb not in done.stdout]
     assert not missing, f"--help does not name {', '.join(missing)}"
 
