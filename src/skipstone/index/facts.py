@@ -1,7 +1,7 @@
 """``FileFacts``: what one pass over one data file found out, as handed to the fact store.
 
-A value of its own, so that the builder (``build.py``), Spark's tasks and the store agree on one shape
-and none of them needs another.
+A value of its own, so that the builder (``build.py``), Spark's tasks and the store agree on one
+shape and none of them needs another.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class FileFacts:
 
     - ``row_count``: rows in the file, -1 where nobody counted;
     - ``null_counts``: nulls of each indexed column (a column that the file lacks is all null);
-    - ``values``: definition -> Arrow array of length 1 of the kind's ``stored_type``, ``None`` where it
-      was left out;
+    - ``values``: definition -> Arrow array of length 1 of the kind's ``stored_type``, ``None``
+      where it was left out;
     - ``reasons``: what was left out (``repr`` of the definition) -> why;
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
-    - ``container``, ``pm``: sidecars of this file, whole and byte for byte as their formats have them;
-    - ``error``: why nothing could be built at all; then there is no fact, and the rest means nothing.
+    - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
+    - ``error``: why nothing could be built at all; then there is no fact, and the rest means
+      nothing.
     """
 
     id: ObjectId

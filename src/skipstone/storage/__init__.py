@@ -1,0 +1,21 @@
+"""Where bytes lie: list, read ranges, put. Local files and object stores behind one protocol.
+
+Paths are canonical and whole everywhere (``/data/t/a b.parquet``, ``s3://bucket/t/x``), so that a
+``ByteRange`` means the same to whoever holds it.
+"""
+
+from .base import Storage, coalesce
+from .listing import Listing, hidden_by_spark, table_format
+from .local import LocalStorage
+from .opening import list_files, open_storage
+
+__all__ = [
+    "Listing",
+    "LocalStorage",
+    "Storage",
+    "coalesce",
+    "hidden_by_spark",
+    "list_files",
+    "open_storage",
+    "table_format",
+]

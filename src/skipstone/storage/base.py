@@ -1,0 +1,111 @@
+"""The ``Storage`` protocol, and how neighbouring byte ranges become one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from skipstone.bounds import ByteRange
+    from skipstone.identity import ObjectId
+
+    from .listing import Listing
+
+__all__ = ["Span", "Storage", "coalesce", "parent"]
+
+
+class Storage(Protocol):
+    """Objects by canonical path.
+
+    What is not there is ``FileNotFoundError``; other trouble is an ``OSError``. ``list_all``
+    and ``list_files`` raise ``SkipstoneError`` with a hint instead.
+    """
+
+    #: Requests made so far (system calls count for local files), for tests and figures.
+    requests: int
+
+    def list_all(self, prefix: str) -> Listing:
+        """Every object below the directory ``prefix``, hidden ones too; empty when it is absent."""
+
+    def list_files(self, root: str) -> Listing:
+        """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules."""
+
+    def has_children(self, prefix: str) -> bool:
+        """True when something lies below the directory ``prefix``."""
+
+    def stat(self, path: str) -> ObjectId:
+        """The identity of the object now."""
+
+    def exists(self, path: str) -> bool:
+        """True when there is an object at ``path``."""
+
+    def read(self, path: str) -> bytes:
+        """The whole object."""
+
+    def read_ranges(
+        self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
+    ) -> dict[ByteRange, memoryview]:
+        """The ranges that could be read whole, neighbours in one request.
+
+        A range is left out when its object is gone, too short, or not of the version that
+        ``versions`` names for its path: whoever needs it then says nothing.
+        """
+
+    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
+        """A seekable file; ``StaleError`` when the object is not (or stops being) ``version``."""
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        """Write a whole object: afterwards it is there in full and durable, or not at all."""
+
+    def delete(self, path: str) -> None:
+        """Remove an object; nothing happens when it is not there."""
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch by the clock that sets mtimes here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One request: ``length`` bytes from ``offset``, and the ranges that it serves."""
+
+    path: str
+    offset: int
+    length: int
+    members: tuple[ByteRange, ...]
+
+    def cut(self, data: memoryview) -> Iterator[tuple[ByteRange, memoryview]]:
+        """The members that ``data``, read from ``offset`` on, holds whole."""
+        for member in self.members:
+            start = member.offset - self.offset
+            if start + member.length <= len(data):
+                yield member, data[start : start + member.length]
+
+
+def coalesce(ranges: Sequence[ByteRange], gap: int, limit: int) -> list[Span]:
+    """Requests for ``ranges``: those of one object at most ``gap`` bytes apart become one.
+
+    A request does not grow beyond ``limit`` bytes by joining; a longer range stays one request.
+    """
+    spans: list[Span] = []
+    for path, group in groupby(sorted(set(ranges)), key=lambda each: each.path):
+        members: list[ByteRange] = []
+        start = end = 0
+        for each in group:
+            stop = each.offset + each.length
+            if members and (each.offset > end + gap or max(end, stop) - start > limit):
+                spans.append(Span(path, start, end - start, tuple(members)))
+                members = []
+            if not members:
+                start, end = each.offset, stop
+            members.append(each)
+            end = max(end, stop)
+        spans.append(Span(path, start, end - start, tuple(members)))
+    return spans
+
+
+def parent(path: str) -> str:
+    """The directory of ``path``: ``/a/b`` -> ``/a``."""
+    return path.rpartition("/")[0]

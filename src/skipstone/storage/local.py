@@ -1,0 +1,242 @@
+"""Local files: one ``scandir`` walk, ``pread`` for ranges, write-fsync-rename for puts.
+
+Symbolic links are followed as Spark does: the path is the link's, the rest is the target's. A
+link that leads nowhere is skipped; one that leads back to a directory it lies in is an error, where
+Spark would read the same files some forty times.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from skipstone.errors import SkipstoneError, StaleError
+from skipstone.identity import ObjectId, local_etag
+
+from .base import coalesce, parent
+from .listing import Listing, hidden_by_spark, int64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from skipstone.bounds import ByteRange
+
+__all__ = ["LocalStorage"]
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class LocalStorage:
+    """Files of this machine, or of a network file system that it has mounted.
+
+    ``gap``: bytes that are read over rather than asked for apart; ``limit``: the longest read that
+    joins ranges.
+    """
+
+    def __init__(self, *, gap: int = 16 * 1024, limit: int = 8 * 1024 * 1024) -> None:
+        self.gap, self.limit = gap, limit
+        self.requests = 0
+
+    # -- listing ----------------------------------------------------------------------------------
+
+    def list_all(self, prefix: str) -> Listing:
+        found = self._walk(prefix, lambda name: False)
+        return _listing(prefix, [] if found is None else found)
+
+    def list_files(self, root: str) -> Listing:
+        found = self._walk(root, hidden_by_spark)
+        if found is None:
+            try:
+                found = [(root, Path(root).stat())]
+            except OSError:
+                raise SkipstoneError(
+                    f"no such file or directory: {root}", hint="check the path for a misprint"
+                ) from None
+        return _listing(root, [each for each in found if each[1].st_size])
+
+    def _walk(
+        self, root: str, hides: Callable[[str], bool]
+    ) -> list[tuple[str, os.stat_result]] | None:
+        """Path and stat of every file below ``root``; ``None`` when that is no directory."""
+        found: list[tuple[str, os.stat_result]] = []
+        pending: list[tuple[str, frozenset[str]]] = [(root, _NOTHING)]
+        while pending:
+            directory, above = pending.pop()
+            self.requests += 1
+            try:
+                entries = os.scandir(directory)
+            except (FileNotFoundError, NotADirectoryError):
+                if directory == root:
+                    return None
+                continue  # gone since its parent was read
+            except OSError as error:
+                raise _cannot_list(directory, error) from error
+            with entries:
+                for entry in entries:
+                    if hides(entry.name):
+                        continue
+                    try:
+                        if entry.is_dir():
+                            pending.append((entry.path, _below(entry, directory, above)))
+                        else:
+                            found.append((entry.path, entry.stat()))
+                    except FileNotFoundError:
+                        continue  # gone since, or a link that leads nowhere
+                    except OSError as error:
+                        if entry.is_symlink():
+                            continue  # a link to itself: leads nowhere
+                        raise _cannot_list(entry.path, error) from error
+        return found
+
+    def has_children(self, prefix: str) -> bool:
+        self.requests += 1
+        try:
+            with os.scandir(prefix) as entries:
+                return next(entries, None) is not None
+        except OSError:
+            return False
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def stat(self, path: str) -> ObjectId:
+        self.requests += 1
+        return ObjectId.of_local(path, Path(path).stat())
+
+    def exists(self, path: str) -> bool:
+        self.requests += 1
+        return os.path.lexists(path)
+
+    def read(self, path: str) -> bytes:
+        self.requests += 1
+        return Path(path).read_bytes()
+
+    def read_ranges(
+        self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
+    ) -> dict[ByteRange, memoryview]:
+        fetched: dict[ByteRange, memoryview] = {}
+        opened: tuple[str, int, int] | None = None  # spans come path by path
+        try:
+            for span in coalesce(ranges, self.gap, self.limit):
+                if opened is None or opened[0] != span.path:
+                    if opened is not None and opened[1] >= 0:
+                        os.close(opened[1])
+                    opened = (span.path, *self._descriptor(span.path, versions))
+                _, descriptor, size = opened
+                # A length from a damaged index must not become an allocation.
+                length = min(span.length, size - span.offset)
+                if descriptor < 0 or length < 0:
+                    continue
+                self.requests += 1
+                data = _pread(descriptor, length, span.offset)
+                fetched.update(span.cut(memoryview(data)))
+        finally:
+            if opened is not None and opened[1] >= 0:
+                os.close(opened[1])
+        return fetched
+
+    def _descriptor(self, path: str, versions: Mapping[str, ObjectId] | None) -> tuple[int, int]:
+        """Descriptor and size of the file, -1 when it cannot be read or is another version."""
+        self.requests += 1
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return -1, 0
+        status = os.fstat(descriptor)
+        expected = (versions or {}).get(path)
+        current = ObjectId.of_local(path, status)
+        if not modes.S_ISREG(status.st_mode) or (expected and not expected.same_version(current)):
+            os.close(descriptor)
+            return -1, 0
+        return descriptor, status.st_size
+
+    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
+        self.requests += 1
+        file = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
+        if version is not None:
+            current = ObjectId.of_local(path, os.fstat(file.fileno()))
+            if not version.same_version(current):
+                file.close()
+                raise StaleError(f"{path} is not the version that was listed")
+        return file
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        directory = parent(path)
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self.requests += 1
+        temporary = f"{directory}/_tmp-{uuid.uuid4().hex}"
+        try:
+            with Path(temporary).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).rename(path)
+        except BaseException:
+            self.delete(temporary)
+            raise
+        # The rename itself must survive a power cut before anything that it replaces is deleted.
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def delete(self, path: str) -> None:
+        self.requests += 1
+        Path(path).unlink(missing_ok=True)
+
+    def now(self) -> int:
+        return time.time_ns()
+
+
+def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    pieces = []
+    while length:
+        piece = os.pread(descriptor, length, offset)
+        if not piece:
+            break  # cut short since its size was asked
+        pieces.append(piece)
+        offset, length = offset + len(piece), length - len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _below(entry: os.DirEntry[str], directory: str, above: frozenset[str]) -> frozenset[str]:
+    """The real paths of the links' places on the way to ``entry``; an error when it leads back."""
+    if not entry.is_symlink():
+        return above
+    here, target = os.path.realpath(directory), os.path.realpath(entry.path)
+    above |= {here}
+    inside = f"{target}/" if target != "/" else target
+    if any(place == target or place.startswith(inside) for place in above):
+        raise SkipstoneError(
+            f"{entry.path} is a symbolic link to a directory that it lies in",
+            hint="remove the link: reading through it would read the same files again and again",
+        )
+    return above
+
+
+def _cannot_list(path: str, error: OSError) -> SkipstoneError:
+    return SkipstoneError(
+        f"cannot list {path}: {error.strerror or error}",
+        hint="grant read access to it, or point to a directory without it",
+    )
+
+
+def _listing(root: str, found: list[tuple[str, os.stat_result]]) -> Listing:
+    found.sort(key=lambda each: each[0])
+    count = len(found)
+    return Listing(
+        root=root,
+        paths=[path for path, _ in found],
+        sizes=np.fromiter((status.st_size for _, status in found), np.int64, count),
+        mtimes=np.fromiter((int64(status.st_mtime_ns) for _, status in found), np.int64, count),
+        unit="ns",
+        etags=[local_etag(status) for _, status in found],
+    )

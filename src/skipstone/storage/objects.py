@@ -1,0 +1,331 @@
+"""Object stores through obstore: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+
+Options are obstore's own (``access_key_id``, ``region``, ``endpoint`` …); the names that fsspec and
+Hadoop's S3A use for the same things are understood too. Without keys, the environment and the
+machine's role are asked, as every S3 client does.
+
+mtimes are kept in seconds: that is what a HEAD request answers, though some stores list more.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import obstore
+from obstore.exceptions import BaseError, PreconditionError
+
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.identity import ObjectId
+
+from .base import Span, coalesce
+from .listing import Listing, hidden_by_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from obstore.store import ObjectStore
+
+    from skipstone.bounds import ByteRange
+
+__all__ = ["ObjectStorage"]
+
+# Stores that speak S3's protocol under a scheme of their own; they need an endpoint.
+_LIKE_S3 = {"s3", "oss", "cos", "obs", "r2"}
+_ALIASES = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "token": "session_token",
+    "endpoint_url": "endpoint",
+    "anon": "skip_signature",
+    "fs.s3a.access.key": "access_key_id",
+    "fs.s3a.secret.key": "secret_access_key",
+    "fs.s3a.session.token": "session_token",
+    "fs.s3a.endpoint": "endpoint",
+    "fs.s3a.endpoint.region": "region",
+}
+_CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
+_PARALLEL = 16
+_TAIL = 64 * 1024
+
+
+class ObjectStorage:
+    """One bucket (or container), named by ``base`` (``s3://bucket``).
+
+    ``gap``: bytes that are read over rather than asked for apart; ``limit``: the longest request
+    that joins ranges. Requests of one wave go out in parallel. ``clock_at``: a prefix where a probe
+    object may be written to read the store's clock; without it this machine's clock serves.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        store: ObjectStore,
+        *,
+        gap: int = 1024 * 1024,
+        limit: int = 16 * 1024 * 1024,
+        clock_at: str | None = None,
+    ) -> None:
+        self.base, self.store = base, store
+        self.gap, self.limit, self.clock_at = gap, limit, clock_at
+        self.requests = 0
+        self._counting = threading.Lock()
+        self._ahead: int | None = None
+
+    @classmethod
+    def at(cls, path: str, options: Mapping[str, str]) -> ObjectStorage:
+        """The storage of the bucket that ``path`` (canonical) lies in."""
+        from obstore.store import S3Store, from_url
+
+        scheme, _, rest = path.partition("://")
+        bucket = rest.partition("/")[0]
+        base = f"{scheme}://{bucket}"
+        config: dict[str, Any] = {}
+        client: dict[str, Any] = {}
+        for name, value in options.items():
+            name = _ALIASES.get(name, name)
+            (client if name in _CLIENT else config)[name] = value
+        if str(config.get("endpoint", "")).startswith("http://"):
+            client.setdefault("allow_http", True)
+        if scheme in _LIKE_S3 and scheme != "s3" and "endpoint" not in config:
+            raise UnsupportedError(
+                f"{scheme}:// is read through its S3 protocol, and no endpoint is given",
+                hint="pass storage_options={'endpoint': 'https://…', …}",
+            )
+        try:
+            if scheme in _LIKE_S3:
+                store: ObjectStore = S3Store(bucket, config=config, client_options=client)  # type: ignore[arg-type]
+            else:
+                store = from_url(base, config=config or None, client_options=client or None)  # type: ignore[arg-type]
+        except (BaseError, ValueError) as error:
+            raise UnsupportedError(
+                f"cannot open {base}: {_brief(error)}",
+                hint="paths are local, s3://, gs:// or abfs://; see the storage options",
+            ) from error
+        return cls(base, store)
+
+    def _key(self, path: str) -> str:
+        if path == self.base:
+            return ""
+        if not path.startswith(f"{self.base}/"):
+            raise FileNotFoundError(f"{path} is not in {self.base}")
+        return path[len(self.base) + 1 :]
+
+    def _count(self) -> None:
+        with self._counting:
+            self.requests += 1
+
+    # -- listing ----------------------------------------------------------------------------------
+
+    def list_all(self, prefix: str) -> Listing:
+        return self._listing(prefix, self._below(prefix))
+
+    def list_files(self, root: str) -> Listing:
+        start = len(root) + 1
+        found = [
+            each
+            for each in self._below(root)
+            if each.size and not any(map(hidden_by_spark, each.path[start:].split("/")))
+        ]
+        if not found:
+            found = self._itself(root)
+        return self._listing(root, found)
+
+    def _itself(self, root: str) -> list[ObjectId]:
+        """``root`` as a single object; an error when there is nothing at all."""
+        try:
+            if root != self.base:
+                return [self.stat(root)]
+        except FileNotFoundError:
+            if not self.has_children(root):
+                raise SkipstoneError(
+                    f"no objects below {root}", hint="check the path for a misprint"
+                ) from None
+        return []
+
+    def _below(self, prefix: str) -> list[ObjectId]:
+        found: list[ObjectId] = []
+        try:
+            for page in obstore.list(self.store, self._key(prefix) or None, chunk_size=1000):
+                self._count()
+                found += [self._id(meta) for meta in page]
+        except (BaseError, OSError, ValueError) as error:
+            raise SkipstoneError(
+                f"cannot list {prefix}: {_brief(error)}",
+                hint="check the endpoint, the keys and the names of the objects",
+            ) from error
+        return found
+
+    def _listing(self, root: str, found: list[ObjectId]) -> Listing:
+        return Listing.of(root, found, unit="s")
+
+    def _id(self, meta: Mapping[str, Any]) -> ObjectId:
+        modified: datetime = meta["last_modified"]
+        return ObjectId(
+            path=f"{self.base}/{meta['path']}",
+            size=meta["size"],
+            mtime=int(modified.timestamp() // 1),
+            unit="s",
+            etag=meta["e_tag"],
+        )
+
+    def has_children(self, prefix: str) -> bool:
+        self._count()
+        try:
+            pages = iter(obstore.list(self.store, self._key(prefix) or None, chunk_size=1))
+            return bool(next(pages, ()))
+        except (BaseError, OSError, ValueError):
+            return False
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _asking(self, path: str) -> Iterator[str]:
+        """The key of ``path``; obstore's errors inside become ``OSError``."""
+        self._count()
+        try:
+            yield self._key(path)
+        except PreconditionError as error:
+            raise StaleError(f"{path} is not the version that was listed") from error
+        except BaseError as error:
+            if isinstance(error, OSError):
+                raise
+            raise OSError(f"{path}: {_brief(error)}") from error
+        except ValueError as error:  # a name that no object can have
+            raise FileNotFoundError(f"{path}: {_brief(error)}") from error
+
+    def stat(self, path: str) -> ObjectId:
+        with self._asking(path) as key:
+            return self._id(cast("Mapping[str, Any]", obstore.head(self.store, key)))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, path: str) -> bytes:
+        with self._asking(path) as key:
+            return bytes(obstore.get(self.store, key).bytes())
+
+    def read_range(
+        self, path: str, offset: int, length: int, version: ObjectId | None = None
+    ) -> memoryview:
+        """``length`` bytes from ``offset``, fewer at the end; checked against ``version``."""
+        if not length:
+            return memoryview(b"")
+        options: dict[str, Any] = {"range": (offset, offset + length)}
+        if version is not None and version.etag is not None:
+            options["if_match"] = version.etag
+        with self._asking(path) as key:
+            answer = obstore.get(self.store, key, options=options)  # type: ignore[arg-type]
+            current = self._id(cast("Mapping[str, Any]", answer.meta))
+            if version is not None and not version.same_version(current):
+                raise StaleError(f"{path} is not the version that was listed")
+            return memoryview(bytes(answer.bytes()))
+
+    def read_ranges(
+        self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
+    ) -> dict[ByteRange, memoryview]:
+        spans = coalesce(ranges, self.gap, self.limit)
+
+        def fetch(span: Span) -> list[tuple[ByteRange, memoryview]]:
+            version = (versions or {}).get(span.path)
+            try:
+                data = self.read_range(span.path, span.offset, span.length, version)
+            except OSError:
+                return []
+            return list(span.cut(data))
+
+        if len(spans) <= 1:
+            return dict(pair for span in spans for pair in fetch(span))
+        with ThreadPoolExecutor(min(_PARALLEL, len(spans))) as pool:
+            return dict(pair for pairs in pool.map(fetch, spans) for pair in pairs)
+
+    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
+        current = version if version is not None and version.size is not None else self.stat(path)
+        if version is not None and not version.same_version(current):
+            raise StaleError(f"{path} is not the version that was listed")
+        # What is read must be one version throughout, also when the caller did not say which.
+        return cast("BinaryIO", io.BufferedReader(_RangedFile(self, path, current), 1))
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        with self._asking(path) as key:
+            obstore.put(self.store, key, data)
+
+    def delete(self, path: str) -> None:
+        try:
+            with self._asking(path) as key:
+                obstore.delete(self.store, key)
+        except FileNotFoundError:
+            pass
+
+    def now(self) -> int:
+        if self._ahead is None:
+            self._ahead = 0
+            if self.clock_at is not None:
+                probe = f"{self.clock_at}/_probe-{uuid.uuid4().hex}"
+                self.put(probe, b"")
+                self._ahead = self.stat(probe).mtime * 10**9 - time.time_ns()
+                self.delete(probe)
+        return time.time_ns() + self._ahead
+
+
+class _RangedFile(io.RawIOBase):
+    """A seekable view of one version of an object; its last 64 KiB come with one request."""
+
+    def __init__(self, storage: ObjectStorage, path: str, version: ObjectId) -> None:
+        self._storage, self._path, self._version = storage, path, version
+        self._size = version.size or 0
+        self._at = 0
+        self._tail: memoryview | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"seek to {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, target: Any) -> int:
+        view = memoryview(target).cast("B")
+        wanted = min(len(view), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        data = self._fetch(self._at, wanted)
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _fetch(self, offset: int, length: int) -> memoryview:
+        start = max(0, self._size - _TAIL)
+        if offset < start:
+            return self._storage.read_range(self._path, offset, length, self._version)
+        if self._tail is None:
+            self._tail = self._storage.read_range(
+                self._path, start, self._size - start, self._version
+            )
+        return self._tail[offset - start : offset - start + length]
+
+
+def _brief(error: Exception) -> str:
+    """The first line of an error: obstore appends its own debug output and the server's page."""
+    return str(error).splitlines()[0][:300]
