@@ -1,0 +1,119 @@
+"""What a file's decoded column is as a column of the table, and which types have indexes at all.
+
+Types are the canonical ones of ``skipstone.predicate.types``. ``exactly`` brings decoded values to
+a table's type where every value of the one type is a value of the other **and Spark reads it as
+that value**. The types alone decide, so that a fact never hangs on which values a file happens to
+hold:
+
+    the file has                     the table may have
+    tinyint smallint int bigint      a wider integer, a decimal with room for all its digits
+    tinyint smallint int             double
+    float                            double
+    decimal(p, s)                    a decimal with as many digits on both sides of the point, or
+    more date                             timestamp_ntz (midnight)
+    binary                           string (Spark reads the bytes as they are)
+    bigint                           interval day to second (its microseconds)
+
+Everything else says nothing: an instant is not a local timestamp, nanoseconds are no microseconds,
+and what is narrower in the table Spark refuses or wraps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import UnsupportedError
+from skipstone.predicate.types import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["atomic", "exactly", "is_text", "refuse", "widens"]
+
+# Decimal digits that an integer type needs.
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+def atomic(type: pa.DataType) -> bool:
+    """True for the canonical types: those that a column with an index may have."""
+    return bool(spark_type(type) == type)
+
+
+def is_text(type: pa.DataType) -> bool:
+    """True for string and binary: values are byte strings, ordered byte by byte."""
+    return type in (pa.string(), pa.binary())
+
+
+def refuse(kind: str, column: str, type: pa.DataType, others: Sequence[str]) -> UnsupportedError:
+    """The error for a column that ``kind`` cannot index; ``others`` are the kinds that could."""
+    if others:
+        hint = f"{' or '.join(others)} takes this type"
+    else:
+        hint = "an index takes a column of an atomic type, outside arrays and maps"
+    return UnsupportedError(f"{kind} cannot index column {column!r} of type {type}", hint=hint)
+
+
+def widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """True where the module's table allows a file of ``narrow`` in a table of ``wide``."""
+    t = pa.types
+    if narrow == wide:
+        return True
+    if t.is_date32(narrow):
+        return bool(t.is_timestamp(wide) and wide.tz is None)
+    if t.is_float32(narrow):
+        return bool(t.is_float64(wide))
+    if t.is_decimal(narrow) and t.is_decimal(wide):
+        more = wide.precision - wide.scale >= narrow.precision - narrow.scale
+        return bool(more and wide.scale >= narrow.scale)
+    if t.is_signed_integer(narrow):
+        if t.is_signed_integer(wide):
+            return bool(wide.bit_width >= narrow.bit_width)
+        if t.is_float64(wide):
+            return bool(narrow.bit_width <= 32)
+        if t.is_decimal(wide):
+            return bool(wide.precision - wide.scale >= _DIGITS[narrow])
+        return bool(t.is_duration(wide) and narrow.bit_width == 64)
+    return bool(t.is_binary(narrow) and t.is_string(wide))
+
+
+def exactly(values: pa.Array, type: pa.DataType) -> pa.Array | None:
+    """Decoded ``values`` as ``type``, value for value, or ``None`` where the types do not allow it.
+
+    A dictionary of byte strings stays one. Bytes that are no UTF-8 stay what they are: they are
+    equal to no literal and ordered like all others.
+    """
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = values.storage
+    if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
+        return None
+    read = spark_type(values.type)
+    if read is None or not widens(read, type):
+        return None
+    if pa.types.is_dictionary(values.type):
+        if is_text(type):
+            dictionary = _text(values.dictionary, type)
+            return pa.DictionaryArray.from_arrays(values.indices, dictionary)
+        values = values.dictionary_decode()
+    if is_text(type):
+        return _text(values, type)
+    try:
+        if values.type != read:
+            values = values.cast(read)
+        return values if read == type else values.cast(type)
+    except pa.ArrowInvalid:  # past the range of microseconds: Spark cannot read it either
+        return None
+
+
+def _text(values: pa.Array, type: pa.DataType) -> pa.Array:
+    if values.type == type:
+        return values
+    if pa.types.is_string_view(values.type) or pa.types.is_large_string(values.type):
+        values = values.cast(pa.string())
+    elif not is_text(values.type):
+        values = values.cast(pa.binary())
+    # The layouts of string and binary are one and the same: no check, no copy.
+    return pa.Array.from_buffers(
+        type, len(values), values.buffers(), values.null_count, values.offset
+    )
