@@ -8,7 +8,9 @@ etags agree where both sides have one. An object store's etag is the store's; a 
 Canonical paths: local files are absolute raw paths (``/data/a b.parquet``); object stores keep scheme
 family and bucket (``s3a://b/k`` and ``s3://b/k`` are ``s3://b/k``). Paths are raw everywhere; only
 Spark's ``_metadata.file_path`` is URI-encoded, and ``encode_uri`` / ``decode_uri`` are the one place
-where the two meet.
+where the two meet. Its encoding is that of ``java.net.URI`` with several arguments, which is not the
+one of browsers: letters outside ASCII stay as they are, and a local file has one slash
+(``file:/a%20é``; ``input_file_name()`` has three).
 """
 
 from __future__ import annotations
@@ -35,8 +37,11 @@ UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):(?=/|$)")
 _FAMILY = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasbs": "wasb", "abfss": "abfs", "oss": "oss"}
-# What java.net.URI leaves unescaped in a path when Hadoop's Path.toUri prints it.
-_URI_SAFE = "/:@!$&'()*+,;=-._~"
+# What java.net.URI escapes in a path when Hadoop's Path.toUri prints it: ASCII that is not legal in a
+# path, ISO controls, and Unicode's space, line and paragraph separators. Nothing else outside ASCII.
+_ESCAPED = re.compile(
+    '[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
+)
 
 
 def canonical_path(path: str) -> str:
@@ -56,12 +61,19 @@ def canonical_path(path: str) -> str:
 
 
 def encode_uri(path: str) -> str:
-    """A raw path as Spark's ``_metadata.file_path`` prints it (``/a b`` -> ``file:///a%20b``)."""
+    """A raw path as Spark's ``_metadata.file_path`` prints it (``/a b`` -> ``file:/a%20b``).
+
+    Object stores keep the scheme that ``path`` has: what Spark prints is the spelling it was given.
+    """
     match = _SCHEME.match(path)
     if match is None or match.group(1) == "file":
         local = path if match is None else "/" + path[match.end() :].lstrip("/")
-        return "file://" + quote(local, safe=_URI_SAFE)
-    return path[: match.end()] + quote(path[match.end() :], safe=_URI_SAFE)
+        return "file:" + _escape(local)
+    return path[: match.end()] + _escape(path[match.end() :])
+
+
+def _escape(path: str) -> str:
+    return _ESCAPED.sub(lambda match: quote(match.group(), safe=""), path)
 
 
 def decode_uri(uri: str) -> str:
