@@ -31,7 +31,7 @@ class SkipstoneError(Exception):
         return f"{self.message} (hint: {self.hint})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders in Spark tasks; keyword-only arguments do not pickle by default.
+        # Errors cross process borders in Spark tasks; keyword-only arguments do not pickle.
         return (_rebuild, (type(self), self.__dict__.copy()))
 
 

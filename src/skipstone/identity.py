@@ -1,16 +1,17 @@
 """The identity of one version of one file: what every fact hangs on.
 
-``ObjectId`` = canonical path, size in bytes, mtime in the listing's unit, etag. Two identities are the
-same file version when path and size agree, the mtimes agree in the coarser of their two units, and the
-etags agree where both sides have one. An object store's etag is the store's; a local file's is
-``<inode>-<ctime_ns>``, which catches a file replaced by one of equal size with its mtime restored.
+``ObjectId`` = canonical path, size in bytes, mtime in the listing's unit, etag. Two identities are
+the same file version when path and size agree, the mtimes agree in the coarser of their two units,
+and the etags agree where both sides have one. An object store's etag is the store's; a local file's
+is ``<inode>-<ctime_ns>``, which catches a file replaced by one of equal size with its mtime
+restored.
 
-Canonical paths: local files are absolute raw paths (``/data/a b.parquet``); object stores keep scheme
-family and bucket (``s3a://b/k`` and ``s3://b/k`` are ``s3://b/k``). Paths are raw everywhere; only
-Spark's ``_metadata.file_path`` is URI-encoded, and ``encode_uri`` / ``decode_uri`` are the one place
-where the two meet. Its encoding is that of ``java.net.URI`` with several arguments, which is not the
-one of browsers: letters outside ASCII stay as they are, and a local file has one slash
-(``file:/a%20é``; ``input_file_name()`` has three).
+Canonical paths: local files are absolute raw paths (``/data/a b.parquet``); object stores keep
+scheme family and bucket (``s3a://b/k`` and ``s3://b/k`` are ``s3://b/k``). Paths are raw
+everywhere; only Spark's ``_metadata.file_path`` is URI-encoded, and ``encode_uri`` /
+``decode_uri`` are the one place where the two meet. Its encoding is that of ``java.net.URI`` with
+several arguments, which is not the one of browsers: letters outside ASCII stay as they are, and a
+local file has one slash (``file:/a%20é``; ``input_file_name()`` has three).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 __all__ = [
+    "UNITS_PER_SECOND",
     "ObjectId",
     "TimeUnit",
-    "UNITS_PER_SECOND",
     "canonical_path",
     "decode_uri",
     "encode_uri",
@@ -37,15 +38,16 @@ UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):(?=/|$)")
 _FAMILY = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasbs": "wasb", "abfss": "abfs", "oss": "oss"}
-# What java.net.URI escapes in a path when Hadoop's Path.toUri prints it: ASCII that is not legal in a
-# path, ISO controls, and Unicode's space, line and paragraph separators. Nothing else outside ASCII.
+# What java.net.URI escapes in a path when Hadoop's Path.toUri prints it: ASCII that is not legal in
+# a path, ISO controls, and Unicode's space, line and paragraph separators; nothing else outside
+# ASCII.
 _ESCAPED = re.compile(
     '[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
 )
 
 
 def canonical_path(path: str) -> str:
-    """``path`` in the one spelling that identities compare: raw, absolute, scheme family and bucket.
+    """``path`` in the one spelling that identities compare: raw, absolute, family and bucket.
 
     ``file:/x``, ``file:///x`` and ``/x`` are all ``/x``. A relative path is taken from the working
     directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
@@ -53,7 +55,8 @@ def canonical_path(path: str) -> str:
     match = _SCHEME.match(path)
     if match is None or match.group(1) == "file":
         local = path if match is None else path[match.end() :]
-        local = os.path.abspath(local or "/")
+        # Not Path.resolve: a symbolic link is a path of its own, as in Spark's listing.
+        local = os.path.abspath(local or "/")  # noqa: PTH100
         return local if not local.startswith("//") else local[1:]
     scheme = match.group(1).lower()
     rest = path[match.end() :].lstrip("/")
@@ -104,7 +107,8 @@ class ObjectId:
     """One version of one file.
 
     ``path`` is canonical; ``size`` in bytes, ``None`` where the source does not know it (a foreign
-    Xskipper row); ``mtime`` counts ``unit`` since the epoch; ``etag`` is ``None`` where there is none.
+    Xskipper row); ``mtime`` counts ``unit`` since the epoch; ``etag`` is ``None`` where there is
+    none.
     """
 
     path: str
