@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, ca
 
 import numpy as np
 
+from .rowset import RowSet
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -55,13 +57,18 @@ class Bounds(Generic[S]):
     COMBINATORS: ClassVar[tuple[str, ...]] = ("meet_and", "meet_or", "sharpen")
 
     def __post_init__(self) -> None:
+        # Where two sources contradict, or a unit is empty: what is outside `may` cannot be in
+        # `must`.
         if isinstance(self.may, np.ndarray) and isinstance(self.must, np.ndarray):
             if self.must.shape != self.may.shape:
                 raise ValueError(f"must has shape {self.must.shape}, may {self.may.shape}")
             if np.any(self.must & ~self.may):
-                # Two sources contradict, or the unit is empty: what is outside `may` cannot be
-                # in `must`.
                 object.__setattr__(self, "must", self.must & self.may)
+        elif isinstance(self.may, RowSet) and isinstance(self.must, RowSet):
+            if self.must and self.must is not self.may:
+                object.__setattr__(self, "must", self.must & self.may)
+        else:
+            raise TypeError(f"must is {type(self.must).__name__}, may {type(self.may).__name__}")
 
     @classmethod
     def unknown(cls, count: int) -> Bounds[BoolArray]:
@@ -97,5 +104,4 @@ class Bounds(Generic[S]):
 
     def sharpen(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of one leaf from what two indexes say of it."""
-        may = _and(self.may, other.may)
-        return Bounds(_and(_or(self.must, other.must), may), may)
+        return Bounds(_or(self.must, other.must), _and(self.may, other.may))

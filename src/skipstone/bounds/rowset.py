@@ -1,6 +1,7 @@
 """``RowSet``: a set of row positions of one file, as ranges or as a roaring bitmap.
 
-Positions are 0-based and below 2**63. Invariants of the ranges form: starts ascend, every range is
+Positions are 0-based and below 2**63 - 1, so that every stop fits an int64. Invariants of the
+ranges form: starts ascend, every range is
 non-empty, and two ranges neither overlap nor touch (``stops[i] < starts[i + 1]``), so equal sets
 have equal arrays. The bitmap form is ``pyroaring.BitMap64``; which form a set has is not visible
 but for speed: few long runs stay ranges, scattered rows become a bitmap.
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["RowSet"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
+
+_LAST = 2**63 - 1
 
 
 class RowSet:
@@ -49,8 +52,8 @@ class RowSet:
         if isinstance(positions, Iterable) and not isinstance(positions, np.ndarray):
             positions = np.fromiter(positions, np.int64)
         array = np.unique(np.asarray(positions, np.int64))
-        if len(array) and array[0] < 0:
-            raise ValueError(f"row position {array[0]} is negative")
+        if len(array):
+            _check(int(array[0]), int(array[-1]))
         breaks = np.flatnonzero(np.diff(array) != 1)
         starts = array[np.concatenate(([0], breaks + 1))] if len(array) else array
         stops = array[np.concatenate((breaks, [len(array) - 1]))] + 1 if len(array) else array
@@ -61,9 +64,16 @@ class RowSet:
         """A ``pyroaring.BitMap`` or ``BitMap64`` of positions; it is frozen by copy."""
         from pyroaring import BitMap64
 
+        own = bitmap.copy() if isinstance(bitmap, BitMap64) else BitMap64(bitmap)
+        if own:
+            _check(own.min(), own.max())
+        return cls._of_own_bitmap(own)
+
+    @classmethod
+    def _of_own_bitmap(cls, bitmap: Any) -> RowSet:
         self = cls.__new__(cls)
         self._starts = self._stops = None
-        self._bitmap = bitmap.copy() if isinstance(bitmap, BitMap64) else BitMap64(bitmap)
+        self._bitmap = bitmap
         return self
 
     @classmethod
@@ -77,10 +87,11 @@ class RowSet:
     def ranges(self) -> tuple[IntArray, IntArray]:
         """``(starts, stops)``: the maximal half-open runs, ascending."""
         if self._starts is None or self._stops is None:
-            other = RowSet.of(np.array(self._bitmap.to_array(), dtype=np.int64))
-            self._starts, self._stops = other._starts, other._stops
-        assert self._starts is not None
-        assert self._stops is not None
+            # A run starts where the position before is absent, and stops before the first absent
+            # one. Costs memory by runs: a billion rows in one run are two numbers here.
+            after = self._bitmap.shift(1)
+            self._starts = np.array((self._bitmap - after).to_array(), np.int64)
+            self._stops = np.array((after - self._bitmap).to_array(), np.int64)
         return self._starts, self._stops
 
     def bitmap(self) -> Any:
@@ -143,17 +154,17 @@ class RowSet:
 
     def __and__(self, other: RowSet) -> RowSet:
         if self._bitmap is not None and other._bitmap is not None:
-            return RowSet.of_bitmap(self._bitmap & other._bitmap)
+            return RowSet._of_own_bitmap(self._bitmap & other._bitmap)
         return self._sweep(other, lambda a, b: a & b)
 
     def __or__(self, other: RowSet) -> RowSet:
         if self._bitmap is not None and other._bitmap is not None:
-            return RowSet.of_bitmap(self._bitmap | other._bitmap)
+            return RowSet._of_own_bitmap(self._bitmap | other._bitmap)
         return self._sweep(other, lambda a, b: a | b)
 
     def __sub__(self, other: RowSet) -> RowSet:
         if self._bitmap is not None and other._bitmap is not None:
-            return RowSet.of_bitmap(self._bitmap - other._bitmap)
+            return RowSet._of_own_bitmap(self._bitmap - other._bitmap)
         return self._sweep(other, lambda a, b: a & ~b)
 
     def _sweep(self, other: RowSet, rule: Any) -> RowSet:
@@ -175,6 +186,13 @@ class RowSet:
         return f"RowSet({len(self):,} rows: {shown}{more})"
 
 
+def _check(first: int, last: int) -> None:
+    if first < 0:
+        raise ValueError(f"row position {first} is negative")
+    if last >= _LAST:
+        raise ValueError(f"row position {last} is not below {_LAST}")
+
+
 def _covers(ranges: tuple[IntArray, IntArray], points: IntArray) -> NDArray[np.bool_]:
     starts, stops = ranges
     if not len(starts):
@@ -190,8 +208,7 @@ def _normalise(starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:
     starts, stops = starts[full], stops[full]
     if not len(starts):
         return starts, stops
-    if starts.min() < 0:
-        raise ValueError(f"row position {starts.min()} is negative")
+    _check(int(starts.min()), 0)
     order = np.argsort(starts, kind="stable")
     starts, stops = starts[order], stops[order]
     reach = np.maximum.accumulate(stops)
