@@ -1,0 +1,431 @@
+"""``bind``: from the tree as written to leaves over a table's columns.
+
+- Names are resolved as Spark does (nested fields, case), or ``PredicateError`` names the nearest.
+- A comparison's two types meet at Spark's common type (``coercion.py``); the literal is cast
+  there, and the comparison is carried back through the column's casts (``preimage.py``), exactly
+  or not at all.
+- NOT is pushed to the leaves: ``bind`` of a node under NOT gives the rows for which the node is
+  FALSE. A node that is NULL for a row is in neither, which is why complementing sets of rows would
+  be wrong.
+- What an index cannot be asked becomes ``Opaque`` with the reason; it never disappears, but where
+  the rest of an AND or OR decides alone.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ..errors import PredicateError
+from .coercion import Unusable, cast_constant, common_type
+from .literals import order_key
+from .operands import BARE_FUNCTIONS, Column, Constant, resolve, typed
+from .preimage import (
+    Ranges,
+    carry_back,
+    complement,
+    inexact,
+    leaves_of,
+    range_key,
+    ranges_of,
+    union,
+)
+from .render import to_sql
+from .tree import (
+    And,
+    Bound,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Const,
+    Expr,
+    Leaf,
+    Literal,
+    Membership,
+    Not,
+    NullTest,
+    Op,
+    Opaque,
+    Operand,
+    Or,
+    PatternMatch,
+    Truth,
+    Value,
+)
+from .types import (
+    TIMESTAMP,
+    UNCOMPARABLE,
+    Kind,
+    column_name,
+    indexable,
+    kind_of,
+    spark_name,
+    spark_type,
+)
+from .zones import Zone, zone
+
+__all__ = ["bind"]
+
+_FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def bind(
+    expr: Expr,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool = False,
+    session_zone: str = "UTC",
+    text: str | None = None,
+) -> Bound:
+    """``expr`` over the columns of ``schema``: a bound tree, TRUE for exactly the same rows.
+
+    ``session_zone`` is Spark's session time zone, ``text`` the predicate's text for messages.
+    ``PredicateError`` when a column does not exist or could be two.
+    """
+    return _Binder(schema, case_sensitive, zone(session_zone), text).bind(expr, negated=False)
+
+
+class _Binder:
+    def __init__(
+        self, schema: pa.Schema, case_sensitive: bool, session: Zone | None, text: str | None
+    ) -> None:
+        self.schema, self.case_sensitive = schema, case_sensitive
+        self.session, self.text = session, text
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def bind(self, expr: Expr | Bound, *, negated: bool) -> Bound:
+        """The rows for which ``expr`` is TRUE, or FALSE when ``negated``."""
+        while isinstance(expr, Not):
+            expr, negated = expr.child, not negated
+        if isinstance(expr, And | Or):
+            conjunction = isinstance(expr, And) is not negated
+            bound = [self.bind(child, negated=negated) for child in _flat(expr)]
+            return _conjunction(bound) if conjunction else _disjunction(bound)
+        try:
+            return self.leaf(expr, negated)
+        except Unusable as unusable:
+            sql = to_sql(expr)
+            return Opaque(f"NOT ({sql})" if negated else sql, str(unusable))
+
+    def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
+        match expr:
+            case Const():
+                return Const(expr.value is not negated)
+            case Opaque():
+                raise Unusable(expr.reason)
+            case Comparison():
+                return self.comparison(expr, negated)
+            case Membership():
+                return self.membership(expr, negated)
+            case NullTest():
+                return self.null_test(expr, negated)
+            case PatternMatch():
+                return self.pattern(expr, negated)
+            case Truth():
+                return self.truth(expr, negated)
+            case _:
+                raise TypeError(f"{type(expr).__name__} is no node of a tree as written")
+
+    def comparison(self, expr: Comparison, negated: bool) -> Bound:
+        left, right, op = self.operand(expr.left), self.operand(expr.right), _op(expr.op)
+        if isinstance(left, Constant):
+            if isinstance(right, Constant):
+                return self.constants(left, op, right, negated)
+            left, right, op = right, left, _FLIPPED[op]
+        if isinstance(right, Column):
+            raise Unusable("two columns are compared")
+        meeting = _literal_precision(left.top, right)
+        common = self.meet(left.top, meeting.type)
+        if right.value is None:
+            if op == "<=>":
+                return self.is_null(left, negated)
+            return Const(False)
+        value = self.constant(meeting, common).value
+        assert value is not None
+        return self.relation(left.cast(common), op, [value], negated)
+
+    def relation(self, column: Column, op: str, values: list[Value], negated: bool) -> Bound:
+        """``column op value``, or ``column IN values``; values at the column's top type."""
+        same_null = op == "<=>"
+        if len(column.chain) == 1:
+            return _direct(column, op, values, negated)
+        if kind_of(column.top) in (Kind.STRING, Kind.BINARY):
+            raise Unusable(inexact(column.type, column.top))
+        keys = [range_key(value, column.top) for value in values]
+        ranges = (
+            union([(key, key) for key in keys])
+            if op in ("IN", "=", "<=>")
+            else ranges_of(op, keys[0], column.top)
+        )
+        if negated:
+            ranges = complement(ranges, column.top)
+        found = leaves_of(column.name, column.type, self.back(column, ranges))
+        if negated and same_null:
+            return _disjunction([Leaf(column.name, column.type, Op.IS_NULL), found])
+        return found
+
+    def back(self, column: Column, ranges: Ranges) -> Ranges:
+        """``ranges`` of the column's top type carried back to its stored type."""
+        steps = list(zip(column.chain, column.chain[1:], strict=False))
+        for source, target in reversed(steps):
+            ranges = carry_back(ranges, source, target, self.session)
+        return ranges
+
+    def constants(self, left: Constant, op: str, right: Constant, negated: bool) -> Bound:
+        common = self.meet(left.type, right.type)
+        if left.value is None or right.value is None:
+            if op != "<=>":
+                return Const(False)
+            return Const((left.value is None and right.value is None) is not negated)
+        a, b = self.constant(left, common).value, self.constant(right, common).value
+        assert a is not None
+        assert b is not None
+        x, y = order_key(a, common), order_key(b, common)
+        below, equal = x < y, x == y  # type: ignore[operator]
+        truth = {
+            "=": equal,
+            "<=>": equal,
+            "<>": not equal,
+            "<": below,
+            "<=": below or equal,
+            ">": not below and not equal,
+            ">=": not below,
+        }[op]
+        return Const(truth is not negated)
+
+    def membership(self, expr: Membership, negated: bool) -> Bound:
+        operand = self.operand(expr.operand)
+        constants = [self.literal(literal) for literal in expr.values]
+        if not constants:
+            return Const(negated)  # Spark 4: even NULL IN () is FALSE
+        common = operand.top if isinstance(operand, Column) else operand.type
+        for constant in constants:
+            common = self.meet(common, constant.type)
+        if pa.types.is_decimal(common) and any(pa.types.is_string(c.type) for c in constants):
+            raise Unusable("a list mixes strings with decimals")
+        if isinstance(operand, Constant):
+            raise Unusable("a constant is looked up in a list")
+        values: dict[object, Value] = {}
+        for constant in constants:
+            value = self.constant(constant, common).value
+            if value is not None:
+                values.setdefault(order_key(value, common), value)
+        if negated and any(constant.value is None for constant in constants):
+            return Const(False)
+        if not values:
+            return Const(False)
+        return self.relation(operand.cast(common), "IN", list(values.values()), negated)
+
+    def null_test(self, expr: NullTest, negated: bool) -> Bound:
+        operand = self.operand(expr.operand)
+        if isinstance(operand, Constant):
+            return Const((operand.value is None) is not negated)
+        return self.is_null(operand, negated)
+
+    def is_null(self, column: Column, negated: bool) -> Bound:
+        self.back_exists(column)
+        return Leaf(column.name, column.type, Op.NOT_NULL if negated else Op.IS_NULL)
+
+    def back_exists(self, column: Column) -> None:
+        """``Unusable`` unless the column's casts all keep non-nulls non-null."""
+        if len(column.chain) > 1:
+            self.back(column, [])
+
+    def truth(self, expr: Truth, negated: bool) -> Bound:
+        operand = self.operand(expr.operand)
+        if isinstance(operand, Constant):
+            if operand.value is None:
+                return Const(False)
+            if not isinstance(operand.value, bool):
+                raise Unusable("a constant that is no boolean stands for a predicate")
+            return Const(operand.value is not negated)
+        if not pa.types.is_boolean(operand.top):
+            raise Unusable(f"a column of type {spark_name(operand.top)} stands for a predicate")
+        return self.relation(operand, "=", [not negated], False)
+
+    def pattern(self, expr: PatternMatch, negated: bool) -> Bound:
+        operand = self.operand(expr.operand)
+        if isinstance(operand, Constant):
+            raise Unusable("a constant is matched with a pattern")
+        if kind_of(operand.top) is not Kind.STRING or len(operand.chain) > 1:
+            raise Unusable(f"a pattern matches text, and the column is {spark_name(operand.type)}")
+        name, type = operand.name, operand.type
+        if expr.prefix_only:
+            prefix, exact, plain = expr.pattern, True, False
+        else:
+            prefix, exact, plain = _literal_prefix(expr.pattern, expr.escape)
+        if plain:
+            return Leaf(name, type, Op.NE if negated else Op.EQ, (prefix,))
+        if exact and not prefix:
+            return Const(False) if negated else Leaf(name, type, Op.NOT_NULL)
+        if exact:
+            return Leaf(name, type, Op.NOT_STARTS_WITH if negated else Op.STARTS_WITH, (prefix,))
+        op = Op.NOT_LIKE if negated else Op.LIKE
+        return Leaf(name, type, op, (expr.pattern, expr.escape, prefix))
+
+    # -- operands ---------------------------------------------------------------------------------
+
+    def operand(self, operand: Operand) -> Column | Constant:
+        match operand:
+            case Opaque():
+                raise Unusable(operand.reason)
+            case Literal():
+                return self.literal(operand)
+            case Cast():
+                inner = self.operand(operand.operand)
+                target = None if operand.type is None else spark_type(operand.type)
+                if target is None:
+                    raise Unusable("a cast to a type that no index takes")
+                if isinstance(inner, Column):
+                    return inner.cast(target)
+                return self.constant(inner, target)
+            case ColumnRef():
+                return self.column(operand)
+
+    def column(self, ref: ColumnRef) -> Column:
+        try:
+            path, field = resolve(
+                ref, self.schema, case_sensitive=self.case_sensitive, text=self.text
+            )
+        except LookupError as error:
+            raise Unusable(str(error)) from None
+        except PredicateError:
+            # A hidden column, or a function in disguise.
+            if ref.path[0].lower() == "_metadata":
+                raise Unusable("_metadata is no column of the table") from None
+            if len(ref.path) == 1 and ref.path[0].lower() in BARE_FUNCTIONS:
+                raise Unusable(f"{ref.path[0]} is a function") from None
+            raise
+        name, type = column_name(path), indexable(field)
+        if type is None:
+            why = (field.metadata or {}).get(UNCOMPARABLE)
+            detail = why.decode() if why else f"type {field.type}"
+            raise Unusable(f"no index takes column {name}: {detail}")
+        return Column(name, (type,))
+
+    def literal(self, literal: Literal) -> Constant:
+        value, type = literal.value, literal.type
+        if type is None:
+            return typed(value)
+        canonical = type if pa.types.is_null(type) else spark_type(type)
+        if canonical is None:
+            raise Unusable(f"a literal of type {type}")
+        if value is None:
+            return Constant(None, canonical)
+        if canonical == TIMESTAMP and isinstance(value, str):
+            return self.constant(Constant(value, pa.string()), TIMESTAMP)
+        assert isinstance(value, bool | int | float | str | bytes)
+        return Constant(value, canonical)
+
+    def constant(self, constant: Constant, target: pa.DataType) -> Constant:
+        if constant.value is None:
+            return Constant(None, target)
+        value = cast_constant(constant.value, constant.type, target, self.session)
+        return Constant(value + 0.0 if isinstance(value, float) else value, target)
+
+    def meet(self, a: pa.DataType, b: pa.DataType) -> pa.DataType:
+        common = common_type(a, b)
+        if common is None:
+            raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare")
+        return common
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def _op(op: str) -> str:
+    if op in ("==", "!="):
+        return "=" if op == "==" else "<>"
+    if op not in _FLIPPED:
+        raise Unusable(f"{op} is no comparison")
+    return op
+
+
+def _direct(column: Column, op: str, values: list[Value], negated: bool) -> Leaf:
+    """A relation on the column as it is stored, without a cast."""
+    if op == "IN" and len(values) > 1:
+        return Leaf(column.name, column.type, Op.NOT_IN if negated else Op.IN, tuple(values))
+    if op == "<=>":
+        found = Op.NE_OR_NULL if negated else Op.EQ
+    else:
+        op = "=" if op == "IN" else op
+        found = Op(_NEGATED[op] if negated else op)
+    return Leaf(column.name, column.type, found, (values[0],))
+
+
+def _literal_precision(other: pa.DataType, constant: Constant) -> Constant:
+    """An integer literal next to a decimal takes only the digits that it has."""
+    if (
+        pa.types.is_decimal(other)
+        and isinstance(constant.value, int)
+        and kind_of(constant.type) is Kind.INTEGER
+    ):
+        return Constant(constant.value, pa.decimal128(len(str(abs(constant.value))), 0))
+    return constant
+
+
+def _literal_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
+    """(literal prefix, prefix decides alone, no wildcard at all) of a LIKE pattern."""
+    prefix: list[str] = []
+    at = 0
+    open_ended = False
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == escape:
+            if at == len(pattern) or (pattern[at] not in "_%" and pattern[at] != escape):
+                raise Unusable("the pattern has an escape character before nothing special")
+            if not open_ended:
+                prefix.append(pattern[at])
+            at += 1
+        elif char in "_%":
+            if not open_ended:
+                open_ended, rest = True, pattern[at - 1 :]
+        elif not open_ended:
+            prefix.append(char)
+    text = "".join(prefix)
+    if not open_ended:
+        return text, False, True
+    return text, set(rest) == {"%"} and escape != "%", False
+
+
+def _flat(tree: And | Or) -> list[Expr | Bound]:
+    """The children, those of nested nodes of the same kind among them, without recursion."""
+    out: list[Expr | Bound] = []
+    stack: list[Expr | Bound] = [tree]
+    while stack:
+        node = stack.pop()
+        if type(node) is type(tree):
+            stack.extend(reversed(node.children))
+        else:
+            out.append(node)
+    return out
+
+
+def _conjunction(children: list[Bound]) -> Bound:
+    kept = _distinct(children, And)
+    if Const(False) in kept:
+        return Const(False)
+    kept = [child for child in kept if child != Const(True)]
+    if not kept:
+        return Const(True)
+    return kept[0] if len(kept) == 1 else And(tuple(kept))
+
+
+def _disjunction(children: list[Bound]) -> Bound:
+    kept = _distinct(children, Or)
+    if Const(True) in kept:
+        return Const(True)
+    kept = [child for child in kept if child != Const(False)]
+    if not kept:
+        return Const(False)
+    return kept[0] if len(kept) == 1 else Or(tuple(kept))
+
+
+def _distinct(children: list[Bound], joined: type[And] | type[Or]) -> list[Bound]:
+    found: dict[Bound, None] = {}
+    for child in children:
+        for part in child.children if isinstance(child, joined) else (child,):
+            found.setdefault(part)  # type: ignore[arg-type]
+    return list(found)

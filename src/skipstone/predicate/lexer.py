@@ -1,0 +1,181 @@
+"""Tokens of Spark SQL, with Spark's own reading of numbers and strings.
+
+General SQL parsers lose what matters here, the exact value and type of a literal:
+
+- ``5``, ``3000000000``: the narrowest of int, bigint, decimal that holds it;
+- ``5Y``, ``5S``, ``5L``: tinyint, smallint, bigint;
+- ``5.50``, ``5.50BD``: decimal(3, 2); ``1e3``, ``1D``: double; ``1F``: float;
+- a string's backslash escapes: 0 b n r t Z, u with 4 and U with 8 hex digits, 3 octal digits below
+  400; before % and _ the backslash stays, before anything else it goes;
+- a quote doubled inside a string of its kind stands for one; ``r'...'`` is taken as it stands;
+- neighbouring strings are one (``sql.py``); a backquoted name may hold anything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+
+import pyarrow as pa
+
+from ..errors import PredicateError
+from .coercion import float32_of
+from .tree import Literal
+
+__all__ = ["Token", "TokenKind", "number", "tokenize"]
+
+
+class TokenKind(Enum):
+    """What a token is; every keyword is a NAME."""
+
+    NAME = "name"
+    QUOTED = "quoted name"
+    NUMBER = "number"
+    STRING = "string"
+    SYMBOL = "symbol"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``text`` is upper case for names and normalised for comparisons; ``value`` what a name or
+    string says; ``start`` and ``end`` are characters of the source."""
+
+    kind: TokenKind
+    text: str
+    value: str
+    start: int
+    end: int
+
+
+_SPACE = re.compile(r"[\s\ufeff]+|--(?:\\\n|[^\n])*")
+_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYFD])?(?!\w)", re.IGNORECASE)
+_NAME = re.compile(r"\w+")
+_RAW = re.compile(r"[rR](?:'([^']*)'|\"([^\"]*)\")")
+_STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.|\"\")*)\"", re.DOTALL)
+_QUOTED = re.compile(r"`((?:[^`]|``)*)`")
+_SYMBOL = re.compile(r"<=>|<>|!=|==|<=|>=|!>|!<|\|\||::|->|=>|.", re.DOTALL)
+_SAME = {"==": "=", "!=": "<>", "!>": "<=", "!<": ">="}
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_LETTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of ``text``, an END token last; ``PredicateError`` for a string without an end."""
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        if match := _SPACE.match(text, at):
+            at = match.end()
+            continue
+        if text.startswith("/*", at):
+            at = _comment_end(text, at)
+            continue
+        token = _token(text, at)
+        tokens.append(token)
+        at = token.end
+    tokens.append(Token(TokenKind.END, "", "", len(text), len(text)))
+    return tokens
+
+
+def _token(text: str, at: int) -> Token:
+    if match := _RAW.match(text, at):
+        raw = match[1] if match[1] is not None else match[2]
+        return Token(TokenKind.STRING, match[0], raw, at, match.end())
+    if text[at] in "'\"":
+        match = _STRING.match(text, at)
+        if match is None:
+            raise PredicateError("a string without an end", text=text, position=at)
+        quote = text[at]
+        body = (match[1] if quote == "'" else match[2]).replace(quote * 2, f"\\{quote}")
+        return Token(TokenKind.STRING, match[0], unescape(body), at, match.end())
+    if text[at] == "`":
+        match = _QUOTED.match(text, at)
+        if match is None:
+            raise PredicateError("a quoted name without an end", text=text, position=at)
+        return Token(TokenKind.QUOTED, match[0], match[1].replace("``", "`"), at, match.end())
+    if match := _NUMBER.match(text, at):
+        return Token(TokenKind.NUMBER, match[0].upper(), match[0], at, match.end())
+    if match := _NAME.match(text, at):
+        return Token(TokenKind.NAME, match[0].upper(), match[0], at, match.end())
+    match = _SYMBOL.match(text, at)
+    assert match is not None
+    symbol = match[0]
+    return Token(TokenKind.SYMBOL, _SAME.get(symbol, symbol), symbol, at, match.end())
+
+
+def _comment_end(text: str, at: int) -> int:
+    """Just after the bracketed comment at ``at``; comments nest."""
+    depth, position = 0, at
+    while True:
+        opened, closed = text.find("/*", position), text.find("*/", position)
+        if closed < 0:
+            raise PredicateError("a comment without an end", text=text, position=at)
+        if 0 <= opened < closed:
+            depth, position = depth + 1, opened + 2
+        else:
+            depth, position = depth - 1, closed + 2
+            if depth == 0:
+                return position
+
+
+def unescape(body: str) -> str:
+    """The string that the text between the quotes stands for; see the module."""
+    if "\\" not in body:
+        return body
+
+    def one(match: re.Match[str]) -> str:
+        short, long, octal, char = match.groups()
+        if char is not None:
+            return match[0] if char in "%_" else _LETTERS.get(char, char)
+        code = int(short or long, 16) if short or long else int(octal, 8)
+        return chr(code) if code < 0x110000 else match[0][1:]
+
+    text = _ESCAPE.sub(one, body)
+    # Two escaped halves of a pair are one character; a lone half has no UTF-8, Java writes "?".
+    return (
+        text.encode("utf-16-le", "surrogatepass")
+        .decode("utf-16-le", "replace")
+        .replace("\ufffd", "?")
+        if any("\ud800" <= c <= "\udfff" for c in text)
+        else text
+    )
+
+
+def number(text: str, *, negative: bool) -> Literal | None:
+    """The literal that a number token (upper case) is; ``None`` where Spark refuses it."""
+    sign = -1 if negative else 1
+    body, suffix = text, ""
+    for candidate in ("BD", "L", "S", "Y", "F", "D"):
+        if text.endswith(candidate):
+            body, suffix = text[: -len(candidate)], candidate
+            break
+    whole = body.isdigit()
+    if suffix in ("L", "S", "Y"):
+        bits, type = {"L": (64, pa.int64()), "S": (16, pa.int16()), "Y": (8, pa.int8())}[suffix]
+        return _integer(sign * int(body), bits, type) if whole else None
+    if suffix == "D" or (not suffix and "E" in body):
+        return Literal(sign * float(body), pa.float64())
+    if suffix == "F":
+        return Literal(sign * float32_of(Fraction(body)), pa.float32())
+    if whole and not suffix:
+        value = sign * int(body)
+        for bits, type in ((32, pa.int32()), (64, pa.int64())):
+            if found := _integer(value, bits, type):
+                return found
+    _, digits, exponent = Decimal(body).as_tuple()
+    if not isinstance(exponent, int) or abs(exponent) > 60:
+        return None
+    scale = max(-exponent, 0)
+    unscaled = int("".join(map(str, digits))) * 10 ** max(exponent, 0)
+    precision = max(len(str(unscaled)), scale)
+    return Literal(sign * unscaled, pa.decimal128(precision, scale)) if precision <= 38 else None
+
+
+def _integer(value: int, bits: int, type: pa.DataType) -> Literal | None:
+    half = 1 << (bits - 1)
+    return Literal(value, type) if -half <= value < half else None

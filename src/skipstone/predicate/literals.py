@@ -1,0 +1,468 @@
+"""A literal in a column's stored domain, and values as keys in Spark's order. For all formats.
+
+**Stored domain** of a canonical type (``types.py``), as Python values:
+
+| type | domain |
+|---|---|
+| boolean | ``bool`` |
+| tinyint … bigint | ``int`` |
+| float, double | ``float`` |
+| decimal(p, s) | ``int``: unscaled, value × 10^s |
+| date | ``int``: days since 1970-01-01 |
+| timestamp, timestamp_ntz | ``int``: microseconds since 1970-01-01 (UTC, or local) |
+| interval | ``int``: microseconds or months |
+| string | ``str`` |
+| binary | ``bytes`` |
+
+**Keys** order and equal each other exactly as Spark compares the values:
+
+| type | key, and bloom item |
+|---|---|
+| all that fit 64 bits signed, decimals with p ≤ 18 | the domain's number, ``int64`` |
+| float, double | the double's bits without sign, negated below zero; NaN one above infinity |
+| decimal, p > 18 | 16 bytes, big-endian, sign bit flipped |
+| string, binary | UTF-8 or plain bytes, unsigned |
+
+A float's key is that of the equal double, an int's that of the equal long: narrower and wider
+columns compare. Keys of decimals compare only at one scale and on one side of 18 digits.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .tree import Op, Value
+from .types import Kind, kind_of, spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Key",
+    "Keys",
+    "compare",
+    "display",
+    "from_key",
+    "isin",
+    "order_key",
+    "order_keys",
+    "sql_text",
+    "stored",
+    "to_domain",
+]
+
+Key: TypeAlias = "int | bytes"
+
+_EPOCH_DAY = date(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_INFINITE = 0x7FF0_0000_0000_0000
+_MAGNITUDE = np.int64(2**63 - 1)
+_ORDERED = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)
+
+
+def wide(type: pa.DataType) -> bool:
+    """True for a decimal whose keys are 16 bytes instead of ``int64``."""
+    return bool(pa.types.is_decimal(type) and type.precision > 18)
+
+
+# -- one value -------------------------------------------------------------------------------------
+
+
+def to_domain(value: object, type: pa.DataType) -> Value:
+    """A Python value in the stored domain of ``type``, exactly; ``ValueError`` where there is none.
+
+    Takes what Arrow's ``as_py`` gives (``Decimal``, ``date``, aware or naive ``datetime``, …). An
+    ``int`` for a decimal is a number, not an unscaled one; for a date or timestamp it is already in
+    the domain.
+    """
+    kind = kind_of(type)
+    canonical = spark_type(type)
+    assert canonical is not None
+    if isinstance(value, np.generic):
+        value = value.item()
+    found: Value | None = None
+    match kind, value:
+        case Kind.BOOLEAN, bool():
+            return value
+        case Kind.STRING, str():
+            return value
+        case Kind.BINARY, bytes() | bytearray() | memoryview():
+            return bytes(value)
+        case _, bool():
+            pass
+        case Kind.FLOATING, int() | float():
+            found = float(value)
+            if canonical.bit_width == 32:
+                found = float(np.float32(found)) if not math.isinf(np.float32(found)) else found
+            if not math.isnan(found) and found != value:
+                found = None
+        case Kind.DECIMAL, int() | float() | Decimal():
+            found = _unscaled(value, canonical.scale)
+            if found is not None and abs(found) >= 10**canonical.precision:
+                found = None
+        case Kind.INTEGER, int() | float() | Decimal():
+            found = _unscaled(value, 0)
+            if found is not None and not -(2 ** (canonical.bit_width - 1)) <= found < 2 ** (
+                canonical.bit_width - 1
+            ):
+                found = None
+        case ((Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ), datetime()):
+            if (value.tzinfo is None) == (kind is Kind.TIMESTAMP_NTZ) and not getattr(
+                value, "nanosecond", 0
+            ):
+                epoch = datetime(1970, 1, 1, tzinfo=None if value.tzinfo is None else _utc())
+                found = (value - epoch) // _MICROSECOND
+        case Kind.DATE, date() if not isinstance(value, datetime):
+            found = (value - _EPOCH_DAY).days
+        case Kind.DURATION, timedelta():
+            found = value // _MICROSECOND
+        case ((Kind.DATE | Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ | Kind.DURATION), int()):
+            found = value
+        case _:
+            pass
+    if found is None:
+        raise ValueError(f"{value!r} is no value of type {canonical}")
+    return found
+
+
+def _utc() -> Any:
+    from datetime import UTC
+
+    return UTC
+
+
+def _unscaled(value: float | Decimal, scale: int) -> int | None:
+    """``value`` × 10^scale if that is an integer."""
+    if isinstance(value, int):
+        return int(value * 10**scale)
+    if not math.isfinite(value):
+        return None
+    top, bottom = value.as_integer_ratio()
+    whole, rest = divmod(top * 10**scale, bottom)
+    return int(whole) if rest == 0 else None
+
+
+def order_key(value: Value, type: pa.DataType) -> Key:
+    """The key of one value of the stored domain; see the module."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float):
+        return float_key(value)
+    if wide(type):
+        return (int(value) + 2**127).to_bytes(16, "big")
+    return int(value)
+
+
+def float_key(value: float) -> int:
+    """The key of a double: doubles next to each other have keys next to each other."""
+    if math.isnan(value):
+        return _INFINITE + 1
+    (magnitude,) = struct.unpack("<q", struct.pack("<d", abs(value)))
+    return -int(magnitude) if value < 0 else int(magnitude)
+
+
+def float_of_key(key: int) -> float:
+    """The double that has this key."""
+    if key > _INFINITE:
+        return math.nan
+    (value,) = struct.unpack("<d", struct.pack("<q", abs(key)))
+    return -float(value) if key < 0 else float(value)
+
+
+def from_key(key: Key, type: pa.DataType) -> Value:
+    """The value of the stored domain that has this key."""
+    kind = kind_of(type)
+    if isinstance(key, bytes):
+        if kind is Kind.STRING:
+            return key.decode("utf-8", "surrogatepass")
+        if kind is Kind.DECIMAL:
+            return int.from_bytes(key, "big") - 2**127
+        return key
+    if kind is Kind.FLOATING:
+        return float_of_key(int(key))
+    return bool(key) if kind is Kind.BOOLEAN else int(key)
+
+
+# -- columns of values -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Keys of ``n`` values, ``int64`` or Arrow ``large_binary``; ``valid`` marks non-nulls.
+
+    Under a null, ``data`` holds 0 or null. Values never change; ``take`` gives new ones.
+    """
+
+    data: NDArray[np.int64] | pa.LargeBinaryArray
+    valid: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def take(self, at: NDArray[np.bool_] | NDArray[np.int64]) -> Keys:
+        """The keys that a mask or positions select."""
+        if isinstance(self.data, np.ndarray):
+            return Keys(self.data[at], self.valid[at])
+        chosen = np.flatnonzero(at) if at.dtype == np.bool_ else at
+        return Keys(self.data.take(pa.array(chosen)), self.valid[at])
+
+    @property
+    def is_int(self) -> bool:
+        """True for ``int64`` keys."""
+        return isinstance(self.data, np.ndarray)
+
+    def to_list(self) -> list[Key | None]:
+        """Python keys, ``None`` for nulls. Slow; for small sets and messages."""
+        raw = self.data.tolist() if isinstance(self.data, np.ndarray) else self.data.to_pylist()
+        return [key if ok else None for key, ok in zip(raw, self.valid.tolist(), strict=True)]
+
+
+def stored(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:
+    """``array`` as the canonical type of ``type``: decoded, widened, in microseconds.
+
+    Narrower files are widened (int, decimal, float to double). Nanoseconds are floored, as Spark
+    reads INT96. ``ValueError`` (Arrow's) when a value does not fit.
+    """
+    canonical = spark_type(type)
+    if canonical is None:
+        kind_of(type)  # raises
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    have = array.type
+    if have == canonical:
+        return array
+    t = pa.types
+    if t.is_timestamp(have) and t.is_timestamp(canonical):
+        return _microseconds(array).cast(canonical) if have.unit != "us" else array.view(canonical)
+    if t.is_duration(canonical) and t.is_int64(have):
+        return array.view(canonical)
+    if t.is_decimal(canonical) and t.is_uint64(have):
+        # Arrow has no direct cast of the upper half of uint64.
+        return array.cast(pa.string()).cast(canonical)
+    return array.cast(canonical)
+
+
+def _microseconds(array: pa.Array) -> pa.Array:
+    """A timestamp array in whole microseconds without a zone; finer units are floored."""
+    unit = array.type.unit
+    ticks = array.view(pa.int64())
+    if unit == "ns":
+        values, valid = _numbers(ticks)
+        ticks = pa.array(np.floor_divide(values, 1000), mask=~valid)
+    else:
+        ticks = pc.multiply_checked(ticks, 1_000 if unit == "ms" else 1_000_000)
+    return ticks.cast(pa.timestamp("us"))
+
+
+def _numbers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Values (0 under nulls) and validity of an Arrow integer array."""
+    valid = _valid(array)
+    if array.null_count:
+        array = array.fill_null(0)
+    return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), valid
+
+
+def _valid(array: pa.Array) -> NDArray[np.bool_]:
+    if not array.null_count:
+        return np.ones(len(array), dtype=np.bool_)
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
+    """The keys of a column whose type in the table is ``type``; see the module and ``stored``."""
+    array = stored(array, type)
+    match kind_of(type):
+        case Kind.STRING | Kind.BINARY:
+            plain = array if pa.types.is_binary(array.type) else array.view(pa.binary())
+            return Keys(plain.cast(pa.large_binary()), _valid(array))
+        case Kind.FLOATING:
+            valid = _valid(array)
+            if array.null_count:
+                array = array.fill_null(0.0)
+            values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+            return Keys(float_keys(values), valid)
+        case Kind.DECIMAL:
+            return _decimal_keys(array)
+        case Kind.BOOLEAN:
+            return Keys(*_numbers(array.cast(pa.int8())))
+        case Kind.DATE:
+            return Keys(*_numbers(array.view(pa.int32())))
+        case Kind.INTEGER:
+            return Keys(*_numbers(array))
+        case _:
+            return Keys(*_numbers(array.view(pa.int64())))
+
+
+def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """``float_key`` of many."""
+    bits = np.ascontiguousarray(values).view(np.int64)
+    magnitude = bits & _MAGNITUDE
+    keys = np.where(bits < 0, -magnitude, magnitude)
+    keys[np.isnan(values)] = _INFINITE + 1
+    return keys
+
+
+def _decimal_keys(array: pa.Array) -> Keys:
+    valid = _valid(array)
+    count = len(array)
+    # Two little-endian 64-bit words per value.
+    words = np.frombuffer(array.buffers()[1] or b"", dtype="<i8").reshape(-1, 2)
+    words = words[array.offset : array.offset + count]
+    if not wide(array.type):
+        return Keys(np.where(valid, words[:, 0], 0), valid)
+    flipped = np.empty((count, 2), dtype=">u8")
+    flipped[:, 0] = words[:, 1].view(np.uint64) ^ np.uint64(1 << 63)
+    flipped[:, 1] = words[:, 0].view(np.uint64)
+    flipped[~valid] = 0
+    offsets = np.arange(0, 16 * (count + 1), 16, dtype=np.int64)
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    keys = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), count, [mask, pa.py_buffer(offsets), pa.py_buffer(flipped)]
+    )
+    return Keys(keys, valid)
+
+
+def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
+    """Per value: is it non-null and ``value op key``; op one of ``= <> < <= > >=``."""
+    if op not in _ORDERED:
+        raise ValueError(f"{op} is no comparison")
+    if isinstance(keys.data, np.ndarray):
+        data, number = keys.data, int(key)
+        match op:
+            case Op.EQ:
+                result = data == number
+            case Op.NE:
+                result = data != number
+            case Op.LT:
+                result = data < number
+            case Op.LE:
+                result = data <= number
+            case Op.GT:
+                result = data > number
+            case _:
+                result = data >= number
+        return np.asarray(result & keys.valid, dtype=np.bool_)
+    function = {
+        Op.EQ: pc.equal,
+        Op.NE: pc.not_equal,
+        Op.LT: pc.less,
+        Op.LE: pc.less_equal,
+        Op.GT: pc.greater,
+        Op.GE: pc.greater_equal,
+    }[op]
+    found = function(keys.data, pa.scalar(key, pa.large_binary()))
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
+    """Per value: is it non-null and equal to one of the keys ``among``."""
+    if isinstance(keys.data, np.ndarray):
+        wanted = np.fromiter((int(k) for k in among), dtype=np.int64)
+        return np.asarray(np.isin(keys.data, wanted) & keys.valid, dtype=np.bool_)
+    found = pc.is_in(keys.data, value_set=pa.array(list(among), pa.large_binary()))
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def display(value: Value, type: pa.DataType, limit: int = 60) -> str:
+    """SQL-like text for people: exact but for long strings, of which the middle is left out."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(value)
+    if isinstance(value, str | bytes) and len(value) > limit:
+        half = limit // 2
+        start, end = sql_text(value[:half], type), sql_text(value[-half:], type)
+        return f"{start[:-1]}…{end[2 if isinstance(value, bytes) else 1 :]}"
+    text = sql_text(value, type)
+    return text.removesuffix("BD") if kind_of(type) is Kind.DECIMAL else text
+
+
+def sql_text(value: Value, type: pa.DataType) -> str:
+    """A Spark SQL literal that has exactly this value of the stored domain of ``type``."""
+    match kind_of(type):
+        case Kind.BOOLEAN:
+            return "TRUE" if value else "FALSE"
+        case Kind.STRING:
+            return quote(str(value))
+        case Kind.BINARY:
+            assert isinstance(value, bytes)
+            return f"X'{value.hex().upper()}'"
+        case Kind.FLOATING:
+            assert isinstance(value, float)
+            name = "FLOAT" if spark_type(type) == pa.float32() else "DOUBLE"
+            if not math.isfinite(value):
+                text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+                return f"CAST('{text}' AS {name})"
+            if name == "FLOAT":
+                return f"CAST('{np.float32(value)!s}' AS FLOAT)"
+            return f"{value!r}D"
+        case Kind.DECIMAL:
+            assert isinstance(value, int)
+            return f"{decimal_text(value, type.scale)}BD"
+        case Kind.DATE:
+            return f"DATE '{_date_text(int(value))}'"
+        case Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ as kind:
+            day, micros = divmod(int(value), 86_400_000_000)
+            seconds, fraction = divmod(micros, 1_000_000)
+            clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+            if fraction:
+                clock += f".{fraction:06}".rstrip("0")
+            text = f"{_date_text(day)} {clock}"
+            if kind is Kind.TIMESTAMP:
+                return f"TIMESTAMP '{text}Z'"
+            return f"TIMESTAMP_NTZ '{text}'"
+        case Kind.DURATION:
+            return f"INTERVAL '{decimal_text(int(value), 6)}' SECOND"
+        case _:
+            return str(value)
+
+
+def quote(text: str) -> str:
+    """A Spark SQL string literal: backslashes and quotes escaped, control characters as escapes.
+
+    ``\\%`` and ``\\_`` keep their backslash in Spark, so a backslash is always doubled.
+    """
+    out = text.replace("\\", "\\\\").replace("'", "\\'")
+    if not out.isprintable():
+        out = "".join(c if c.isprintable() else _escape(c) for c in out)
+    return f"'{out}'"
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def decimal_text(unscaled: int, scale: int) -> str:
+    """Digits of ``unscaled`` / 10^scale, all of them."""
+    sign = "-" if unscaled < 0 else ""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+
+
+def _date_text(day: int) -> str:
+    # Proleptic Gregorian, any year: move into what `date` knows by cycles of 400 years.
+    cycles, rest = divmod(day - 10_957, 146_097)
+    known = date(2000, 1, 1) + timedelta(days=rest)
+    year = known.year + cycles * 400
+    # Spark wants a sign before years beyond four digits.
+    text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
+    return f"{text}-{known.month:02}-{known.day:02}"

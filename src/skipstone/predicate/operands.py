@@ -1,0 +1,175 @@
+"""What stands at the two sides of a comparison: a column under casts, or a constant.
+
+Names are resolved as Spark does: nested fields, case, ambiguity. A Python value without a declared
+type (DNF) is the literal that Spark would make of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import PredicateError
+from .coercion import Unusable
+from .literals import to_domain
+from .types import TIMESTAMP, TIMESTAMP_NTZ, column_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .tree import ColumnRef, Value
+
+__all__ = ["BARE_FUNCTIONS", "Column", "Constant", "resolve", "typed"]
+
+# Functions that Spark lets one write without parentheses, where no column has the name.
+_BARE = """
+current_date current_time current_timestamp current_user current_catalog current_database
+current_schema localtimestamp session_user user
+"""
+BARE_FUNCTIONS = frozenset(_BARE.split())
+
+
+def resolve(
+    ref: ColumnRef, schema: pa.Schema, *, case_sensitive: bool = False, text: str | None = None
+) -> tuple[tuple[str, ...], pa.Field]:
+    """The path as the schema spells it, and the field there; ``PredicateError`` as in ``bind``.
+
+    ``LookupError`` when the path goes on inside a list, a map or an atomic type.
+    """
+    fields: Sequence[pa.Field] = list(schema)
+    spelled: list[str] = []
+    found: pa.Field | None = None
+    for part in ref.path:
+        if found is not None:
+            if not pa.types.is_struct(found.type):
+                raise LookupError(f"{column_name(tuple(spelled))} is no struct")
+            fields = list(found.type)
+        wanted = part if case_sensitive else part.lower()
+        matches = [f for f in fields if (f.name if case_sensitive else f.name.lower()) == wanted]
+        if len(matches) > 1:
+            raise PredicateError(
+                f"column {column_name(ref.path)} could be any of "
+                + ", ".join(column_name((*spelled, f.name)) for f in matches),
+                text=text,
+                position=ref.position,
+                hint="name columns so that they differ in more than case",
+            )
+        if not matches:
+            name = column_name(ref.path)
+            raise PredicateError(
+                f"no column {name}",
+                text=text,
+                position=ref.position,
+                nearest=_nearest(name, schema),
+                hint=None if _nearest(name, schema) else f"the columns are {_some(schema.names)}",
+            )
+        found = matches[0]
+        spelled.append(found.name)
+    assert found is not None
+    return tuple(spelled), found
+
+
+def _nearest(name: str, schema: pa.Schema) -> str | None:
+    known: dict[str, str] = {}
+
+    def add(fields: Iterable[pa.Field], prefix: tuple[str, ...]) -> None:
+        for field in fields:
+            path = (*prefix, field.name)
+            known.setdefault(column_name(path).lower(), column_name(path))
+            if pa.types.is_struct(field.type) and len(path) < 8:
+                add(field.type, path)
+
+    add(schema, ())
+    close = get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return known[close[0]] if close else None
+
+
+def _some(names: Sequence[str], limit: int = 8) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown}, … ({len(names)} in all)"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column under casts that keep order: its type, then the types it is cast to, in turn."""
+
+    name: str
+    chain: tuple[pa.DataType, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.chain[0]
+
+    @property
+    def top(self) -> pa.DataType:
+        return self.chain[-1]
+
+    def cast(self, type: pa.DataType) -> Column:
+        return self if type == self.top else Column(self.name, (*self.chain, type))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of a canonical type (``null`` for a bare NULL); ``value`` None is NULL."""
+
+    value: Value | None
+    type: pa.DataType
+
+
+def typed(value: object) -> Constant:
+    """A plain Python value as the literal that Spark would make of it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    match value:
+        case None:
+            return Constant(None, pa.null())
+        case bool():
+            return Constant(value, pa.bool_())
+        case int():
+            for bits, type in ((32, pa.int32()), (64, pa.int64())):
+                if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+                    return Constant(value, type)
+            return _decimal(Decimal(value))
+        case float():
+            return Constant(value + 0.0, pa.float64())
+        case Decimal():
+            return _decimal(value)
+        case str():
+            return Constant(value, pa.string())
+        case bytes() | bytearray() | memoryview():
+            return Constant(bytes(value), pa.binary())
+        case datetime():
+            type = TIMESTAMP_NTZ if value.tzinfo is None else TIMESTAMP
+        case date():
+            type = pa.date32()
+        case _:
+            raise Unusable(f"a literal of Python type {type_name(value)}")
+    try:
+        return Constant(to_domain(value, type), type)
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+
+
+def type_name(value: object) -> str:
+    return type(value).__name__
+
+
+def _decimal(value: Decimal) -> Constant:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return Constant(
+            float(value) if value.is_nan() else math.copysign(math.inf, value), pa.float64()
+        )
+    scale = max(-exponent, 0)
+    unscaled = int("".join(map(str, digits)) or "0") * 10 ** min(max(exponent, 0), 40)
+    precision = max(len(str(unscaled)), scale, 1)
+    if precision > 38:
+        raise Unusable("a decimal of more than 38 digits")
+    return Constant(-unscaled if sign else unscaled, pa.decimal128(precision, scale))

@@ -1,0 +1,325 @@
+"""Which values of a column pass a comparison after a cast: sets of key ranges, carried backwards.
+
+A predicate on one column is a set of its non-null values. With values numbered in their order,
+without gaps (``range_key``: the stored domain's integer; for a float its distance from zero in
+floats, NaN one above infinity), such a set is a sorted list of closed ranges. NOT is then the
+complement; and ``CAST(c AS wider) < v`` is the set ``[lowest, v)`` of the wider type, carried back
+through the cast:
+
+    back([lo, hi]) = { x : lo <= cast(x) <= hi }
+
+For a cast that never falls and never fails, that is one range, found by arithmetic, or by
+bisection on the cast itself where it rounds (bigint to double: 2^53 and 2^53 + 1 meet at one
+double, and both pass). Nothing is approximated: a cast that is not listed here is not carried
+back.
+
+| cast | backwards |
+|---|---|
+| integer → wider integer, boolean → integer | cut to the narrower range |
+| integer or decimal → decimal with room for it | divide by the power of ten, rounding inwards |
+| float, integer, decimal → double; integer → float | bisection |
+| date → timestamp_ntz | divide by a day, rounding inwards |
+| date → timestamp | bisection over the first instants of days in the session zone |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from .coercion import Unusable
+from .literals import float_key, float_of_key
+from .tree import And, Bound, Const, Leaf, Op, Or
+from .types import Kind, kind_of, spark_name
+from .zones import DAY, UnknownLocalTime
+
+if TYPE_CHECKING:
+    from .tree import Value
+    from .zones import Zone
+
+__all__ = [
+    "Ranges",
+    "carry_back",
+    "complement",
+    "exact_cast",
+    "leaves_of",
+    "range_key",
+    "ranges_of",
+    "union",
+]
+
+Range: TypeAlias = tuple[int, int]
+Ranges: TypeAlias = list[Range]
+Back: TypeAlias = Callable[[int, int], Ranges]
+
+# Bits of infinity: NaN is one above.
+_INFINITE = {32: 0x7F80_0000, 64: 0x7FF0_0000_0000_0000}
+
+
+# -- sets of keys ----------------------------------------------------------------------------------
+
+
+def extent(type: pa.DataType) -> Range:
+    """The lowest and highest range key of a type."""
+    match kind_of(type):
+        case Kind.BOOLEAN:
+            return 0, 1
+        case Kind.FLOATING:
+            return -_INFINITE[type.bit_width], _INFINITE[type.bit_width] + 1
+        case Kind.DECIMAL:
+            return 1 - 10**type.precision, 10**type.precision - 1
+        case _:
+            half = 1 << (type.bit_width - 1)
+            return -half, half - 1
+
+
+def range_key(value: Value, type: pa.DataType) -> int:
+    """The number of a value of the stored domain among all values of ``type``."""
+    if not isinstance(value, float):
+        return int(value)
+    if type.bit_width == 64:
+        return float_key(value)
+    if value != value:
+        return _INFINITE[32] + 1
+    bits = int(np.float32(abs(value)).view(np.int32))
+    return -bits if value < 0 else bits
+
+
+def _value(key: int, type: pa.DataType) -> Value:
+    match kind_of(type):
+        case Kind.FLOATING if type.bit_width == 32:
+            return _float_of(key)
+        case Kind.FLOATING:
+            return float_of_key(key)
+        case Kind.BOOLEAN:
+            return bool(key)
+        case _:
+            return key
+
+
+def _float_of(key: int) -> float:
+    """The float (32 bits) with this range key."""
+    if key > _INFINITE[32]:
+        return float("nan")
+    value = float(np.int32(abs(key)).view(np.float32))
+    return -value if key < 0 else value
+
+
+def ranges_of(op: str, key: int, type: pa.DataType) -> Ranges:
+    """The set of keys of ``type`` in the relation ``op`` to ``key``."""
+    low, high = extent(type)
+    found: Ranges = {
+        "=": [(key, key)],
+        "<>": [(low, key - 1), (key + 1, high)],
+        "<": [(low, key - 1)],
+        "<=": [(low, key)],
+        ">": [(key + 1, high)],
+        ">=": [(key, high)],
+    }[op]
+    return [(a, b) for a, b in found if a <= b]
+
+
+def complement(ranges: Ranges, type: pa.DataType) -> Ranges:
+    """All keys of ``type`` that are in none of ``ranges`` (sorted and disjoint)."""
+    low, high = extent(type)
+    gaps: Ranges = []
+    for a, b in ranges:
+        if low < a:
+            gaps.append((low, a - 1))
+        low = b + 1
+    if low <= high:
+        gaps.append((low, high))
+    return gaps
+
+
+def union(ranges: Ranges) -> Ranges:
+    """Sorted and disjoint, neighbours joined."""
+    out: Ranges = []
+    for a, b in sorted(ranges):
+        if out and a <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(b, out[-1][1]))
+        else:
+            out.append((a, b))
+    return out
+
+
+# -- casts, backwards ------------------------------------------------------------------------------
+
+
+def exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """True when the cast keeps values and their order exactly, in any session zone.
+
+    The files of a table may have a column in ``source`` where the table says ``target``: facts
+    about such a file hold for the table's column too.
+    """
+    a, b = kind_of(source), kind_of(target)
+    if source == target:
+        return True
+    if a is b is Kind.INTEGER or a is b is Kind.FLOATING:
+        return bool(source.bit_width <= target.bit_width)
+    if a is Kind.INTEGER and b is Kind.DECIMAL:
+        return bool(target.precision - target.scale >= _digits(source))
+    if a is b is Kind.DECIMAL:
+        return bool(
+            target.scale >= source.scale
+            and target.precision - target.scale >= source.precision - source.scale
+        )
+    return a is Kind.DATE and b is Kind.TIMESTAMP_NTZ
+
+
+def _digits(type: pa.DataType) -> int:
+    return len(str(1 << (type.bit_width - 1)))
+
+
+def carry_back(
+    ranges: Ranges, source: pa.DataType, target: pa.DataType, session: Zone | None
+) -> Ranges:
+    """The keys of ``source`` whose cast to ``target`` is in ``ranges``; else ``Unusable``."""
+    if source == target:
+        return ranges
+    back = _back(source, target, session)
+    if back is None:
+        raise Unusable(inexact(source, target))
+    low, high = extent(source)
+    try:
+        found = [piece for a, b in ranges for piece in back(a, b)]
+    except UnknownLocalTime as error:
+        raise Unusable(str(error)) from None
+    return union([(max(a, low), min(b, high)) for a, b in found if a <= high and b >= low])
+
+
+def inexact(source: pa.DataType, target: pa.DataType) -> str:
+    """The words for a cast that is not carried back."""
+    names = f"{spark_name(source)} to {spark_name(target)}"
+    return f"a cast from {names} does not keep values and order exactly"
+
+
+def _back(source: pa.DataType, target: pa.DataType, session: Zone | None) -> Back | None:
+    a, b = kind_of(source), kind_of(target)
+    if a is Kind.BOOLEAN and b is Kind.INTEGER:
+        return _same
+    if exact_cast(source, target):
+        if a is Kind.FLOATING:
+            return _by_bisection(source, target)
+        if a is Kind.DATE:
+            return lambda lo, hi: _inwards(lo, hi, DAY)
+        if b is Kind.DECIMAL:
+            factor = 10 ** (target.scale - (source.scale if a is Kind.DECIMAL else 0))
+            return lambda lo, hi: _inwards(lo, hi, factor)
+        return _same
+    if b is Kind.FLOATING and a in (Kind.INTEGER, Kind.DECIMAL):
+        return _by_bisection(source, target)
+    if a is Kind.DATE and b is Kind.TIMESTAMP and session is not None:
+        return _days(session, extent(target))
+    return None
+
+
+def _same(lo: int, hi: int) -> Ranges:
+    return [(lo, hi)]
+
+
+def _inwards(lo: int, hi: int, factor: int) -> Ranges:
+    a, b = -(-lo // factor), hi // factor
+    return [(a, b)] if a <= b else []
+
+
+class _Image:
+    """``cast`` over the keys ``low`` to ``high`` as a sequence, for ``bisect``."""
+
+    def __init__(self, cast: Callable[[int], int], low: int, high: int) -> None:
+        self.cast, self.low, self.high = cast, low, high
+
+    def first_at_least(self, key: int) -> int:
+        """The lowest key whose cast is at least ``key``; ``high + 1`` when there is none."""
+        low, high = self.low, self.high + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.cast(middle) < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _by_bisection(source: pa.DataType, target: pa.DataType) -> Back | None:
+    cast: Callable[[int], int]
+    match kind_of(source), target.bit_width:
+        case Kind.FLOATING, 64:
+            cast = _float_in_double
+        case (Kind.INTEGER | Kind.DECIMAL) as kind, 64:
+            # Division of integers rounds once and correctly, as Java's conversion does.
+            divisor = 10**source.scale if kind is Kind.DECIMAL else 1
+            cast = lambda key: float_key(key / divisor)  # noqa: E731
+        case Kind.INTEGER, 32:
+            cast = lambda key: range_key(float(np.int64(key).astype(np.float32)), target)  # noqa: E731
+        case _:
+            return None
+    image = _Image(cast, *extent(source))
+
+    def back(lo: int, hi: int) -> Ranges:
+        a, b = image.first_at_least(lo), image.first_at_least(hi + 1) - 1
+        return [(a, b)] if a <= b else []
+
+    return back
+
+
+def _float_in_double(key: int) -> int:
+    return float_key(_float_of(key))
+
+
+def _days(session: Zone, instants: Range) -> Back:
+    if session.fixed is not None:
+        offset = session.fixed
+        return lambda lo, hi: _inwards(
+            lo + offset if lo > instants[0] else lo, hi + offset if hi < instants[1] else hi, DAY
+        )
+    # Rules are certain from 1970 on; year 9998 is the last whole one (zones.py).
+    first, last = 0, 2_932_000
+    image = _Image(session.start_of_day, first, last)
+    days = extent(pa.date32())
+
+    def at_least(instant: int) -> int:
+        if not session.start_of_day(first) < instant <= session.start_of_day(last):
+            raise UnknownLocalTime("time zone rules are only certain from 1970 to 9998")
+        return image.first_at_least(instant)
+
+    def back(lo: int, hi: int) -> Ranges:
+        a = days[0] if lo <= instants[0] else at_least(lo)
+        b = days[1] if hi >= instants[1] else at_least(hi + 1) - 1
+        return [(a, b)] if a <= b else []
+
+    return back
+
+
+# -- sets as leaves --------------------------------------------------------------------------------
+
+
+def leaves_of(column: str, type: pa.DataType, ranges: Ranges) -> Bound:
+    """The bound tree that is TRUE for exactly the non-null values in ``ranges``."""
+    low, high = extent(type)
+
+    def leaf(op: Op, *keys: int) -> Leaf:
+        return Leaf(column, type, op, tuple(_value(key, type) for key in keys))
+
+    if not ranges:
+        return Const(False)
+    missing = complement(ranges, type)
+    if not missing:
+        return Leaf(column, type, Op.NOT_NULL)
+    holes = [a for a, b in missing if a == b]
+    if len(holes) == len(missing) and len(ranges) > 1:
+        return leaf(Op.NE if len(holes) == 1 else Op.NOT_IN, *holes)
+    points = [a for a, b in ranges if a == b]
+    parts: list[Bound] = []
+    if points:
+        parts.append(leaf(Op.EQ if len(points) == 1 else Op.IN, *points))
+    for a, b in ranges:
+        if a == b:
+            continue
+        sides = [leaf(Op.GE, a)] if a > low else []
+        sides += [leaf(Op.LE, b)] if b < high else []
+        parts.append(sides[0] if len(sides) == 1 else And(tuple(sides)))
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))

@@ -1,0 +1,191 @@
+"""Both trees as Spark SQL text, for engines that evaluate what is left over, and for people.
+
+The text of a bound tree is TRUE for the same rows; its columns are spelled as the schema spells
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from .literals import decimal_text, quote, sql_text, to_domain
+from .tree import (
+    And,
+    Bound,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Const,
+    Expr,
+    Leaf,
+    Literal,
+    Membership,
+    Not,
+    NullTest,
+    Op,
+    Opaque,
+    Operand,
+    Or,
+    PatternMatch,
+    Truth,
+)
+from .types import TIMESTAMP, TIMESTAMP_NTZ, Kind, column_path, kind_of, spark_name, spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["column_sql", "literal_sql", "to_sql"]
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Words that Spark's grammar, or ours, would not read as a column.
+_RESERVED = """
+ALL AND ANTI ANY AS BETWEEN BOTH CASE CAST CROSS DATE DISTINCT ELSE END ESCAPE EXCEPT EXISTS
+FALSE FROM FULL ILIKE IN INNER INTERSECT     INTERVAL IS JOIN LATERAL LEFT LIKE MINUS NATURAL
+NOT NULL ON OR RIGHT RLIKE REGEXP     SELECT SEMI SOME STARTSWITH THEN TIME TIMESTAMP
+TIMESTAMP_LTZ TIMESTAMP_NTZ TRUE     TRY_CAST UNION UNIQUE UNKNOWN USING WHEN WHERE X
+"""
+_WORDS = frozenset(_RESERVED.split())
+
+
+def column_sql(path: tuple[str, ...]) -> str:
+    """A column's path as SQL text, backquoted where needed."""
+    return ".".join(
+        part
+        if _PLAIN.fullmatch(part) and part.upper() not in _WORDS
+        else "`" + part.replace("`", "``") + "`"
+        for part in path
+    )
+
+
+def literal_sql(literal: Literal) -> str:
+    """A literal as SQL text that has its value, and its type where it has one."""
+    value, type = literal.value, literal.type
+    if value is None:
+        known = None if type is None or pa.types.is_null(type) else spark_type(type)
+        return "NULL" if known is None else f"CAST(NULL AS {spark_name(known)})"
+    if type is None:
+        return _plain_sql(value)
+    kind = kind_of(type)
+    if kind is Kind.TIMESTAMP and isinstance(value, str):
+        return f"TIMESTAMP {quote(value)}"
+    assert isinstance(value, bool | int | float | str | bytes)
+    text = sql_text(value, type)
+    if kind is Kind.INTEGER:
+        return text + {8: "Y", 16: "S", 32: "", 64: "L"}[type.bit_width]
+    if kind is Kind.DECIMAL:
+        digits = max(len(str(abs(int(value)))), type.scale)
+        if digits != type.precision:
+            return f"CAST({text} AS {spark_name(type)})"
+    return text
+
+
+def _plain_sql(value: object) -> str:
+    """A Python value without a declared type, as ``from_dnf`` takes it."""
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value)
+        case float():
+            return sql_text(value, pa.float64())
+        case Decimal():
+            sign, digits, exponent = value.as_tuple()
+            if not isinstance(exponent, int):
+                return sql_text(float(value), pa.float64())
+            unscaled = int("".join(map(str, digits)) or "0") * 10 ** max(exponent, 0)
+            return decimal_text(-unscaled if sign else unscaled, max(-exponent, 0)) + "BD"
+        case str():
+            return quote(value)
+        case bytes():
+            return sql_text(value, pa.binary())
+        case datetime():
+            type = TIMESTAMP_NTZ if value.tzinfo is None else TIMESTAMP
+            return sql_text(to_domain(value, type), type)
+        case date():
+            return sql_text(to_domain(value, pa.date32()), pa.date32())
+        case _:
+            return quote(str(value))
+
+
+def _operand(operand: Operand) -> str:
+    match operand:
+        case ColumnRef():
+            return column_sql(operand.path)
+        case Literal():
+            return literal_sql(operand)
+        case Cast():
+            name = "?" if operand.type is None else spark_name(operand.type)
+            return f"CAST({_operand(operand.operand)} AS {name})"
+        case Opaque():
+            return operand.sql
+
+
+def to_sql(tree: Expr | Bound) -> str:
+    """``tree``, as written or bound, as Spark SQL."""
+    match tree:
+        case And():
+            return _joined(" AND ", tree.children, "TRUE")
+        case Or():
+            return _joined(" OR ", tree.children, "FALSE")
+        case Not():
+            return f"NOT ({to_sql(tree.child)})"
+        case Const():
+            return "TRUE" if tree.value else "FALSE"
+        case Opaque():
+            return tree.sql
+        case Comparison():
+            return f"{_operand(tree.left)} {tree.op} {_operand(tree.right)}"
+        case Membership():
+            if not tree.values:
+                return "FALSE"
+            listed = ", ".join(literal_sql(value) for value in tree.values)
+            return f"{_operand(tree.operand)} IN ({listed})"
+        case NullTest():
+            return f"{_operand(tree.operand)} IS NULL"
+        case PatternMatch():
+            if tree.prefix_only:
+                return f"startswith({_operand(tree.operand)}, {quote(tree.pattern)})"
+            return _like(_operand(tree.operand), "LIKE", tree.pattern, tree.escape)
+        case Truth():
+            return _operand(tree.operand)
+        case Leaf():
+            return _leaf(tree)
+
+
+def _joined(word: str, children: Iterable[Expr | Bound], empty: str) -> str:
+    parts = [
+        f"({to_sql(child)})" if isinstance(child, And | Or | Opaque) else to_sql(child)
+        for child in children
+    ]
+    return word.join(parts) or empty
+
+
+def _like(column: str, word: str, pattern: str, escape: str) -> str:
+    suffix = "" if escape == "\\" else f" ESCAPE {quote(escape)}"
+    return f"{column} {word} {quote(pattern)}{suffix}"
+
+
+def _leaf(leaf: Leaf) -> str:
+    column = column_sql(column_path(leaf.column))
+    match leaf.op:
+        case Op.IS_NULL | Op.NOT_NULL:
+            return f"{column} {leaf.op}"
+        case Op.IN | Op.NOT_IN:
+            listed = ", ".join(sql_text(value, leaf.type) for value in leaf.values)
+            return f"{column} {leaf.op} ({listed})"
+        case Op.NE_OR_NULL:
+            return f"NOT ({column} <=> {sql_text(leaf.values[0], leaf.type)})"
+        case Op.STARTS_WITH:
+            return f"startswith({column}, {quote(str(leaf.values[0]))})"
+        case Op.NOT_STARTS_WITH:
+            return f"NOT startswith({column}, {quote(str(leaf.values[0]))})"
+        case Op.LIKE | Op.NOT_LIKE:
+            pattern, escape, _ = leaf.values
+            return _like(column, str(leaf.op), str(pattern), str(escape))
+        case _:
+            return f"{column} {leaf.op} {sql_text(leaf.values[0], leaf.type)}"

@@ -1,0 +1,423 @@
+"""``parse_sql``: a Spark SQL condition as the tree as written.
+
+The boolean skeleton and the forms that an index can use are read here, with Spark's literals
+(``lexer.py``) and with every position. Whatever else stands between AND, OR, NOT and parentheses is
+one ``Opaque`` with its own text; ``sqlglot`` judges whether it is SQL at all, and only then is
+loaded.
+
+    condition  = conjunct { OR conjunct }            conjunct = factor { AND factor }
+    factor     = (NOT | !) factor | "(" condition ")" | predicate
+    predicate  = operand [ comparison operand
+                         | [NOT] IN "(" literal, … ")"  | [NOT] BETWEEN operand AND operand
+                         | [NOT] LIKE string [ESCAPE string]
+                         | IS [NOT] (NULL | TRUE | FALSE | UNKNOWN | DISTINCT FROM operand) ]
+               | startswith "(" operand "," string ")"
+    operand    = literal | name { "." name } | CAST "(" operand AS type ")" | type "(" operand ")"
+               | operand "::" type | "(" operand ")"
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..errors import PredicateError
+from .lexer import Token, TokenKind, number, tokenize
+from .tree import (
+    And,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Expr,
+    Literal,
+    Membership,
+    Not,
+    NullTest,
+    Opaque,
+    Operand,
+    Or,
+    PatternMatch,
+    Truth,
+)
+from .types import TIMESTAMP, TIMESTAMP_NTZ, parse_type
+from .zones import parse_date, parse_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["parse_sql"]
+
+_COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
+_GRAMMAR = """
+AND ANY AS BETWEEN CASE DISTINCT ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT
+NULL OR REGEXP RLIKE SELECT THEN TRUE WHEN WHERE
+"""
+_NOT_COLUMNS = frozenset(_GRAMMAR.split())
+_TYPES = """
+BIGINT BINARY BOOLEAN DATE DOUBLE FLOAT INT SMALLINT STRING TIMESTAMP TINYINT
+"""
+_CAST_FUNCTIONS = frozenset(_TYPES.split())
+_DEEPEST = 64
+_PROBE = "SELECT 1 WHERE "
+
+
+class _Unknown(Exception):
+    """Not one of the forms that are read here; the message says why."""
+
+
+def parse_sql(text: str) -> Expr:
+    """The tree of a condition; ``PredicateError`` with its position if it is no SQL condition."""
+    parser = _Parser(text)
+    tree = parser.condition(0)
+    end = parser.peek()
+    if end.kind is not TokenKind.END:
+        raise PredicateError(f"unexpected {end.value!r}", text=text, position=end.start)
+    return tree
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text, self.tokens, self.at = text, tokenize(text), 0
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    def peek(self, ahead: int = 0) -> Token:
+        return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
+
+    def next(self) -> Token:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def word(self, *words: str) -> bool:
+        """Takes these keywords if they are next."""
+        for ahead, word in enumerate(words):
+            token = self.peek(ahead)
+            if token.kind is not TokenKind.NAME or token.text != word:
+                return False
+        self.at += len(words)
+        return True
+
+    def symbol(self, symbol: str) -> bool:
+        """Takes this symbol if it is next."""
+        token = self.peek()
+        found = token.kind is TokenKind.SYMBOL and token.text == symbol
+        self.at += found
+        return found
+
+    def expect(self, symbol: str) -> None:
+        if not self.symbol(symbol):
+            raise _Unknown(f"{symbol!r} is expected before {self.peek().value!r}")
+
+    def string(self) -> str:
+        """The next string, neighbours joined as Spark does."""
+        if self.peek().kind is not TokenKind.STRING:
+            raise _Unknown("a string literal is expected")
+        parts = [self.next().value]
+        while self.peek().kind is TokenKind.STRING:
+            parts.append(self.next().value)
+        return "".join(parts)
+
+    def at_border(self) -> bool:
+        """True where a predicate ends: AND, OR, a closing parenthesis, the end."""
+        token = self.peek()
+        if token.kind is TokenKind.NAME:
+            return token.text in ("AND", "OR")
+        return token.kind is TokenKind.END or (token.kind is TokenKind.SYMBOL and token.text == ")")
+
+    # -- the boolean skeleton ----------------------------------------------------------------------
+
+    def condition(self, depth: int) -> Expr:
+        parts = [self.conjunct(depth)]
+        while self.word("OR"):
+            parts.append(self.conjunct(depth))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def conjunct(self, depth: int) -> Expr:
+        parts = [self.factor(depth)]
+        while self.word("AND"):
+            parts.append(self.factor(depth))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def factor(self, depth: int) -> Expr:
+        negated = False
+        while self.word("NOT") or self.symbol("!"):
+            negated = not negated
+        found = self.atom(depth)
+        return Not(found) if negated else found
+
+    def atom(self, depth: int) -> Expr:
+        start = self.at
+        reason = "nested too deeply"
+        if depth <= _DEEPEST:
+            attempts: list[Callable[[], Expr]] = [self.predicate]
+            if self.peek().text == "(" and self.peek().kind is TokenKind.SYMBOL:
+                attempts.append(lambda: self.group(depth))
+            for attempt in attempts:
+                self.at = start
+                try:
+                    found = attempt()
+                    if self.at_border():
+                        return found
+                    reason = "an expression that no index knows"
+                except _Unknown as unknown:
+                    reason = str(unknown)
+        self.at = start
+        return self.opaque(reason)
+
+    def group(self, depth: int) -> Expr:
+        self.expect("(")
+        found = self.condition(depth + 1)
+        self.expect(")")
+        return found
+
+    def opaque(self, reason: str) -> Opaque:
+        """Everything up to the next border as one piece."""
+        first = self.peek()
+        nested: list[str] = []
+        while True:
+            token = self.peek()
+            if token.kind is TokenKind.END:
+                break
+            plain = token.kind in (TokenKind.NAME, TokenKind.SYMBOL)
+            text = token.text if plain else ""
+            if text in ("(", "[", "{", "CASE", "BETWEEN"):
+                nested.append(text)
+            elif (text == "AND" and nested and nested[-1] == "BETWEEN") or (
+                text in (")", "]", "}", "END") and nested
+            ):
+                nested.pop()
+            elif not nested and text in ("AND", "OR", ")"):
+                break
+            self.at += 1
+        last = self.tokens[self.at - 1] if self.at else first
+        if self.peek() is first:
+            raise PredicateError(
+                "an expression is expected" + (f" before {first.value!r}" if first.value else ""),
+                text=self.text,
+                position=first.start,
+            )
+        piece = self.text[first.start : last.end]
+        _judge(piece, self.text, first.start)
+        return Opaque(piece, reason)
+
+    # -- predicates -------------------------------------------------------------------------------
+
+    def predicate(self) -> Expr:
+        if self.peek().text == "STARTSWITH" and self.peek(1).text == "(":
+            return self.starts_with()
+        left = self.operand()
+        token = self.peek()
+        if token.kind is TokenKind.SYMBOL and token.text in _COMPARISONS:
+            self.at += 1
+            return Comparison(token.text, left, self.operand())
+        if self.word("IS"):
+            return self.is_test(left)
+        negated = self.word("NOT")
+        found: Expr
+        if self.word("IN"):
+            found = Membership(left, self.listed())
+        elif self.word("BETWEEN"):
+            low = self.operand()
+            if not self.word("AND"):
+                raise _Unknown("BETWEEN with an expression")
+            found = And((Comparison(">=", left, low), Comparison("<=", left, self.operand())))
+        elif self.word("LIKE"):
+            found = self.like(left)
+        elif negated:
+            raise _Unknown(f"NOT {self.peek().value} is no predicate that an index knows")
+        else:
+            return Truth(left)
+        return Not(found) if negated else found
+
+    def starts_with(self) -> Expr:
+        self.at += 2
+        operand = self.operand()
+        self.expect(",")
+        if self.word("NULL"):
+            self.expect(")")
+            return Truth(Literal(None))
+        prefix = self.string()
+        self.expect(")")
+        return PatternMatch(operand, prefix, prefix_only=True)
+
+    def is_test(self, left: Operand) -> Expr:
+        negated = self.word("NOT")
+        found: Expr
+        if self.word("NULL") or self.word("UNKNOWN"):
+            found = NullTest(left)
+        elif self.word("TRUE"):
+            found = Comparison("<=>", left, Literal(True, pa.bool_()))
+        elif self.word("FALSE"):
+            found = Comparison("<=>", left, Literal(False, pa.bool_()))
+        elif self.word("DISTINCT", "FROM"):
+            found, negated = Comparison("<=>", left, self.operand()), not negated
+        else:
+            raise _Unknown("IS with something that no index knows")
+        return Not(found) if negated else found
+
+    def listed(self) -> tuple[Literal, ...]:
+        self.expect("(")
+        values: list[Literal] = []
+        while True:
+            value = self.operand()
+            if not isinstance(value, Literal):
+                raise _Unknown("a list with something other than literals")
+            values.append(value)
+            if not self.symbol(","):
+                break
+        self.expect(")")
+        return tuple(values)
+
+    def like(self, left: Operand) -> Expr:
+        if self.word("NULL"):
+            return Truth(Literal(None))
+        pattern, escape = self.string(), "\\"
+        if self.word("ESCAPE"):
+            escape = self.string()
+            if len(escape) != 1 or ord(escape) > 0xFFFF:
+                raise _Unknown("an escape that is not one character")
+        return PatternMatch(left, pattern, escape)
+
+    # -- operands ---------------------------------------------------------------------------------
+
+    def operand(self) -> Operand:
+        found = self.primary()
+        while self.symbol("::"):
+            found = Cast(found, self.type_name())
+        return found
+
+    def primary(self) -> Operand:
+        token = self.next()
+        match token.kind:
+            case TokenKind.STRING:
+                self.at -= 1
+                return Literal(self.string(), pa.string())
+            case TokenKind.NUMBER:
+                return self.number(token, negative=False)
+            case TokenKind.QUOTED:
+                return self.column(token)
+            case TokenKind.NAME:
+                return self.named(token)
+            case TokenKind.SYMBOL if token.text in ("-", "+"):
+                if self.peek().kind is TokenKind.NUMBER:
+                    return self.number(self.next(), negative=token.text == "-")
+            case TokenKind.SYMBOL if token.text == "(":
+                found = self.operand()
+                self.expect(")")
+                return found
+            case _:
+                pass
+        raise _Unknown("an expression that no index knows")
+
+    def number(self, token: Token, *, negative: bool) -> Literal:
+        found = number(token.text, negative=negative)
+        if found is None:
+            raise PredicateError(
+                f"{token.value} is out of the range of its type",
+                text=self.text,
+                position=token.start,
+            )
+        return found
+
+    def named(self, token: Token) -> Operand:
+        after = self.peek()
+        match token.text:
+            case "TRUE" | "FALSE":
+                return Literal(token.text == "TRUE", pa.bool_())
+            case "NULL":
+                return Literal(None)
+            case "CAST" if self.symbol("("):
+                found = self.operand()
+                if not self.word("AS"):
+                    raise _Unknown("CAST of an expression")
+                target = self.type_name()
+                self.expect(")")
+                return Cast(found, target)
+            case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ" | "X" if (
+                after.kind is TokenKind.STRING
+            ):
+                return _typed_literal(token.text, self.string())
+            case name if name in _CAST_FUNCTIONS and self.symbol("("):
+                found = self.operand()
+                self.expect(")")
+                return Cast(found, parse_type(name))
+            case name if name in _NOT_COLUMNS:
+                raise _Unknown(f"{token.value} starts nothing that an index knows")
+        return self.column(token)
+
+    def column(self, token: Token) -> ColumnRef:
+        path = [token.value]
+        while self.peek().text == "." and self.peek(1).kind in (TokenKind.NAME, TokenKind.QUOTED):
+            self.at += 1
+            path.append(self.next().value)
+        after = self.peek()
+        if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
+            what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
+            raise _Unknown(f"{what} is nothing that an index knows")
+        if after.kind is TokenKind.STRING:
+            raise _Unknown(f"a literal of type {path[0]}")
+        return ColumnRef(tuple(path), token.start)
+
+    def type_name(self) -> pa.DataType | None:
+        """The type whose name comes next, ``None`` for one that no index takes."""
+        first = self.next()
+        if first.kind is not TokenKind.NAME:
+            raise _Unknown("a type is expected")
+        last = first
+        if self.symbol("("):
+            while not self.symbol(")"):
+                if self.peek().kind not in (TokenKind.NUMBER, TokenKind.SYMBOL):
+                    raise _Unknown(f"a cast to {first.value}(…)")
+                self.at += 1
+        last = self.tokens[self.at - 1]
+        if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
+            raise _Unknown("a cast to a string with a collation")
+        return parse_type(self.text[first.start : last.end])
+
+
+def _typed_literal(name: str, text: str) -> Literal:
+    match name:
+        case "X":
+            digits = text if len(text) % 2 == 0 else f"0{text}"
+            try:
+                return Literal(bytes.fromhex("" if " " in digits else digits), pa.binary())
+            except ValueError:
+                raise _Unknown(f"X'{text}' is no binary literal") from None
+        case "DATE":
+            day = parse_date(text)
+            if day is not None:
+                return Literal(day, pa.date32())
+        case "TIMESTAMP_NTZ":
+            local = parse_timestamp(text, None)
+            if local is not None:
+                return Literal(local, TIMESTAMP_NTZ)
+        case _:
+            # Without an offset it depends on the session zone, which binding knows.
+            return Literal(text, TIMESTAMP)
+    raise _Unknown(f"{name} '{text}' cannot be read with certainty")
+
+
+def _judge(piece: str, text: str, start: int) -> None:
+    """``PredicateError`` unless sqlglot takes ``piece`` of ``text`` for a condition."""
+    import sqlglot
+    from sqlglot.errors import ParseError, SqlglotError
+
+    try:
+        sqlglot.parse_one(_PROBE + piece, dialect="spark")
+    except RecursionError:
+        return
+    except SqlglotError as error:
+        position, why = start, "this is no Spark SQL"
+        if isinstance(error, ParseError) and error.errors:
+            first = error.errors[0]
+            said = str(first.get("description") or "").rstrip(".")
+            why = "an expression is not complete" if "missing for" in said else said or why
+            line, column = int(first.get("line") or 1), int(first.get("col") or 0)
+            lines = (_PROBE + piece).splitlines(keepends=True)
+            offset = (
+                sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
+            )
+            position = start + min(max(offset - len(_PROBE), 0), len(piece))
+        raise PredicateError(why, text=text, position=position) from None

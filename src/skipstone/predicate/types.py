@@ -1,0 +1,279 @@
+"""Spark's atomic types and Arrow's: one canonical Arrow type for each.
+
+| Spark | canonical Arrow | read as the same |
+|---|---|---|
+| boolean | ``bool`` | |
+| tinyint … bigint | ``int8`` … ``int64`` | the narrowest that holds an unsigned one |
+| float, double | ``float``, ``double`` | ``halffloat`` as float |
+| decimal(p, s), p ≤ 38 | ``decimal128(p, s)`` | any width; ``uint64`` as (20, 0) |
+| string | ``string`` | ``large_string``, ``string_view`` |
+| binary | ``binary`` | ``large_binary``, ``binary_view``, ``fixed_size_binary`` |
+| date | ``date32`` | ``date64`` |
+| timestamp | ``timestamp("us", "UTC")`` | any unit, any zone |
+| timestamp_ntz | ``timestamp("us")`` | any unit |
+| interval day to second | ``duration("us")`` | any unit |
+| interval year to month | ``int32`` (months) | |
+
+Dictionaries read as their values, extension types as their storage. Everything else (arrays, maps,
+structs, time of day, variant, half-open types of the future) has no canonical type: ``None``, which
+means that no index takes it and no predicate on it prunes.
+
+A string with a collation, and ``char(n)`` with its padding, do not compare as their bytes do: the
+Arrow field keeps a mark in its metadata and ``indexable`` says ``None``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "TIMESTAMP",
+    "TIMESTAMP_NTZ",
+    "Kind",
+    "column_name",
+    "column_path",
+    "indexable",
+    "kind_of",
+    "parse_type",
+    "schema_from_spark",
+    "spark_name",
+    "spark_type",
+]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+
+# Set in an Arrow field's metadata: the value is why the column does not compare as its bytes do.
+UNCOMPARABLE = b"skipstone.uncomparable"
+
+
+class Kind(Enum):
+    """The kinds of canonical types; each has one stored domain (``literals.py``)."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOATING = "floating"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BINARY = "binary"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_NTZ = "timestamp_ntz"
+    DURATION = "duration"
+
+
+def spark_type(type: pa.DataType) -> pa.DataType | None:
+    """The canonical type as which Spark reads an Arrow type, or ``None`` (see the module)."""
+    t = pa.types
+    if t.is_dictionary(type):
+        return spark_type(type.value_type)
+    if isinstance(type, pa.BaseExtensionType):
+        return spark_type(type.storage_type)
+    if t.is_boolean(type) or t.is_signed_integer(type) or t.is_float32(type) or t.is_float64(type):
+        return type
+    if t.is_unsigned_integer(type):
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[
+            type.bit_width
+        ]
+    if t.is_float16(type):
+        return pa.float32()
+    if t.is_decimal(type):
+        if type.precision > 38 or not 0 <= type.scale <= type.precision:
+            return None
+        return pa.decimal128(type.precision, type.scale)
+    if t.is_string(type) or t.is_large_string(type) or t.is_string_view(type):
+        return pa.string()
+    if (
+        t.is_binary(type)
+        or t.is_large_binary(type)
+        or t.is_binary_view(type)
+        or t.is_fixed_size_binary(type)
+    ):
+        return pa.binary()
+    if t.is_date(type):
+        return pa.date32()
+    if t.is_timestamp(type):
+        return TIMESTAMP_NTZ if type.tz is None else TIMESTAMP
+    if t.is_duration(type):
+        return pa.duration("us")
+    return None
+
+
+def kind_of(type: pa.DataType) -> Kind:
+    """The kind of a canonical type; ``UnsupportedError`` for a type that has none."""
+    canonical = spark_type(type)
+    if canonical is None:
+        raise UnsupportedError(f"type {type} has no order that an index could use")
+    t = pa.types
+    for kind, test in (
+        (Kind.BOOLEAN, t.is_boolean),
+        (Kind.INTEGER, t.is_integer),
+        (Kind.FLOATING, t.is_floating),
+        (Kind.DECIMAL, t.is_decimal),
+        (Kind.STRING, t.is_string),
+        (Kind.BINARY, t.is_binary),
+        (Kind.DATE, t.is_date),
+        (Kind.DURATION, t.is_duration),
+    ):
+        if test(canonical):
+            return kind
+    return Kind.TIMESTAMP_NTZ if canonical.tz is None else Kind.TIMESTAMP
+
+
+def indexable(field: pa.Field) -> pa.DataType | None:
+    """The canonical type of a column if its values compare as the type says, else ``None``."""
+    if field.metadata and UNCOMPARABLE in field.metadata:
+        return None
+    return spark_type(field.type)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def column_name(path: tuple[str, ...]) -> str:
+    """The dotted spelling of a path; a part that has a dot or a backquote is backquoted."""
+    return ".".join(
+        "`" + part.replace("`", "``") + "`" if "." in part or "`" in part or not part else part
+        for part in path
+    )
+
+
+def column_path(name: str) -> tuple[str, ...]:
+    """The path that ``column_name`` spelled."""
+    if "`" not in name:
+        return tuple(name.split("."))
+    parts = re.findall(r"(?:^|\.)(?:`((?:[^`]|``)*)`|([^.`]*))", name)
+    return tuple(quoted.replace("``", "`") if quoted else plain for quoted, plain in parts)
+
+
+# -- Spark's own spelling --------------------------------------------------------------------------
+
+_ATOMIC: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ltz": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
+    "decimal": pa.decimal128(10, 0),
+    "dec": pa.decimal128(10, 0),
+    "numeric": pa.decimal128(10, 0),
+    "void": pa.null(),
+    "null": pa.null(),
+}
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+
+
+def parse_type(name: str) -> pa.DataType | None:
+    """The canonical type of Spark's name of an atomic type; ``None`` for every other name."""
+    text = " ".join(name.lower().split())
+    if text in _ATOMIC:
+        return _ATOMIC[text]
+    if match := _DECIMAL.fullmatch(text):
+        precision, scale = int(match[1]), int(match[2] or 0)
+        return (
+            pa.decimal128(precision, scale) if 0 < precision <= 38 and scale <= precision else None
+        )
+    if text.startswith("interval"):
+        words = text.split()[1:]
+        if words and words[0] in ("year", "month"):
+            return pa.int32()
+        if words and words[0] in ("day", "hour", "minute", "second"):
+            return pa.duration("us")
+    return None
+
+
+def spark_name(type: pa.DataType) -> str:
+    """Spark's SQL name of the canonical type of ``type``; Arrow's own where there is none."""
+    canonical = spark_type(type)
+    if canonical is None:
+        return str(type)
+    match kind_of(canonical):
+        case Kind.INTEGER:
+            return {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}[canonical.bit_width]
+        case Kind.FLOATING:
+            return "float" if canonical.bit_width == 32 else "double"
+        case Kind.DECIMAL:
+            return f"decimal({canonical.precision},{canonical.scale})"
+        case Kind.DURATION:
+            return "interval day to second"
+        case kind:
+            return str(kind.value)
+
+
+def schema_from_spark(text: str | Mapping[str, Any]) -> pa.Schema:
+    """The Arrow schema of a Spark schema in JSON (``df.schema.json()``, a footer's metadata).
+
+    Structs, arrays and maps are kept; an atomic type without a canonical one becomes ``null`` with
+    the mark that makes ``indexable`` say ``None``. ``ValueError`` when the JSON is no schema.
+    """
+    try:
+        parsed = json.loads(text) if isinstance(text, str) else text
+        struct = _arrow_type(parsed)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a Spark schema: {error!r}") from error
+    if not isinstance(struct, pa.StructType):
+        raise ValueError("not a Spark schema: the outermost type is no struct")
+    return pa.schema(list(struct))
+
+
+def _arrow_type(node: Any) -> pa.DataType:
+    if isinstance(node, str):
+        found = parse_type(node)
+        return pa.null() if found is None else found
+    match node["type"]:
+        case "struct":
+            return pa.struct([_arrow_field(child) for child in node["fields"]])
+        case "array":
+            return pa.list_(pa.field("element", _arrow_type(node["elementType"])))
+        case "map":
+            return pa.map_(_arrow_type(node["keyType"]), _arrow_type(node["valueType"]))
+        case "udt":
+            return _arrow_type(node["sqlType"])
+        case other:
+            raise ValueError(f"not a Spark schema: type {other!r}")
+
+
+def _arrow_field(node: Any) -> pa.Field:
+    type, reason = node["type"], ""
+    extra = node.get("metadata") or {}
+    if isinstance(type, str):
+        declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", type)).lower()
+        base = declared.split("(")[0].strip()
+        if " collate " in declared:
+            reason = f"collation {declared.split(' collate ')[1]}"
+            type = "string"
+        elif "__COLLATIONS" in extra:
+            reason = f"collation {', '.join(map(str, extra['__COLLATIONS'].values()))}"
+        elif base == "char":
+            reason, type = "char(n) compares with padding", "string"
+        elif base == "varchar":
+            type = "string"
+        elif parse_type(type) is None:
+            reason = f"type {type}"
+    metadata = {UNCOMPARABLE: reason.encode()} if reason else None
+    return pa.field(
+        node["name"], _arrow_type(type), nullable=node.get("nullable", True), metadata=metadata
+    )

@@ -1,0 +1,171 @@
+"""Local time and instants as Spark has them: days, microseconds, session time zone.
+
+Spark follows ``java.time``: a local time that the clocks skip moves forward by the gap's length,
+one that they repeat takes the earlier instant, and a date begins with the first instant that bears
+it. Python's ``zoneinfo`` with ``fold=0`` agrees on the first two.
+
+Instants before 1970 and outside the years 1 to 9999 are not converted in a zone whose offset
+changes: distributions of the time zone data differ on old rules, and ``zoneinfo`` knows no other
+years. Then ``UnknownLocalTime`` is raised and the predicate prunes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+__all__ = ["DAY", "UnknownLocalTime", "Zone", "civil_day", "parse_date", "parse_timestamp", "zone"]
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+_EPOCH = datetime(1970, 1, 1)
+_FIRST, _LAST = 0, (date(9999, 1, 1) - date(1970, 1, 1)).days * DAY
+
+
+class UnknownLocalTime(ValueError):
+    """A local time that cannot be turned into an instant (or back) with certainty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A time zone: either ``fixed`` (an offset in microseconds) or a region's ``rules``."""
+
+    name: str
+    fixed: int | None
+    rules: tzinfo | None = None
+
+    def to_instant(self, local: int) -> int:
+        """Microseconds since the epoch at local time ``local``, also counted in microseconds."""
+        if self.fixed is not None:
+            return local - self.fixed
+        return local - self._offset_at_local(local, fold=0)
+
+    def to_local(self, instant: int) -> int:
+        """The local time that clocks show at ``instant``; both in microseconds."""
+        if self.fixed is not None:
+            return instant + self.fixed
+        return instant + self._offset_at(instant)
+
+    def start_of_day(self, day: int) -> int:
+        """The first instant (microseconds) of the date ``day`` days after 1970-01-01."""
+        local = day * DAY
+        if self.fixed is not None:
+            return local - self.fixed
+        before = self._offset_at_local(local, fold=0)
+        after = self._offset_at_local(local, fold=1)
+        if before >= after:
+            return local - before
+        # Midnight is skipped: the day begins where the clocks jump, between these two instants.
+        low, high = local - after, local - before
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset_at(middle) == before:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _offset_at_local(self, local: int, fold: int) -> int:
+        assert self.rules is not None
+        _check(local)
+        at = (_EPOCH + timedelta(microseconds=local)).replace(tzinfo=self.rules, fold=fold)
+        return _micros(at.utcoffset())
+
+    def _offset_at(self, instant: int) -> int:
+        assert self.rules is not None
+        _check(instant)
+        at = (_EPOCH + timedelta(microseconds=instant)).replace(tzinfo=UTC)
+        return _micros(at.astimezone(self.rules).utcoffset())
+
+
+def _check(micros: int) -> None:
+    # A day of slack: what is compared with 1970 may be local time.
+    if not _FIRST - DAY <= micros <= _LAST:
+        raise UnknownLocalTime("time zone rules are only certain from 1970 to 9998")
+
+
+def _micros(offset: timedelta | None) -> int:
+    return 0 if offset is None else offset // timedelta(microseconds=1)
+
+
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+_REGION = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)+")
+
+
+@lru_cache(maxsize=64)
+def zone(name: str) -> Zone | None:
+    """The zone that ``spark.sql.session.timeZone`` names; ``None`` when that is not certain."""
+    if name in ("Z", "UTC", "GMT", "UT"):
+        return Zone(name, 0)
+    if match := _OFFSET.fullmatch(name):
+        sign, hours, minutes, seconds = match.groups()
+        total = int(hours) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
+        if int(minutes or 0) > 59 or int(seconds or 0) > 59 or total > 18 * 3600:
+            return None
+        return Zone(name, (-total if sign == "-" else total) * SECOND)
+    # Names without a slash (EST, CST, Japan) are read differently by different libraries.
+    if not _REGION.fullmatch(name):
+        return None
+    try:
+        rules = ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+    if name.startswith("Etc/"):
+        return Zone(name, _micros(rules.utcoffset(_EPOCH)))
+    return Zone(name, None, rules)
+
+
+# -- text, as Spark casts it -----------------------------------------------------------------------
+
+_DATE = r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})%s)?)?"
+_DATE_ONLY = re.compile(_DATE % r"(?:[ T].*)?", re.DOTALL)
+_DATE_TIME = re.compile(
+    _DATE % r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?\s*([A-Za-z+-].*)?)?"
+)
+_SPACE = "".join(map(chr, range(0x21))) + "\x7f"
+
+
+def civil_day(year: int, month: int, day: int) -> int | None:
+    """Days since 1970-01-01, proleptic Gregorian, any year; ``None`` if there is no such date."""
+    # 400 years are 146,097 days: moves any year into what `date` knows.
+    cycles, rest = divmod(year - 2000, 400)
+    try:
+        return (date(2000 + rest, month, day) - date(1970, 1, 1)).days + cycles * 146_097
+    except ValueError:
+        return None
+
+
+def parse_date(text: str) -> int | None:
+    """Days of a string as ``CAST(text AS DATE)`` reads it; ``None`` when that is not certain."""
+    match = _DATE_ONLY.fullmatch(text.strip(_SPACE))
+    if match is None:
+        return None
+    sign, year, month, day = match.groups()
+    return civil_day(int(sign + year), int(month or 1), int(day or 1))
+
+
+def parse_timestamp(text: str, session: Zone | None) -> int | None:
+    """Microseconds of a string as ``CAST(text AS TIMESTAMP)`` reads it in the session zone.
+
+    With ``session=None`` it is ``CAST(text AS TIMESTAMP_NTZ)``, and a zone in the text makes the
+    answer ``None``, which stands for "not certain" in both. ``UnknownLocalTime`` as in the module.
+    """
+    match = _DATE_TIME.fullmatch(text.strip(_SPACE))
+    if match is None:
+        return None
+    sign, year, month, day, hour, minute, second, fraction, suffix = match.groups()
+    days = civil_day(int(sign + year), int(month or 1), int(day or 1))
+    h, m, s = int(hour or 0), int(minute or 0), int(second or 0)
+    if days is None or h > 23 or m > 59 or s > 59:
+        return None
+    micros = int(((fraction or "") + "000000")[:6])
+    local = days * DAY + ((h * 60 + m) * 60 + s) * SECOND + micros
+    if session is None:
+        return local if suffix is None else None
+    if suffix is not None:
+        named = zone(suffix.strip())
+        return None if named is None else named.to_instant(local)
+    return session.to_instant(local)
