@@ -33,6 +33,7 @@ class FileFacts:
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
+    - ``too_fresh``: left out because it may still change; ``error`` says so too;
     - ``error``: why nothing could be built at all; then there is no fact, and the rest means
       nothing.
     """
@@ -47,3 +48,4 @@ class FileFacts:
     container: bytes | None = None
     pm: bytes | None = None
     error: str | None = None
+    too_fresh: bool = False

@@ -5,7 +5,7 @@ Paths are canonical and whole everywhere (``/data/t/a b.parquet``, ``s3://bucket
 """
 
 from .base import Storage, coalesce
-from .listing import Listing, hidden_by_spark, table_format
+from .listing import Listing, hidden_by_spark, int64, table_format
 from .local import LocalStorage
 from .opening import list_files, open_storage
 
@@ -15,6 +15,7 @@ __all__ = [
     "Storage",
     "coalesce",
     "hidden_by_spark",
+    "int64",
     "list_files",
     "open_storage",
     "table_format",

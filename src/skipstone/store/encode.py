@@ -1,0 +1,189 @@
+"""From ``FileFacts`` to parts: one Arrow table per part, sidecars into packs or inline."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import skipstone
+from skipstone.errors import FormatError
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.storage import int64
+
+from .columns import (
+    ETAG,
+    FINGERPRINT,
+    FOOTER_LENGTH,
+    MTIME,
+    OBJ_NAME,
+    OWN,
+    PAGE_INDEX_LENGTH,
+    PAGE_INDEX_OFFSET,
+    PATH,
+    REASONS,
+    ROWS,
+    SIZE,
+    UNIT,
+    Definition,
+    FactField,
+    place_columns,
+)
+from .packs import PackWriter
+from .parts import encode_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from skipstone.index.facts import FileFacts
+    from skipstone.index.kind import Index
+    from skipstone.storage import Storage
+
+    from .location import Location
+
+__all__ = ["PART_BYTES", "created_by", "facts_to_parts"]
+
+log = logging.getLogger("skipstone")
+
+#: Index values that a new part holds at most, before it is encoded.
+PART_BYTES = 256 * 1024 * 1024
+
+
+def created_by() -> str:
+    """What parts say about their writer."""
+    return f"skipstone {skipstone.__version__}"
+
+
+def facts_to_parts(
+    facts: Iterable[FileFacts],
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    fingerprint: str | None,
+    built: int,
+    location: Location,
+    storage: Storage,
+) -> Iterator[tuple[str, memoryview]]:
+    """Name and bytes of the parts that hold ``facts``; writes the packs that they name.
+
+    At least one part, so that definitions are published over an empty table too.
+    """
+    fields = _fields(definitions, schema, built)
+    block: list[FileFacts] = []
+    held, written = 0, False
+    for fact in facts:
+        if fact.error is not None:
+            continue
+        if not _storable(fact.id.path):
+            log.warning("%r: no facts for a name that is not UTF-8; read in full", fact.id.path)
+            continue
+        size = _nbytes(fact)
+        if block and held + size > PART_BYTES:
+            yield _part(block, definitions, fields, fingerprint, location, storage)
+            block, held, written = [], 0, True
+        block.append(fact)
+        held += size
+    if block or not written:
+        yield _part(block, definitions, fields, fingerprint, location, storage)
+
+
+def _fields(definitions: Sequence[Index], schema: pa.Schema, built: int) -> list[FactField]:
+    found = []
+    for index in definitions:
+        stored = index.stored_type(schema.field(index.column).type)
+        found.append(FactField.of_definition(Definition.of(index, schema, built), stored))
+    columns = dict.fromkeys(index.column for index in definitions)
+    return found + [FactField.of_nulls(name, schema.field(name).type) for name in columns]
+
+
+def _part(
+    facts: Sequence[FileFacts],
+    definitions: Sequence[Index],
+    fields: Sequence[FactField],
+    fingerprint: str | None,
+    location: Location,
+    storage: Storage,
+) -> tuple[str, memoryview]:
+    columns = {
+        OBJ_NAME: [f"{fact.id.path}#{_milliseconds(fact)}" for fact in facts],
+        PATH: [fact.id.path for fact in facts],
+        SIZE: [fact.id.size for fact in facts],
+        MTIME: [int64(fact.id.mtime) for fact in facts],
+        UNIT: [fact.id.unit for fact in facts],
+        ETAG: [fact.id.etag for fact in facts],
+        FINGERPRINT: [fingerprint] * len(facts),
+        ROWS: [_count(fact.row_count) for fact in facts],
+        REASONS: [list(fact.reasons.items()) or None for fact in facts],
+        FOOTER_LENGTH: [fact.footer_length for fact in facts],
+        PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
+        PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
+        **_places(facts, location, storage),
+    }
+    arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
+    for index, field in zip(definitions, fields, strict=False):
+        arrays.append(_values(index, field, facts))
+    for field in fields[len(definitions) :]:
+        counts = [_count(fact.null_counts.get(field.nulls or "", -1)) for fact in facts]
+        arrays.append(pa.array(counts, pa.int64()))
+    names = [*OWN, *map(str, range(len(fields)))]
+    return encode_part(pa.Table.from_arrays(arrays, names=names), fields, created_by())
+
+
+def _places(
+    facts: Sequence[FileFacts], location: Location, storage: Storage
+) -> dict[str, list[Any]]:
+    pack = PackWriter(location, storage)
+    columns: dict[str, list[Any]] = {}
+    for sidecar in ("container", "pm"):
+        held = [getattr(fact, sidecar) for fact in facts]
+        places = [None if data is None else pack.add(data) for data in held]
+        in_pack = [place is not None and place.pack is not None for place in places]
+        names = place_columns(sidecar)
+        for name, attribute in zip(names, ("pack", "offset", "length", "inline"), strict=True):
+            told = [
+                place is not None and (yes or attribute == "inline")
+                for place, yes in zip(places, in_pack, strict=True)
+            ]
+            columns[name] = [
+                getattr(place, attribute) if yes else None
+                for place, yes in zip(places, told, strict=True)
+            ]
+    pack.close()
+    return columns
+
+
+def _values(index: Index, field: FactField, facts: Sequence[FileFacts]) -> pa.Array:
+    """The values of one index, null where it was left out; the type must be the kind's own."""
+    type_ = field.arrow.type
+    none = pa.nulls(1, type_)
+    pieces = []
+    for fact in facts:
+        value = fact.values.get(index)
+        if value is not None and (value.type != type_ or len(value) != 1):
+            raise FormatError(
+                f"{index!r} of {fact.id.path}",
+                expected=f"one value of {type_}",
+                got=f"{len(value)} of {value.type}",
+            )
+        pieces.append(none if value is None else value)
+    return pa.concat_arrays(pieces) if pieces else pa.nulls(0, type_)
+
+
+def _count(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def _milliseconds(fact: FileFacts) -> int:
+    return fact.id.mtime * 1000 // UNITS_PER_SECOND[fact.id.unit]
+
+
+def _nbytes(fact: FileFacts) -> int:
+    return sum(value.nbytes for value in fact.values.values() if value is not None)
+
+
+def _storable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,308 @@
+"""``Matched``: the facts of a snapshot laid over a listing, and the evidence that comes of it.
+
+A row is about a file of the listing when path and size agree, the mtimes agree in the coarser of
+their units, the etags agree where both sides have one, and the fingerprints are equal. That is
+``ObjectId.same_version`` on arrays.
+
+A listing that knows less (Spark's has neither etags nor nanoseconds) may match rows that contradict
+each other: facts of two versions of a file that it cannot tell apart. One of them is not about this
+version, and nobody can say which: such a file counts as stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.bounds import Cause, Reason
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.index.kind import Index, Stored
+
+from .snapshot import Column, Identities, Snapshot, integers, nonnull
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from skipstone.storage import Listing
+
+    from .columns import FactField
+
+__all__ = ["Matched", "match"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Matched:
+    """See the module. Arrays are over the files of ``listing`` unless they are over fact rows.
+
+    - ``has_fact``: some row is about the file as it is now;
+    - ``stale``: there are facts of the file's path, and none that surely is about this version;
+    - ``rows``: row count, -1 where no fact says it;
+    - ``orphaned``: paths below the listing's root with facts and without a file;
+    - ``file_of_row``: over fact rows: the file that the row is about, -1 for none;
+    - ``path_of_row``: over fact rows: the file at that path, whatever its version, -1 for none.
+    """
+
+    snapshot: Snapshot
+    listing: Listing
+    fingerprint: str | None
+    has_fact: NDArray[np.bool_]
+    stale: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    orphaned: int
+    file_of_row: NDArray[np.int64]
+    path_of_row: NDArray[np.int64]
+    notes: tuple[Reason, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.has_fact)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Files that no fact of any version speaks about."""
+        return ~(self.has_fact | self.stale)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why some facts say nothing; grows as evidence is asked for."""
+        return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
+
+    @cached_property
+    def _unusable(self) -> dict[Reason, None]:
+        return {}
+
+    @cached_property
+    def _read_back(self) -> dict[tuple[str, str, str], list[Index]]:
+        return {}
+
+    def evidence(self, columns: Collection[str]) -> list[Index]:
+        """The indexes and null counts over ``columns``, read back; reads only their fact columns.
+
+        One per kind, parameters, column type and stored type (and per GiB). Kinds that are not
+        known here, and values that are not of their kind's type, add a reason instead.
+        """
+        found = []
+        for field in self.snapshot.fields:
+            if field.definition is not None:
+                wanted = not set(field.definition.columns).isdisjoint(columns)
+            else:
+                wanted = field.nulls in columns
+            if wanted:
+                if field.key not in self._read_back:
+                    self._read_back[field.key] = self._evidence(field)
+                found += self._read_back[field.key]
+        return found
+
+    def _evidence(self, field: FactField) -> list[Index]:
+        try:
+            index = _index(field)
+            assert field.types is not None
+            type_ = field.types.field(0).type
+            stored = index.stored_type(type_)
+        except Exception as error:  # an index kind of one's own may raise anything
+            text = getattr(error, "message", str(error))
+            reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
+            self._unusable.setdefault(reason)
+            return []
+        found: list[Index] = []
+        for piece in self.snapshot.values(field):
+            values = piece.values
+            if values.type != stored:
+                text = f"stored as {values.type}, where {stored} is expected"
+                reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
+                self._unusable.setdefault(reason)
+                continue
+            nulls = self._nulls(field)[piece.at]
+            found.append(
+                index.read_back(
+                    Stored(
+                        type=type_,
+                        values=values,
+                        rows=self.snapshot.identities.rows[piece.at],
+                        nulls=nulls,
+                        row_of_file=self._row_of_file(piece),
+                        cache=piece.cache,
+                    )
+                )
+            )
+        return found
+
+    def _row_of_file(self, piece: Column) -> NDArray[np.int64]:
+        """For each file the newest of the rows of ``piece`` that is about it and has a value."""
+        file = self.file_of_row[piece.at]
+        usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
+        found = np.full(len(self.listing), -1, np.int64)
+        found[file[usable]] = usable  # of equal indexes NumPy keeps the last: the newest row
+        return found
+
+    def _nulls(self, field: FactField) -> NDArray[np.int64]:
+        """The null counts over all fact rows that belong to an index (or count) column."""
+        found = np.full(len(self.snapshot.identities), -1, np.int64)
+        assert field.types is not None
+        for other in self.snapshot.fields:
+            if other.nulls is not None and other.types is not None and other.types == field.types:
+                for piece in self.snapshot.values(other):
+                    found[piece.at] = integers(piece.values, -1)
+        return np.maximum(found, -1)
+
+
+def _index(field: FactField) -> Index:
+    if field.definition is None:
+        from skipstone.index.nulls import NullCounts
+
+        assert field.nulls is not None
+        return NullCounts(field.nulls)
+    index = field.definition.index
+    if index is None:
+        raise LookupError(f"kind {field.definition.kind!r} is not known here: it says nothing")
+    return index
+
+
+def _subject(field: FactField) -> str:
+    return str(field.definition) if field.definition is not None else f"nulls({field.nulls})"
+
+
+def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matched:
+    """Lay the facts of ``snapshot`` over ``listing``; see the module."""
+    facts = snapshot.identities
+    path_of_row = _positions(facts.paths, listing.path_array)
+    path_of_row[~facts.valid] = -1
+    at = np.flatnonzero(path_of_row >= 0)
+    file = path_of_row[at]
+
+    fits = _same_version(facts, listing, at, file)
+    same_options = _same_fingerprint(facts, fingerprint)[at]
+    current = fits & same_options
+    file_of_row = np.full(len(facts), -1, np.int64)
+    file_of_row[at[current]] = file[current]
+
+    has_fact = np.zeros(len(listing), np.bool_)
+    has_fact[file[current]] = True
+    doubtful = _contradicted(facts, file_of_row, int(has_fact.sum()))
+    has_fact[doubtful] = False
+    in_doubt = np.zeros(len(listing), np.bool_)
+    in_doubt[doubtful] = True
+    file_of_row[(file_of_row >= 0) & in_doubt[file_of_row]] = -1
+
+    stale = np.zeros(len(listing), np.bool_)
+    stale[file] = True
+    stale &= ~has_fact
+    rows = np.full(len(listing), -1, np.int64)
+    counted = np.flatnonzero((file_of_row >= 0) & (facts.rows >= 0))
+    rows[file_of_row[counted]] = facts.rows[counted]
+
+    other = np.zeros(len(listing), np.bool_)
+    other[file[fits & ~same_options]] = True
+    notes = _notes(listing, stale, int((other & stale).sum()), len(doubtful))
+    return Matched(
+        snapshot=snapshot,
+        listing=listing,
+        fingerprint=fingerprint,
+        has_fact=has_fact,
+        stale=stale,
+        rows=rows,
+        orphaned=_orphaned(facts, listing, path_of_row),
+        file_of_row=file_of_row,
+        path_of_row=path_of_row,
+        notes=notes,
+    )
+
+
+def _positions(paths: pa.ChunkedArray, listed: pa.Array) -> NDArray[np.int64]:
+    """The position of each of ``paths`` in ``listed``, -1 for none."""
+    if len(paths) == len(listed) and paths.equals(pa.chunked_array([listed], paths.type)):
+        # One compacted store over an unchanged table: both are sorted, no hash table is needed.
+        found = np.arange(len(listed), dtype=np.int64)
+        found[~nonnull(listed)] = -1
+        return found
+    return integers(pc.index_in(paths, value_set=listed, skip_nulls=True), -1)
+
+
+def _same_version(
+    facts: Identities, listing: Listing, at: NDArray[np.int64], file: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """``ObjectId.same_version`` of fact rows ``at`` and files ``file``, pair by pair."""
+    sizes = facts.sizes[at]
+    fits: NDArray[np.bool_] = (sizes < 0) | (sizes == listing.sizes[file])
+    ours, theirs = facts.units[at], UNITS_PER_SECOND[listing.unit]
+    # Floor division by how much finer each side is; by 1 on the coarser side.
+    fact_scale = np.maximum(ours // theirs, 1)
+    file_scale = np.maximum(theirs // ours, 1)
+    mtimes = listing.mtimes[file]
+    limits = np.iinfo(np.int64)
+    fits &= facts.mtimes[at] // fact_scale == mtimes // file_scale
+    fits &= (mtimes != limits.min) & (mtimes != limits.max)
+    if listing.etags is not None and facts.etags.null_count < len(facts.etags):
+        rows, files = pa.array(at), pa.array(file)
+        same = pc.equal(facts.etags.take(rows), listing.etag_array.take(files))
+        fits &= integers(same.cast(pa.int8()), 1) != 0
+    return fits
+
+
+def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.bool_]:
+    if fingerprint is None:
+        return ~nonnull(facts.fingerprints)
+    same = pc.equal(facts.fingerprints, fingerprint).cast(pa.int8())
+    equal: NDArray[np.bool_] = integers(same, 0) == 1
+    return equal
+
+
+def _contradicted(
+    facts: Identities, file_of_row: NDArray[np.int64], files: int
+) -> NDArray[np.int64]:
+    """Files of whose rows two cannot be about one version: sizes, etags or mtimes differ."""
+    rows = np.flatnonzero(file_of_row >= 0)
+    if len(rows) == files:
+        return np.empty(0, np.int64)  # one row per file: nothing to contradict
+    file = file_of_row[rows]
+    several = np.bincount(file)[file] > 1
+    rows, file = rows[several], file[several]
+    sizes = facts.sizes[rows]
+    units = facts.units[rows]
+    coarsest = units.min()
+    columns = {
+        "file": pa.array(file),
+        "size": pa.array(sizes, mask=sizes < 0),
+        "etag": facts.etags.take(pa.array(rows)).combine_chunks(),
+        "coarse": pa.array(facts.mtimes[rows] // (units // coarsest)),
+    }
+    for unit in np.unique(units).tolist():
+        columns[f"mtime {unit}"] = pa.array(facts.mtimes[rows], mask=units != unit)
+    table = pa.table(columns)
+    counts = table.group_by("file").aggregate(
+        [(name, "count_distinct", pc.CountOptions(mode="only_valid")) for name in columns][1:]
+    )
+    worst = np.max([integers(counts[f"{name}_count_distinct"], 0) for name in [*columns][1:]], 0)
+    doubtful: NDArray[np.int64] = integers(counts["file"], -1)[worst > 1]
+    return doubtful
+
+
+def _orphaned(facts: Identities, listing: Listing, path_of_row: NDArray[np.int64]) -> int:
+    lost = np.flatnonzero((path_of_row < 0) & facts.valid)
+    if not len(lost):
+        return 0
+    paths = facts.paths.take(pa.array(lost))
+    below = paths.filter(pc.starts_with(paths, f"{listing.root.rstrip('/')}/"))
+    return int(pc.count_distinct(below).as_py())
+
+
+def _notes(
+    listing: Listing, stale: NDArray[np.bool_], other: int, doubtful: int
+) -> tuple[Reason, ...]:
+    found = []
+    changed = int(stale.sum()) - other - doubtful
+    for count, text in (
+        (changed, "the file has changed since it was indexed: read in full"),
+        (doubtful, "facts of two versions that this listing cannot tell apart: read in full"),
+        (other, "indexed under other reader options or another schema: read in full"),
+    ):
+        if count > 0:
+            reason = Reason(cause=Cause.STALE, subject=listing.root, text=text, units=count)
+            found.append(reason)
+    return tuple(found)

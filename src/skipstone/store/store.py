@@ -1,0 +1,164 @@
+"""``Store``: the facts of one table. Adding needs no lock, reading sees the union of what is there.
+
+Every operation leaves the store usable wherever it is cut off: a part appears whole or not at all,
+what is rewritten is written before what it replaces is deleted, and a fact that is there twice is
+just there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from skipstone.bounds import Cause, Reason
+from skipstone.storage import open_storage
+
+from .encode import facts_to_parts
+from .location import Location
+from .parts import PREFIX, open_part
+from .snapshot import Snapshot, cause_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from skipstone.index.facts import FileFacts
+    from skipstone.index.kind import Index
+    from skipstone.storage import Storage
+
+    from .parts import Part
+
+__all__ = ["Store"]
+
+log = logging.getLogger("skipstone")
+
+# A part that a compaction replaces while a snapshot is taken is seen in the next listing.
+_TRIES = 3
+
+
+class Store:
+    """The facts at ``location``, read and written through ``storage``.
+
+    Keeps the footers it has read, since parts never change. Not shared between threads.
+    """
+
+    def __init__(self, location: Location | str, storage: Storage) -> None:
+        self.location = Location(location) if isinstance(location, str) else location
+        self.storage = storage
+        self._parts: dict[str, Part | Reason] = {}
+        self._last: Snapshot | None = None
+        self._warned: set[Reason] = set()
+
+    @classmethod
+    def of_table(
+        cls,
+        table: str,
+        index_location: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Store:
+        """The store of the table at ``table``, beside it or at ``index_location``."""
+        location = Location.of_table(table, index_location)
+        return cls(location, open_storage(location.root, options))
+
+    def __repr__(self) -> str:
+        return f"Store({self.location.root!r})"
+
+    def exists(self) -> bool:
+        """True when something was ever stored here."""
+        return self.storage.has_children(self.location.facts)
+
+    def warn(self, reason: Reason) -> None:
+        """Log a reason for which facts say nothing, once."""
+        if reason not in self._warned:
+            self._warned.add(reason)
+            log.warning("%s (it says nothing; data is read in full)", reason)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The facts as they are now. Never raises: what cannot be read is in ``reasons``."""
+        reasons: list[Reason] = []
+        for _ in range(_TRIES):
+            try:
+                names = self._part_names()
+            except Exception as error:
+                reasons = [cause_of(f"facts at {self.location.root}", error)]
+                self.warn(reasons[0])
+                return Snapshot(self.location, self.storage, (), reasons, self.warn)
+            if self._last is not None and names.keys() == {p.name for p in self._last.parts}:
+                return self._last
+            gone = self._open(names)
+            if not gone:
+                break
+        opened = [self._parts[name] for name in names if name in self._parts]
+        reasons = [each for each in opened if isinstance(each, Reason)]
+        for reason in reasons:
+            self.warn(reason)
+        if not names:
+            text = "no facts: nothing is indexed here"
+            reasons = [Reason(cause=Cause.ABSENT, subject=self.location.root, text=text)]
+        parts = [each for each in opened if not isinstance(each, Reason)]
+        snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn)
+        self._last = snapshot if len(parts) == len(names) else None
+        return snapshot
+
+    def _part_names(self) -> dict[str, tuple[int, int]]:
+        """Size and mtime (ns) of every part that is listed now, by name."""
+        listing = self.storage.list_all(self.location.facts)
+        start = len(self.location.facts) + 1
+        found = {}
+        for at, path in enumerate(listing.paths):
+            name = path[start:]
+            if name.startswith(PREFIX) and "/" not in name:
+                each = listing.object_id(at)
+                scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[each.unit]
+                found[name] = (each.size or 0, each.mtime * scale)
+        return found
+
+    def _open(self, names: Mapping[str, tuple[int, int]]) -> bool:
+        """Read the footers that are not known yet; True when some part was gone meanwhile."""
+        gone = False
+        self._parts = {name: part for name, part in self._parts.items() if name in names}
+        for name, (size, mtime) in names.items():
+            known = self._parts.get(name)
+            if known is not None and not (
+                isinstance(known, Reason) and known.cause is Cause.UNREADABLE
+            ):
+                continue
+            try:
+                path = self.location.part(name)
+                self._parts[name] = open_part(path, size, mtime, self.storage)
+            except FileNotFoundError:
+                gone = True
+            except Exception as error:
+                self._parts[name] = cause_of(f"fact part {name}", error)
+        return gone
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def write_part(
+        self,
+        facts: Iterable[FileFacts],
+        definitions: Sequence[Index],
+        schema: pa.Schema,
+        fingerprint: str | None = None,
+    ) -> tuple[str, ...]:
+        """Publish facts, sidecars first, and return the names of the new parts.
+
+        ``schema`` gives the type of each indexed column, ``fingerprint`` that of the reader's
+        options where facts hang on them. Facts with an ``error`` are left out. Without facts the
+        definitions alone are published: what a refresh will build. Usually one part; more beyond
+        256 MiB.
+
+        Raises ``UnsupportedError`` where a kind cannot index its column's type.
+        """
+        built = time.time_ns() // 10**6  # orders definitions, nothing else hangs on it
+        names = []
+        for name, data in facts_to_parts(
+            facts, definitions, schema, fingerprint or None, built, self.location, self.storage
+        ):
+            self.storage.put(self.location.part(name), data)
+            names.append(name)
+        return tuple(names)
