@@ -1,0 +1,1 @@
+"""Xskipper's Parquet metadata store, versions 0 to 4: bytes and tables <-> values."""
