@@ -119,6 +119,8 @@ class Index(ABC):
     name: ClassVar[str]
     #: names a user may type instead: ``("bloom",)``
     aliases: ClassVar[tuple[str, ...]] = ()
+    #: names of the parameters that a user may write: ``("fpp",)``
+    parameters: ClassVar[tuple[str, ...]] = ()
     level: ClassVar[Level] = Level.OBJECT
     #: cost of asking about one unit, relative to the other kinds of its level
     cost: ClassVar[float] = 1.0
@@ -143,6 +145,10 @@ class Index(ABC):
 
         Raises ``UnsupportedError`` where the kind cannot index that type.
         """
+
+    def in_xskipper(self, type: pa.DataType) -> bool:
+        """True when Xskipper itself has this kind for a column of ``type``: it can be published."""
+        return False
 
     @abstractmethod
     def build(self, type: pa.DataType, budget: int) -> Builder:

@@ -48,6 +48,7 @@ class MinMax(PerFile):
 
     name = "minmax"
     aliases = ("min_max",)
+    parameters = ("truncate",)
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
 
     def __init__(self, column: str, truncate: int = TRUNCATE) -> None:
@@ -71,6 +72,11 @@ class MinMax(PerFile):
         if not atomic(type):
             raise refuse(self.name, self.column, type, ())
         return pa.struct([pa.field("min", type), pa.field("max", type)])
+
+    def in_xskipper(self, type: pa.DataType) -> bool:
+        """All but binary, local timestamps and intervals."""
+        local = pa.types.is_timestamp(type) and type.tz is None
+        return not (local or pa.types.is_binary(type) or pa.types.is_duration(type))
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """Holds two values."""
