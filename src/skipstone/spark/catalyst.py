@@ -1,0 +1,453 @@
+"""Catalyst expressions, as Spark hands them to ``listFiles``, as the predicate tree. Exactly.
+
+``toJSON`` brings a whole tree in one call: a list of nodes in preorder, each with its class, its
+number of children and its fields, every literal as text. What that text loses is fetched:
+
+- the values of ``InSet`` (an IN list of more than ten): ``hset().mkString``, a random separator;
+- the same for binary values: ``sql()``, which prints ``X'00FF'``;
+- binary literals: ``value()``, the bytes;
+- TIMESTAMP literals, which print as local text without offset (two instants, one text):
+  ``value()``, microseconds; a long IN list of them as one array;
+- strings that may not be UTF-8: ``value().getBytes()``;
+- the escape of LIKE: ``escapeChar()``;
+- metadata of attributes: ``metadata().json()`` where a name may be that of Spark's ``_metadata``
+  column; the relation's schema (``unusable``) for collations and defaults.
+
+Whatever has no exact equivalent in the tree becomes ``Opaque`` with a reason, and prunes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from skipstone.predicate.tree import (
+    And,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Const,
+    Expr,
+    Literal,
+    Membership,
+    Not,
+    NullTest,
+    Opaque,
+    Or,
+    PatternMatch,
+    Truth,
+)
+from skipstone.predicate.types import parse_type
+
+from .literals import UnreadableLiteral, fetch_set, fetch_values, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .jvm import JavaObject, Jvm
+
+__all__ = ["conjunction", "mentions_metadata", "to_expr"]
+
+_PACKAGE = "org.apache.spark.sql.catalyst.expressions."
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+# Spark's hidden ``_metadata`` column and its fields. Filters on them reach ``listFiles`` as
+# attributes of these names, which columns of the table may bear too.
+_METADATA_NAMES = frozenset(
+    {
+        "_metadata",
+        "file_path",
+        "file_name",
+        "file_size",
+        "file_block_start",
+        "file_block_length",
+        "file_modification_time",
+        "row_index",
+    }
+)
+_METADATA = "a metadata column: Spark itself prunes by it"
+_FETCHES = 64  # values that are fetched one by one, per filter; more of them stay unknown
+_PLANS = ("Subquery", "Exists", "ListQuery", "DynamicPruning")
+
+
+@dataclass(slots=True)
+class _Column:
+    """An attribute or a field of it; ``type`` as in Spark's JSON."""
+
+    path: tuple[str, ...]
+    type: Any
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A literal whose value has to be fetched: node ``index`` of the tree."""
+
+    index: int
+    type: pa.DataType
+
+
+@dataclass(slots=True)
+class _Junction:
+    """AND or OR while it grows; flat, so that a thousand terms are not a thousand levels."""
+
+    kind: type[And] | type[Or]
+    children: list[Any]
+
+
+_Node: TypeAlias = "_Column | _Pending | _Junction | Literal | Cast | Expr"
+
+
+def conjunction(
+    jvm: Jvm,
+    filters: JavaObject,
+    *,
+    time_zone: str,
+    unusable: Mapping[tuple[str, ...], str] | None = None,
+) -> Expr:
+    """A Scala ``Seq`` of filters, all of which must hold, as one tree; TRUE when there are none."""
+    parts = [
+        to_expr(jvm, filters.apply(i), time_zone=time_zone, unusable=unusable)
+        for i in range(int(filters.size()))
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return And(tuple(parts)) if parts else Const(True)
+
+
+def to_expr(
+    jvm: Jvm,
+    expression: JavaObject,
+    *,
+    time_zone: str,
+    unusable: Mapping[tuple[str, ...], str] | None = None,
+) -> Expr:
+    """One Catalyst expression as a tree that is TRUE for exactly the same rows.
+
+    ``time_zone`` is the session's: a cast in another zone is opaque. ``unusable`` maps columns to
+    the reason why their stored values do not decide a predicate as they stand.
+    """
+    try:
+        nodes = json.loads(expression.toJSON())
+        return _Reader(jvm, expression, nodes, time_zone, unusable or {}).read()
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        return Opaque(_sql(expression), f"unknown form of expression: {error!r}")
+
+
+def mentions_metadata(tree: Expr) -> bool:
+    """True when a part of the tree is about Spark's ``_metadata`` column."""
+    stack: list[object] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Opaque) and node.reason == _METADATA:
+            return True
+        if isinstance(node, And | Or):
+            stack.extend(node.children)
+        elif isinstance(node, Not):
+            stack.append(node.child)
+    return False
+
+
+def _sql(expression: JavaObject) -> str:
+    text = str(expression.sql())
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+@dataclass(slots=True)
+class _Reader:
+    jvm: Jvm
+    expression: JavaObject
+    nodes: list[dict[str, Any]]
+    time_zone: str
+    unusable: Mapping[tuple[str, ...], str]
+    fetches: int = field(default=_FETCHES)
+
+    def read(self) -> Expr:
+        # From the last node to the first: the children of a node are then on top of the stack.
+        stack: list[_Node] = []
+        for index in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[index]
+            count = int(node["num-children"])
+            children = [stack.pop() for _ in range(count)]
+            name = str(node["class"])
+            known = name.startswith(_PACKAGE)
+            method = getattr(self, f"_{name[len(_PACKAGE) :]}", None) if known else None
+            if method is None:
+                simple = name.rsplit(".", 1)[-1]
+                stack.append(self.opaque(index, f"no index can use {simple}"))
+            else:
+                stack.append(method(index, node, children))
+        if len(stack) != 1:
+            raise ValueError(f"{len(stack)} roots")
+        return self.predicate(stack[0])
+
+    # -- what nodes stand for ----------------------------------------------------------------------
+
+    def predicate(self, node: _Node) -> Expr:
+        """The node as a predicate: booleans become tests, junctions are closed."""
+        if isinstance(node, _Junction):
+            return node.kind(tuple(self.predicate(child) for child in node.children))
+        if isinstance(node, Literal):
+            return Const(node.value) if isinstance(node.value, bool) else Truth(node)
+        if isinstance(node, _Column | _Pending | Cast):
+            operand = self.operand(node)
+            return operand if isinstance(operand, Opaque) else Truth(operand)
+        return node
+
+    def operand(self, node: _Node) -> ColumnRef | Literal | Cast | Opaque:
+        """The node as an operand; ``Opaque`` when it is none that the tree knows."""
+        if isinstance(node, _Pending):
+            return self.fetch([node])[0]
+        if isinstance(node, Literal | Cast | Opaque):
+            return node
+        if isinstance(node, _Column):
+            if reason := self.unusable.get(node.path):
+                return Opaque(".".join(node.path), reason)
+            if self.atomic(node.type) is None:
+                shown = node.type if isinstance(node.type, str) else node.type.get("type")
+                return Opaque(".".join(node.path), f"no index can use type {shown}")
+            return ColumnRef(node.path)
+        return Opaque("a predicate as an operand", "no index can use a predicate as an operand")
+
+    @staticmethod
+    def atomic(type: Any) -> pa.DataType | None:
+        """The Arrow type of an atomic type in Spark's JSON; a collated string has none."""
+        return parse_type(type) if isinstance(type, str) else None
+
+    def opaque(self, index: int, reason: str) -> Opaque:
+        """Node ``index`` as something that prunes nothing."""
+        if self.fetches > 0 or index == 0:
+            self.fetches -= 1
+            text = _sql(self.expression.apply(index) if index else self.expression)
+        else:
+            text = str(self.nodes[index]["class"]).rsplit(".", 1)[-1]
+        return Opaque(text, reason)
+
+    def node_at(self, index: int) -> JavaObject:
+        """The JVM object of node ``index``; ``UnreadableLiteral`` unless it surely is that one.
+
+        Catalyst numbers nodes in preorder as the JSON lists them, but counts the plans inside
+        subqueries too.
+        """
+        if self.fetches <= 0:
+            raise UnreadableLiteral(
+                f"more than {_FETCHES} values that have to be fetched one by one"
+            )
+        self.fetches -= 1
+        if any(mark in str(node["class"]) for node in self.nodes for mark in _PLANS):
+            raise UnreadableLiteral("a value beside a subquery")
+        found = self.expression.apply(index) if index else self.expression
+        own = json.loads(found.toJSON())
+        if own != self.nodes[index : index + len(own)]:
+            raise UnreadableLiteral("a value that the JVM numbers otherwise")
+        return found
+
+    def fetch(self, pending: list[_Pending]) -> list[Literal | Opaque]:
+        """Literals by their values in the JVM."""
+        out: list[Literal | Opaque] = []
+        for item in pending:
+            try:
+                node = self.node_at(item.index)
+                out.append(Literal(fetch_values(node, item.type), item.type))
+            except UnreadableLiteral as error:
+                out.append(Opaque("literal", str(error)))
+        return out
+
+    # -- operands: one method per class of Catalyst ------------------------------------------------
+
+    def _AttributeReference(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        name = str(node["name"])
+        if name.lower() in _METADATA_NAMES and self.is_metadata(index):
+            return self.opaque(index, _METADATA)
+        return _Column((name,), node["dataType"])
+
+    def is_metadata(self, index: int) -> bool:
+        try:
+            return "metadata_col" in str(self.node_at(index).metadata().json())
+        except UnreadableLiteral:
+            return True
+
+    def _GetStructField(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        (parent,) = children
+        if not isinstance(parent, _Column) or not isinstance(parent.type, dict):
+            return self.opaque(index, "no index can use a field of an expression")
+        inner = parent.type["fields"][int(node["ordinal"])]
+        kind = inner["type"]
+        if isinstance(kind, str) and "__COLLATIONS" in (inner.get("metadata") or {}):
+            kind = f"{kind} with a collation"
+        return _Column((*parent.path, str(inner["name"])), kind)
+
+    def _Literal(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        type = self.atomic(node["dataType"])
+        if type is None:
+            return self.opaque(index, f"no index can use type {node['dataType']}")
+        text = node.get("value")
+        if text is None:
+            return Literal(None, type)
+        if pa.types.is_binary(type) or (pa.types.is_timestamp(type) and type.tz is not None):
+            return _Pending(index, type)
+        if pa.types.is_string(type) and "\ufffd" in text:
+            return _Pending(index, type)
+        return Literal(value_of(text, type), type)
+
+    def _Cast(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        (child,) = children
+        type = self.atomic(node["dataType"])
+        operand = self.operand(child)
+        if isinstance(operand, Opaque):
+            return operand
+        if type is None:
+            return self.opaque(index, f"no index can use type {node['dataType']}")
+        if isinstance(child, _Column) and child.type == node["dataType"]:
+            return child  # a cast to itself, as left behind by varchar(n)
+        zone = node.get("timeZoneId")
+        if pa.types.is_timestamp(type) and zone is not None and zone != self.time_zone:
+            return self.opaque(index, f"a cast in time zone {zone}, not the session's")
+        return Cast(operand, type)
+
+    # -- predicates --------------------------------------------------------------------------------
+
+    def compare(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        left, right = (self.operand(child) for child in children)
+        for side in (left, right):
+            if isinstance(side, Opaque):
+                return self.opaque(index, side.reason)
+        return Comparison(_COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
+
+    _EqualTo = _EqualNullSafe = _LessThan = _LessThanOrEqual = compare
+    _GreaterThan = _GreaterThanOrEqual = compare
+
+    def _In(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        operand = self.operand(children[0])
+        pending = [child for child in children[1:] if isinstance(child, _Pending)]
+        if isinstance(operand, Opaque):
+            return self.opaque(index, operand.reason)
+        try:
+            fetched = self.fetch_list(index, children[1:]) if len(pending) > 8 else None
+        except UnreadableLiteral as error:
+            return self.opaque(index, str(error))
+        values: Sequence[object] = fetched or [self.operand(child) for child in children[1:]]
+        literals = tuple(value for value in values if isinstance(value, Literal))
+        if len(literals) != len(values):
+            return self.opaque(index, "no index can use an IN list of other than literals")
+        return Membership(operand, literals)
+
+    def fetch_list(self, index: int, items: list[_Node]) -> list[Literal] | None:
+        """Many TIMESTAMPs of one IN list in constant calls; ``None`` for other lists."""
+        types = {item.type for item in items if isinstance(item, _Pending | Literal)}
+        (type,) = types if len(types) == 1 else (None,)
+        if type is None or not pa.types.is_timestamp(type):
+            return None
+        array = self.jvm.expressions.CreateArray(self.node_at(index).list(), False)
+        parts = str(array.eval(None).toString()).strip("[]").split(",")
+        if len(parts) != len(items):
+            raise UnreadableLiteral(f"{len(parts)} values where {len(items)} were listed")
+        return [Literal(None if part.strip() == "null" else int(part), type) for part in parts]
+
+    def _InSet(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        operand = self.operand(children[0])
+        if isinstance(operand, Opaque):
+            return self.opaque(index, operand.reason)
+        type = self.type_of(children[0])
+        if type is None:
+            return self.opaque(index, "an IN list of unknown type")
+        try:
+            values = fetch_set(self.jvm, self.node_at(index), type)
+        except UnreadableLiteral as error:
+            return self.opaque(index, str(error))
+        return Membership(operand, tuple(Literal(value, type) for value in values))
+
+    def type_of(self, node: _Node) -> pa.DataType | None:
+        """The type of an operand that is not a literal."""
+        if isinstance(node, _Column):
+            return self.atomic(node.type)
+        return node.type if isinstance(node, Cast) else None
+
+    def null_test(self, index: int, children: list[_Node]) -> Expr:
+        operand = self.operand(children[0])
+        if isinstance(operand, Opaque):
+            return self.opaque(index, operand.reason)
+        return NullTest(operand)
+
+    def _IsNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        return self.null_test(index, children)
+
+    def _IsNotNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        test = self.null_test(index, children)
+        return test if isinstance(test, Opaque) else Not(test)
+
+    def _IsNaN(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        operand = self.operand(children[0])
+        type = self.type_of(children[0])
+        if isinstance(operand, Opaque) or type is None:
+            return self.opaque(index, "no index can use this operand of isnan")
+        # isnan(NULL) is FALSE, so its negation matches nulls: that is <=>, not =.
+        return Comparison("<=>", operand, Literal(float("nan"), type))
+
+    def match(self, index: int, children: list[_Node]) -> tuple[ColumnRef | Cast, str] | Opaque:
+        """Operand and pattern of a test of strings, both plain."""
+        left, right = (self.operand(child) for child in children)
+        if not isinstance(left, ColumnRef | Cast) or not isinstance(right, Literal):
+            reasons = [side.reason for side in (left, right) if isinstance(side, Opaque)]
+            return self.opaque(index, reasons[0] if reasons else "a pattern that is no literal")
+        kind = self.type_of(children[0])
+        if not isinstance(right.value, str) or kind is None or not pa.types.is_string(kind):
+            return self.opaque(index, "no index can use a pattern over other than strings")
+        return left, right.value
+
+    def _StartsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        found = self.match(index, children)
+        if isinstance(found, Opaque):
+            return found
+        return PatternMatch(found[0], found[1], prefix_only=True)
+
+    def _EndsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        found = self.match(index, children)
+        return (
+            found if isinstance(found, Opaque) else PatternMatch(found[0], f"%{_plain(found[1])}")
+        )
+
+    def _Contains(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        found = self.match(index, children)
+        return (
+            found if isinstance(found, Opaque) else PatternMatch(found[0], f"%{_plain(found[1])}%")
+        )
+
+    def _Like(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        found = self.match(index, children)
+        if isinstance(found, Opaque):
+            return found
+        try:  # JSON has the escape as null: a Char has no form there
+            escape = str(self.node_at(index).escapeChar())
+        except UnreadableLiteral as error:
+            return self.opaque(index, str(error))
+        return PatternMatch(found[0], found[1], escape=escape)
+
+    def _Not(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        return Not(self.predicate(children[0]))
+
+    def junction(self, kind: type[And] | type[Or], children: list[_Node]) -> _Junction:
+        left, right = children
+        out = left if isinstance(left, _Junction) and left.kind is kind else _Junction(kind, [left])
+        more = right.children if isinstance(right, _Junction) and right.kind is kind else [right]
+        out.children.extend(more)
+        return out
+
+    def _And(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        return self.junction(And, children)
+
+    def _Or(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        return self.junction(Or, children)
+
+
+def _plain(text: str) -> str:
+    """``text`` as a LIKE pattern that matches itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

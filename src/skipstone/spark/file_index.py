@@ -1,0 +1,427 @@
+"""``SkippingFileIndex``: stands in for the location of a file relation, and lists fewer files.
+
+Spark's ``FileIndex`` is a Java interface, so a Python object can implement it through py4j: Spark
+calls ``listFiles`` with its own filters while it plans, and its native reader scans the result.
+
+Sound by construction, whatever the pruner errs about paths:
+
+- without partitions, survivors are picked by position from the very sequence whose text was parsed;
+- with partitions, the files to skip are excluded by a filter on their paths (``not_in_paths``), so
+  that a path spelled otherwise, or a file that nobody listed, is read;
+- the listing is matched once and used only while Spark's own list is the same object;
+- local files about to be skipped are looked at once more: one that was replaced under a cached
+  listing is read. Every exception means: all files, and a reason.
+
+The proxy equals what its original equals, so that data cached by ``df.cache()`` is still found.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.bounds import Cause, Reason
+
+from .catalyst import conjunction, mentions_metadata
+from .listing import FileListing
+from .pruner import Pruning, ReadSettings
+from .scan import Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from .jvm import JavaObject, Jvm
+    from .pruner import Pruner, RelationInfo
+    from .scans import ScanLog
+
+__all__ = ["SkippingFileIndex"]
+
+# Leniently, and for the counts of a report only: the files of partition directories, which print
+# with nothing certain between them.
+_LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); ", re.DOTALL)
+
+
+@dataclass(eq=False, kw_only=True)
+class _Snapshot:
+    """One list of Spark's, parsed and matched with the facts.
+
+    ``index`` lists it again, with further filters; ``files`` is the sequence itself where there are
+    no partitions; ``known`` holds Spark's own list, to tell whether it is still the same.
+    """
+
+    index: JavaObject
+    listing: FileListing
+    matched: object
+    files: JavaObject | None = None
+    values: JavaObject | None = None
+    known: JavaObject | None = None
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        return {path: i for i, path in enumerate(self.listing.spelled)}
+
+
+@dataclass(slots=True, eq=False)
+class _Clock:
+    """Milliseconds by phase."""
+
+    spent: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.spent[phase] = self.spent.get(phase, 0.0) + (now - self.last) * 1e3
+        self.last = now
+
+
+class SkippingFileIndex:
+    """See the module. ``unusable``: columns that no index may speak about, with the reason."""
+
+    def __init__(
+        self,
+        jvm: Jvm,
+        original: JavaObject,
+        *,
+        pruner: Pruner,
+        info: RelationInfo,
+        unusable: Mapping[tuple[str, ...], str],
+        log: ScanLog,
+    ) -> None:
+        self.jvm, self.original = jvm, original
+        self.pruner, self.info, self.unusable, self.log = pruner, info, unusable, log
+        self.catalog = str(original.getClass().getSimpleName()) == "CatalogFileIndex"
+        self.partitioned = int(original.partitionSchema().size()) > 0
+        self.number = log.register(self)
+        self._roots = original.rootPaths()
+        self._hash = int(original.hashCode())
+        self._lock = threading.Lock()
+        self._snapshot: _Snapshot | None = None
+
+    # -- FileIndex ---------------------------------------------------------------------------------
+
+    def rootPaths(self) -> JavaObject:
+        """The roots of the original."""
+        try:
+            self.log.touch()
+        except Exception:  # bookkeeping must not stop a query
+            return self._roots
+        return self._roots
+
+    def listFiles(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
+        """The partition directories left to read."""
+        clock = _Clock()
+        scan: Scan | None
+        try:
+            result, scan = self._list(partition_filters, data_filters, clock)
+        except Exception as error:
+            result = self.original.listFiles(partition_filters, data_filters)
+            scan = None
+            failure = error
+        try:
+            if scan is None:
+                scan = self._failed(result, partition_filters, failure, clock)
+            self.log.record(self, scan)
+        except Exception:  # bookkeeping must not stop a query
+            return result
+        return result
+
+    def inputFiles(self) -> JavaObject:
+        """All files: no predicate is known here."""
+        return self.original.inputFiles()
+
+    def refresh(self) -> None:
+        """List anew; the next query matches anew."""
+        self.original.refresh()
+        with self._lock:
+            self._snapshot = None
+
+    def sizeInBytes(self) -> int:
+        """The size of the original, so that joins are planned as without us."""
+        return int(self.original.sizeInBytes())
+
+    def partitionSchema(self) -> JavaObject:
+        """The partition columns of the original."""
+        return self.original.partitionSchema()
+
+    def metadataOpsTimeNs(self) -> JavaObject:
+        """The original's time spent on the catalog, for Spark's own metrics."""
+        return self.original.metadataOpsTimeNs()
+
+    def isTimeTravel(self) -> bool:
+        """Of an interface newer than the oldest supported Spark."""
+        ask = getattr(self.original, "isTimeTravel", None)
+        try:
+            return bool(ask()) if ask is not None else False
+        except Exception:
+            return False
+
+    def hashCode(self) -> int:
+        """The original's."""
+        return self._hash
+
+    def equals(self, other: Any) -> bool:
+        """As the original: a plan with the proxy and one without it are the same plan."""
+        known = self.log.find(other)
+        if known is self:
+            return True
+        return bool(self.original.equals(other if known is None else known.original))
+
+    def toString(self) -> str:
+        """For Spark's own explain and logs; the number leads back here (``ScanLog.find``)."""
+        return f"Skipstone#{self.number}({', '.join(self.info.roots)}; see skipstone.explain(df))"
+
+    def __getattr__(self, name: str) -> Any:
+        # Methods that later versions of the interface may have.
+        if name.startswith("_") or name == "original":
+            raise AttributeError(name)
+        return getattr(self.original, name)
+
+    class Java:
+        implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
+
+    # -- listing and matching ----------------------------------------------------------------------
+
+    def _current(self, partition_filters: JavaObject, clock: _Clock) -> _Snapshot:
+        """Spark's list now, matched: the one of before while Spark's own has not changed."""
+        if self.catalog:
+            return self._of_catalog(partition_filters, clock)
+        with self._lock:
+            known = self._snapshot
+            leaf_files = self.original.leafFiles()
+            if known is not None and self.jvm.same_object(known.known, leaf_files):
+                clock.lap("listing")
+                return known
+            values = files = None
+            if self.partitioned:
+                texts = self.jvm.join(self.original.allFiles())
+            else:
+                nil = self.jvm.nil()
+                directories = self.original.listFiles(nil, nil)
+                if int(directories.size()) != 1:
+                    raise ValueError(f"{directories.size()} directories without partition columns")
+                directory = directories.head()
+                files, values = directory.files().toIndexedSeq(), directory.values()
+                texts = self.jvm.join(files)
+            listing = FileListing.parse(texts)
+            if self.partitioned:
+                listing = _data_files(listing)
+            clock.lap("listing")
+            self._snapshot = _Snapshot(
+                index=self.original,
+                listing=listing,
+                matched=self.pruner.match(listing),
+                files=files,
+                values=values,
+                known=self.jvm.identity_set(leaf_files),
+            )
+            clock.lap("matching")
+            return self._snapshot
+
+    def _of_catalog(self, partition_filters: JavaObject, clock: _Clock) -> _Snapshot:
+        """The catalog's partitions that the filters leave, listed by Spark for this query."""
+        index = self.original.filterPartitions(partition_filters)
+        listing = _data_files(FileListing.parse(self.jvm.join(index.allFiles())))
+        clock.lap("listing")
+        with self._lock:
+            known = self._snapshot
+            same = known is not None and (
+                known.listing.spelled == listing.spelled
+                and np.array_equal(known.listing.sizes, listing.sizes)
+                and np.array_equal(known.listing.mtimes, listing.mtimes)
+            )
+            matched = known.matched if known is not None and same else self.pruner.match(listing)
+            self._snapshot = _Snapshot(index=index, listing=listing, matched=matched)
+            clock.lap("matching")
+            return self._snapshot
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _list(
+        self, partition_filters: JavaObject, data_filters: JavaObject, clock: _Clock
+    ) -> tuple[JavaObject, Scan]:
+        if data_filters.isEmpty():
+            return self._unfiltered(partition_filters, data_filters, clock)
+        settings = self._settings()
+        predicate = conjunction(
+            self.jvm, data_filters, time_zone=settings.time_zone, unusable=self.unusable
+        )
+        clock.lap("predicate")
+        current = self._current(partition_filters, clock)
+        if self.catalog:
+            partition_filters = self.jvm.nil()  # its index has only the partitions that are left
+        result = current.index.listFiles(partition_filters, data_filters)
+        by_metadata = mentions_metadata(predicate)
+        scope = self._scope(current, partition_filters, result, by_metadata=by_metadata)
+        clock.lap("listing")
+        pruning = self.pruner.prune(current.matched, predicate, settings)
+        keep = np.asarray(pruning.keep)
+        if keep.dtype != np.bool_ or keep.shape != (len(current.listing),):
+            raise ValueError(f"{keep.dtype} array {keep.shape} for {len(current.listing)} files")
+        clock.lap("pruning")
+        keep, revived = self._still(current, keep, scope)
+        clock.lap("checking")
+        if not np.all(keep[scope]):
+            result = self._survivors(current, keep, scope, partition_filters, data_filters)
+        clock.lap("handing back")
+        text = _text(data_filters)
+        return result, self._scan(current, text, pruning, keep, scope, revived, clock)
+
+    def _settings(self) -> ReadSettings:
+        """The settings as Spark sees them on the thread that plans."""
+        conf = self.jvm.module(self.jvm.root.org.apache.spark.sql.internal, "SQLConf").get()
+        return ReadSettings(
+            time_zone=str(conf.sessionLocalTimeZone()),
+            case_sensitive=bool(conf.caseSensitiveAnalysis()),
+        )
+
+    def _scope(
+        self,
+        current: _Snapshot,
+        partition_filters: JavaObject,
+        result: JavaObject,
+        *,
+        by_metadata: bool,
+    ) -> NDArray[np.int64]:
+        """Positions of the files that Spark's own pruning left: by partitions and by metadata."""
+        every = np.arange(len(current.listing), dtype=np.int64)
+        if current.files is not None:
+            if int(result.size()) == 1 and int(result.head().files().size()) == len(every):
+                return every
+        elif partition_filters.isEmpty() and not by_metadata:
+            return every
+        paths = [path for path, _ in _LISTED.findall(str(result.mkString("")))]
+        found = [current.positions[path] for path in paths if path in current.positions]
+        return np.array(found, np.int64)
+
+    def _still(
+        self, current: _Snapshot, keep: NDArray[np.bool_], scope: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], int]:
+        """``keep`` with the files that are no longer what was listed, and how many those are."""
+        skipped = scope[~keep[scope]]
+        if len(skipped) == 0:
+            return keep, 0
+        now = current.listing.stat(skipped) if current.listing.local else None
+        same = np.asarray(self.pruner.still_valid(current.matched, skipped, now), np.bool_)
+        if now is not None:
+            same = same & current.listing.unchanged(skipped, now)
+        if np.all(same):
+            return keep, 0
+        keep = keep.copy()
+        keep[skipped[~same]] = True
+        return keep, int((~same).sum())
+
+    def _survivors(
+        self,
+        current: _Snapshot,
+        keep: NDArray[np.bool_],
+        scope: NDArray[np.int64],
+        partition_filters: JavaObject,
+        data_filters: JavaObject,
+    ) -> JavaObject:
+        if current.files is not None and len(scope) == len(keep):
+            files = self.jvm.pick(current.files, np.flatnonzero(keep))
+            return self.jvm.seq(self.jvm.datasources.PartitionDirectory(current.values, files))
+        uris = [current.listing.uri(i) for i in scope[~keep[scope]].tolist()]
+        exclude = self.jvm.not_in_paths(uris)
+        return current.index.listFiles(partition_filters, data_filters.appended(exclude))
+
+    # -- reporting ---------------------------------------------------------------------------------
+
+    def _scan(
+        self,
+        current: _Snapshot,
+        predicate: str,
+        pruning: Pruning,
+        keep: NDArray[np.bool_],
+        scope: NDArray[np.int64],
+        revived: int,
+        clock: _Clock,
+    ) -> Scan:
+        sizes = current.listing.sizes
+        kept = scope[keep[scope]]
+        reasons: tuple[Reason, ...] = ()
+        if revived:
+            text = "changed since Spark listed them: read in full"
+            reasons = (Reason(cause=Cause.STALE, subject="files", text=text, units=revived),)
+        return Scan(
+            table=self.name,
+            format=self.info.format,
+            predicate=predicate,
+            files_listed=len(sizes),
+            bytes_listed=int(sizes.sum()),
+            files_total=len(scope),
+            bytes_total=int(sizes[scope].sum()),
+            files_kept=len(kept),
+            bytes_kept=int(sizes[kept].sum()),
+            report=pruning.report,
+            reasons=reasons,
+            milliseconds=clock.spent,
+        )
+
+    @property
+    def name(self) -> str:
+        """The table as people know it: its name in the catalog, or its paths."""
+        return self.info.table or ", ".join(self.info.roots)
+
+    def _unfiltered(
+        self, partition_filters: JavaObject, data_filters: JavaObject, clock: _Clock
+    ) -> tuple[JavaObject, Scan]:
+        result = self.original.listFiles(partition_filters, data_filters)
+        clock.lap("listing")
+        text = "no predicate on columns that are in the files"
+        reason = Reason(cause=Cause.NOT_APPLICABLE, subject="index", text=text)
+        return result, self._whole(result, partition_filters, reason, clock)
+
+    def _failed(
+        self, result: JavaObject, partition_filters: JavaObject, error: Exception, clock: _Clock
+    ) -> Scan:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        reason = Reason(cause=Cause.UNREADABLE, subject="index", text=f"not used: {text}")
+        return self._whole(result, partition_filters, reason, clock)
+
+    def _whole(
+        self, result: JavaObject, partition_filters: JavaObject, reason: Reason, clock: _Clock
+    ) -> Scan:
+        """A scan that reads all that Spark's own pruning left."""
+        if self.catalog or not partition_filters.isEmpty():
+            lengths = [int(length) for _, length in _LISTED.findall(str(result.mkString("")))]
+            files, total = len(lengths), sum(lengths)
+        elif self.partitioned:
+            files, total = int(self.original.allFiles().size()), self.sizeInBytes()
+        else:
+            files, total = int(result.head().files().size()), self.sizeInBytes()
+        return Scan(
+            table=self.name,
+            format=self.info.format,
+            predicate=None,
+            files_listed=files,
+            bytes_listed=total,
+            files_total=files,
+            bytes_total=total,
+            files_kept=files,
+            bytes_kept=total,
+            reasons=(reason,),
+            milliseconds=clock.spent,
+        )
+
+
+def _text(filters: JavaObject) -> str:
+    """Filters as Spark prints them, without the numbers of its attributes."""
+    text = re.sub(r"#\d+L?", "", str(filters.mkString(" AND ")))
+    return text if len(text) <= 500 else f"{text[:500]}…"
+
+
+def _data_files(listing: FileListing) -> FileListing:
+    """Without what Spark lists but never reads: empty and hidden files."""
+    names = [path.rpartition("/")[2] for path in listing.spelled]
+    data = [not name.startswith(".") and (name[:1] != "_" or "=" in name) for name in names]
+    wanted = np.flatnonzero(np.array(data, np.bool_) & (listing.sizes > 0))
+    return listing if len(wanted) == len(listing) else listing.take(wanted)

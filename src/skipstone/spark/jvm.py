@@ -1,0 +1,148 @@
+"""The JVM behind a classic session, through py4j, in as few calls as possible.
+
+A py4j call costs about 0.1 ms and a call back from the JVM about 0.5 ms, so nothing here is done
+per file or per plan node: texts of many values are joined in the JVM and split here (``join``),
+indices cross as one byte string (``pick``), lists of paths as one text (``string_literals``).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+__all__ = ["JavaObject", "Jvm"]
+
+JavaObject: TypeAlias = Any  # py4j brings no types: an object in the JVM
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jvm:
+    """The gateway of one Spark context, and the Scala packages that reading needs."""
+
+    gateway: Any
+    context: JavaObject  # org.apache.spark.SparkContext
+    root: Any  # the JVM view: packages by attribute
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Jvm:
+        """The JVM of a classic session, able to call back into Python from now on."""
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        gateway = spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        assert gateway is not None
+        return cls(gateway, spark.sparkContext._jsc.sc(), gateway.jvm)
+
+    @property
+    def pinned(self) -> bool:
+        """True when every Python thread has a JVM thread of its own (PySpark's default)."""
+        return type(self.gateway).__name__ == "ClientServer"
+
+    def thread_id(self) -> int:
+        """The JVM thread that serves this Python thread, or that called back into it."""
+        return int(self.root.java.lang.Thread.currentThread().getId())
+
+    def local_property(self, key: str) -> str | None:
+        """A Spark local property of that JVM thread."""
+        value = self.context.getLocalProperty(key)
+        return None if value is None else str(value)
+
+    # -- Scala -------------------------------------------------------------------------------------
+
+    def module(self, package: Any, name: str) -> JavaObject:
+        """A Scala ``object`` (or companion) by name."""
+        return getattr(getattr(package, name + "$"), "MODULE$")
+
+    @property
+    def immutable(self) -> Any:
+        """``scala.collection.immutable``."""
+        return self.root.scala.collection.immutable
+
+    @property
+    def expressions(self) -> Any:
+        """``org.apache.spark.sql.catalyst.expressions``."""
+        return self.root.org.apache.spark.sql.catalyst.expressions
+
+    @property
+    def datasources(self) -> Any:
+        """``org.apache.spark.sql.execution.datasources``."""
+        return self.root.org.apache.spark.sql.execution.datasources
+
+    def nil(self) -> JavaObject:
+        """The empty ``Seq``."""
+        return self.module(self.immutable, "Nil")
+
+    def seq(self, *items: JavaObject) -> JavaObject:
+        """A ``Seq`` of a few objects: one call each."""
+        out = self.nil()
+        for item in reversed(items):
+            out = out.prepended(item)
+        return out
+
+    def join(self, collection: JavaObject) -> list[str]:
+        """The ``toString`` of every element of a Scala collection, in one call.
+
+        The separator is random, so no element holds it, whatever characters names are made of.
+        """
+        separator = f"\x1e{secrets.token_hex(16)}\x1e"
+        text = str(collection.mkString(separator))
+        if not text and collection.isEmpty():
+            return []
+        return text.split(separator)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def pick(self, files: JavaObject, indices: NDArray[np.int64]) -> JavaObject:
+        """The elements of a Scala ``IndexedSeq`` at ``indices``, as a ``Seq``, in constant calls.
+
+        A Scala ``Seq`` is a function from position to element, so mapping it over an array of
+        positions needs no code in the JVM.
+        """
+        array = self.gateway.new_array(self.root.int, len(indices))
+        raw = np.ascontiguousarray(indices, dtype=">i4").tobytes()
+        self.root.java.nio.ByteBuffer.wrap(raw).asIntBuffer().get(array)
+        return self.immutable.ArraySeq.unsafeWrapArray(array).map(files)
+
+    def string_literals(self, values: list[str]) -> JavaObject:
+        """A Scala ``Set`` of Catalyst strings; no value holds a line feed, and none is empty."""
+        strings = self.root.java.util.regex.Pattern.compile("\n").split("\n".join(values))
+        literal = self.module(self.expressions, "Literal").apply(strings)
+        return self.immutable.ArraySeq.unsafeWrapArray(literal.value().array()).toSet()
+
+    def not_in_paths(self, uris: list[str]) -> JavaObject:
+        """The Catalyst filter ``NOT _metadata.file_path IN (uris)``; paths as Spark encodes them.
+
+        Negative on purpose: a path that Spark spells otherwise, or a file that appears after the
+        listing, is then read, where a list of the paths to keep would lose it.
+        """
+        field = self.module(self.expressions, "FileSourceConstantMetadataStructField").apply(
+            "file_path",
+            self.module(self.root.org.apache.spark.sql.types, "StringType"),
+            False,
+        )
+        types = self.root.org.apache.spark.sql.catalyst.types
+        attribute = self.module(types, "DataTypeUtils").toAttribute(field)
+        return self.expressions.Not(self.expressions.InSet(attribute, self.string_literals(uris)))
+
+    def same_object(self, known: JavaObject, other: JavaObject) -> bool:
+        """True when ``other`` is in ``known``, a ``java.util.IdentityHashMap``: the same object."""
+        return bool(known.containsKey(other))
+
+    def identity_set(self, item: JavaObject) -> JavaObject:
+        """A ``java.util.IdentityHashMap`` that holds ``item`` only."""
+        known = self.root.java.util.IdentityHashMap()
+        known.put(item, True)
+        return known
+
+
+def simple_name(java_class: str) -> str:
+    """``a.b.C`` -> ``C``; a trailing ``$`` of a Scala object falls off."""
+    return re.sub(r"^.*[.$]([A-Za-z0-9_]+)\$?$", r"\1", java_class)

@@ -1,0 +1,145 @@
+"""The files behind a relation, from one text: ``FileListing``.
+
+``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification time of every
+file in one call, with a random separator between them. Each prints as
+
+    LocatedFileStatus{path=<raw path>; isDirectory=false; length=814; replication=1; blocksize=…;
+    modification_time=1795219866252; access_time=…; owner=…; …}
+
+where a path may hold any character, also ``; length=``. It is parsed from the right: after the
+path stand only numbers, flags and names without ``;``, so the last ``; isDirectory=`` ends the
+path. A text that does not match from end to end raises ``ListingError``: every file is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.identity import canonical_path, encode_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["FileListing", "FileStats", "ListingError"]
+
+_STATUS = re.compile(
+    r"(?:FileStatusWithMetadata\()?\w+\{path=(?P<path>.*); isDirectory=(?:true|false); "
+    r"length=(?P<length>\d+); replication=\d+; blocksize=\d+; "
+    r"modification_time=(?P<mtime>-?\d+); access_time=-?\d+; owner=[^;]*; group=[^;]*; "
+    r"permission=[^;]*; isSymlink=(?:true|false)(?:; symlink=[^;]*)?"
+    r"(?:; (?:hasAcl|isEncrypted|isErasureCoded)=(?:true|false))*\}(?P<rest>[^{};]*)",
+    re.DOTALL,
+)
+_ETAG = re.compile(r"eTag='?\"?([^'\",\]\s]+)", re.IGNORECASE)
+
+
+class ListingError(ValueError):
+    """The text of a listing does not parse with certainty."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FileStats:
+    """What the file system says of some files now, as parallel arrays; ``size`` -1 = cannot tell.
+
+    ``size`` in bytes, ``mtime`` and ``ctime`` in nanoseconds, ``inode``: int64.
+    """
+
+    size: NDArray[np.int64]
+    mtime: NDArray[np.int64]
+    inode: NDArray[np.int64]
+    ctime: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FileListing:
+    """The files of a relation in Spark's order, as parallel sequences.
+
+    ``spelled`` are paths as Spark's ``Path`` prints them (raw, with scheme); ``sizes`` bytes,
+    int64; ``mtimes`` milliseconds since the epoch, int64; ``etags`` per file where the file system
+    prints them (S3A), else ``None``.
+    """
+
+    spelled: tuple[str, ...]
+    sizes: NDArray[np.int64]
+    mtimes: NDArray[np.int64]
+    etags: tuple[str | None, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.spelled)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Canonical paths (``skipstone.identity``), in order."""
+        folders: dict[str, str] = {}
+        out = []
+        for spelled in self.spelled:
+            folder, _, name = spelled.rpartition("/")
+            canonical = folders.get(folder)
+            if canonical is None:
+                canonical = folders[folder] = canonical_path(folder + "/").rstrip("/")
+            out.append(f"{canonical}/{name}")
+        return out
+
+    def uri(self, index: int) -> str:
+        """A path as Spark's ``_metadata.file_path`` prints it."""
+        return encode_uri(self.spelled[index])
+
+    @cached_property
+    def local(self) -> bool:
+        """True when every file is on the local file system."""
+        return all(path.startswith("/") for path in self.paths)
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> FileListing:
+        """The listing from one text per file. Raises ``ListingError``."""
+        match = _STATUS.fullmatch
+        found = [match(text) for text in texts]
+        for text, entry in zip(texts, found, strict=True):
+            if entry is None:
+                raise ListingError(f"a file status that prints otherwise: {text[:200]}")
+        fields = [entry.group("path", "length", "mtime", "rest") for entry in found if entry]
+        etags = None
+        if any("tag=" in rest.lower() for _, _, _, rest in fields):
+            tags = [_ETAG.search(rest) for _, _, _, rest in fields]
+            etags = tuple(tag and tag[1] for tag in tags)
+        return cls(
+            spelled=tuple(path for path, _, _, _ in fields),
+            sizes=np.array([int(length) for _, length, _, _ in fields], np.int64),
+            mtimes=np.array([int(mtime) for _, _, mtime, _ in fields], np.int64),
+            etags=etags,
+        )
+
+    def take(self, indices: NDArray[np.int64]) -> FileListing:
+        """The listing of some of the files."""
+        return FileListing(
+            spelled=tuple(self.spelled[i] for i in indices),
+            sizes=self.sizes[indices],
+            mtimes=self.mtimes[indices],
+            etags=None if self.etags is None else tuple(self.etags[i] for i in indices),
+        )
+
+    def stat(self, indices: NDArray[np.int64]) -> FileStats:
+        """What the local file system says of these files now; a file that is gone has size -1."""
+        out = np.full((4, len(indices)), -1, np.int64)
+        for column, index in enumerate(indices.tolist()):
+            try:
+                now = os.stat(self.paths[index])  # noqa: PTH116, a Path per file costs more than the call
+            except OSError:
+                continue
+            out[:, column] = now.st_size, now.st_mtime_ns, now.st_ino, now.st_ctime_ns
+        return FileStats(size=out[0], mtime=out[1], inode=out[2], ctime=out[3])
+
+    def unchanged(self, indices: NDArray[np.int64], now: FileStats) -> NDArray[np.bool_]:
+        """For each of these files: is it still of the listed size and time?"""
+        same: NDArray[np.bool_] = (now.size == self.sizes[indices]) & (
+            now.mtime // 1_000_000 == self.mtimes[indices]
+        )
+        return same

@@ -1,0 +1,112 @@
+"""Values of Catalyst literals in the stored domain (``predicate/literals.py``): exactly, or not.
+
+Spark keeps strings as UTF-8 bytes, dates as days, timestamps as microseconds, decimals as
+``Decimal``; their ``toString`` is exact for all but binary and for strings that are not UTF-8
+(bytes that are no UTF-8 print as U+FFFD, as does U+FFFD itself).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.predicate.zones import civil_day
+
+if TYPE_CHECKING:
+    from skipstone.predicate.tree import Value
+
+    from .jvm import JavaObject, Jvm
+
+__all__ = ["UnreadableLiteral", "fetch_set", "fetch_values", "value_of"]
+
+_DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
+_REPLACED = "\ufffd"
+
+
+class UnreadableLiteral(ValueError):
+    """A value that cannot be had exactly: what uses it prunes nothing."""
+
+
+def value_of(text: str, type: pa.DataType) -> Value:
+    """The value that Spark printed as ``text``; dates also as days, timestamps as microseconds."""
+    t = pa.types
+    if t.is_string(type):
+        return text
+    if t.is_boolean(type):
+        return {"true": True, "false": False}[text]
+    if t.is_float32(type):
+        return float(np.float32(text))
+    if t.is_float64(type):
+        return float(text)
+    if t.is_decimal(type):
+        return unscaled(text, type.scale)
+    if t.is_date(type) and (match := _DATE.fullmatch(text)):
+        days = civil_day(*(int(part) for part in match.groups()))
+        if days is None:
+            raise UnreadableLiteral(f"no such date: {text}")
+        return days
+    return int(text)
+
+
+def unscaled(text: str, scale: int) -> int:
+    """``1.50`` at scale 3 -> 1500, whatever the number of digits."""
+    sign, digits, exponent = Decimal(text).as_tuple()
+    if not isinstance(exponent, int):
+        raise UnreadableLiteral(f"not a decimal: {text}")
+    value: int = int("".join(map(str, digits)) or "0")
+    shift = exponent + scale
+    if shift < 0:
+        value, rest = divmod(value, 10**-shift)
+        if rest:
+            raise UnreadableLiteral(f"{text} has more than {scale} digits after the point")
+    else:
+        value *= 10**shift
+    return -value if sign else value
+
+
+def fetch_values(literal: JavaObject, type: pa.DataType) -> Value:
+    """The value of one ``Literal`` of the JVM, not null: bytes, microseconds or a string."""
+    value = literal.value()
+    if pa.types.is_binary(type):
+        return bytes(value)
+    if pa.types.is_timestamp(type):
+        return int(value)
+    try:
+        return bytes(value.getBytes()).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnreadableLiteral("a string that is not UTF-8") from None
+
+
+def fetch_set(jvm: Jvm, inset: JavaObject, type: pa.DataType) -> list[Value | None]:
+    """The values of an ``InSet`` of the JVM, NULL as ``None``."""
+    if pa.types.is_binary(type):
+        return _binary_set(str(inset.sql()))
+    values = inset.hset()
+    texts = jvm.join(values)
+    out: list[Value | None] = []
+    if values.contains(None):
+        # NULL prints as "null", and so does the string.
+        texts.remove("null")
+        out.append(None)
+    if pa.types.is_string(type) and any(_REPLACED in text for text in texts):
+        raise UnreadableLiteral("an IN list with strings that may not be UTF-8")
+    out.extend(value_of(text, type) for text in texts)
+    return out
+
+
+def _binary_set(sql: str) -> list[Value | None]:
+    """The values of ``(b IN (X'00FF', NULL))``: hexadecimal, so the last ``IN (`` begins them."""
+    _, _, listed = sql.rpartition(" IN (")
+    out: list[Value | None] = []
+    for item in listed.rstrip(")").split(", "):
+        if item == "NULL" or item == "CAST(NULL AS BINARY)".rstrip(")"):
+            out.append(None)
+        elif match := re.fullmatch(r"X'((?:[0-9A-Fa-f]{2})*)'", item):
+            out.append(bytes.fromhex(match[1]))
+        else:
+            raise UnreadableLiteral(f"a binary value printed as {item[:40]}")
+    return out

@@ -1,0 +1,81 @@
+"""What transparent reading asks of an index: ``Pruner``, and the values that cross the border.
+
+Spark's side lists files and reads predicates; a pruner matches the listing with its facts, once per
+file index, and decides per predicate. It is handed in, so nothing here knows how facts are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Expr
+
+    from .listing import FileListing, FileStats
+
+__all__ = ["FindPruner", "Pruner", "Pruning", "ReadSettings", "RelationInfo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSettings:
+    """The settings of the session that change what a predicate means, when the query is planned."""
+
+    time_zone: str
+    case_sensitive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelationInfo:
+    """A file relation of a plan. Schemas are Spark's JSON.
+
+    ``roots`` are canonical paths as the user named them: the table, a folder in it, single files.
+    """
+
+    roots: tuple[str, ...]
+    format: str
+    options: Mapping[str, str]
+    schema: str
+    data_schema: str
+    partition_schema: str
+    table: str | None = None
+    confs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Pruning:
+    """What a pruner decided: ``keep`` (bool over the listing), and its report, a ``Plan``."""
+
+    keep: NDArray[np.bool_]
+    report: Any = None
+
+
+class Pruner(Protocol):
+    """See the module. Any exception makes the scan read every file, with its text as the reason."""
+
+    def match(self, listing: FileListing) -> object:
+        """The listing joined with the facts; handed back to ``prune``. Once per listing."""
+
+    def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
+        """Which files may hold a row for which ``predicate`` is TRUE; unknown ones are kept."""
+
+    def still_valid(
+        self, matched: object, indices: NDArray[np.int64], now: FileStats | None
+    ) -> NDArray[np.bool_]:
+        """For each of these files, about to be skipped: is it still the one that the fact is about?
+
+        ``now`` is what the local file system says of them, in the order of ``indices``; ``None``
+        where the files are elsewhere.
+        """
+
+
+class FindPruner(Protocol):
+    """Finds the index of a relation: at its roots, or at any folder above them."""
+
+    def __call__(self, relation: RelationInfo) -> Pruner | None:
+        """The pruner, or ``None`` where there is no index."""

@@ -1,0 +1,198 @@
+"""What the last query read: ``Scan`` per file scan, ``QueryScans`` per query, ``last_scan``.
+
+Spark lists the files of a scan when it plans it: on the thread that runs the query, or on one of
+its own (broadcasts, subqueries, adaptive stages). The call back into Python always comes on a
+thread of py4j. What tells queries apart is in the JVM:
+
+- the local property ``spark.sql.execution.id``, which Spark hands on to its own threads; the
+  ``QueryExecution`` behind it is the same when a DataFrame runs again, with its old list of files;
+- the JVM thread: PySpark gives every Python thread one of its own (pinned threads, the default), so
+  ``last_scan`` asks for the JVM thread it is served by, and finds the query that began on it.
+
+Without pinned threads (``PYSPARK_PIN_THREAD=false``) there is one last query for all threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from .jvm import Jvm
+from .scan import QueryScans, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from .file_index import SkippingFileIndex
+    from .jvm import JavaObject
+
+__all__ = ["QueryScans", "Scan", "ScanLog", "last_scan", "scan_log"]
+
+_REMEMBERED = 1_000  # queries, and threads
+_PRINTED = re.compile(r"Skipstone#(\d+)\(")
+_EXECUTION = "spark.sql.execution.id"
+
+
+@dataclass(slots=True, eq=False)
+class _Query:
+    """The scans of one query so far."""
+
+    execution: int | None
+    scans: list[tuple[object, Scan]] = field(default_factory=list)
+
+
+class ScanLog:
+    """The scans of one Spark context, by query and by thread. Safe to call from any thread."""
+
+    def __init__(self, jvm: Jvm) -> None:
+        self.jvm = jvm
+        self._lock = threading.Lock()
+        self._queries: OrderedDict[object, _Query] = OrderedDict()
+        self._last: OrderedDict[int, _Query] = OrderedDict()
+        self._captures: dict[int, list[Scan]] = {}
+        self._indexes: WeakValueDictionary[int, SkippingFileIndex] = WeakValueDictionary()
+        self._numbers = itertools.count(1)
+        self._local = threading.local()
+
+    def register(self, index: SkippingFileIndex) -> int:
+        """A number for a file index, to find it by."""
+        number = next(self._numbers)
+        self._indexes[number] = index
+        return number
+
+    def find(self, location: JavaObject) -> SkippingFileIndex | None:
+        """The Python object behind a location of a relation; ``None`` for one of Spark's own.
+
+        py4j hands a proxy back as a Java object like any other; what it prints leads home.
+        """
+        if "Proxy" not in str(location.getClass().getName()):
+            return None
+        match = _PRINTED.match(str(location.toString()))
+        return None if match is None else self._indexes.get(int(match[1]))
+
+    def thread(self) -> int:
+        """The JVM thread behind this thread: its own, or the one that called back on it."""
+        if not self.jvm.pinned:
+            return 0
+        # A thread of py4j serves one JVM thread for as long as both live.
+        known: int | None = getattr(self._local, "thread", None)
+        if known is None:
+            known = self._local.thread = self.jvm.thread_id()
+        return known
+
+    def touch(self) -> _Query | None:
+        """Note that the query of the calling JVM thread is being planned or run.
+
+        A query that runs again, with files listed before, becomes its thread's last one here.
+        """
+        if not self.jvm.pinned:
+            return None
+        text = self.jvm.local_property(_EXECUTION)
+        if text is None:
+            self._local.seen = None
+            return None
+        execution = int(text)
+        seen: _Query | None = getattr(self._local, "seen", None)
+        if seen is not None and seen.execution == execution:
+            return seen
+        key = self._key(execution)
+        thread = self.thread()
+        with self._lock:
+            query = self._queries.get(key)
+            if query is None:
+                query = self._queries[key] = _Query(execution)
+            query.execution = execution
+            self._queries.move_to_end(key)
+            self._set_last(thread, query)
+        self._local.seen = query
+        return query
+
+    def _key(self, execution: int) -> object:
+        """What stays the same when one DataFrame runs twice: its ``QueryExecution``."""
+        package = self.jvm.root.org.apache.spark.sql.execution
+        running = self.jvm.module(package, "SQLExecution").getQueryExecution(execution)
+        return ("execution", execution) if running is None else ("query", int(running.id()))
+
+    def _set_last(self, thread: int, query: _Query) -> None:
+        self._last[thread] = query
+        self._last.move_to_end(thread)
+        for known in (self._queries, self._last):
+            while len(known) > _REMEMBERED:
+                known.popitem(last=False)
+
+    def record(self, source: object, scan: Scan) -> None:
+        """Add a scan of the file index ``source`` to the query of the calling JVM thread."""
+        thread = self.thread()
+        captured = self._captures.get(thread)
+        if captured is not None:
+            captured.append(scan)
+            return
+        query = self.touch()
+        with self._lock:
+            if query is None:
+                query = self._outside(thread, source, scan)
+            query.scans.append((source, scan))
+
+    def _outside(self, thread: int, source: object, scan: Scan) -> _Query:
+        """The query of a scan outside any execution (``df.rdd``, no pinned threads).
+
+        Scans that follow one another belong together until one comes again.
+        """
+        query = self._last.get(thread)
+        again = query is not None and any(
+            known is source and old.predicate == scan.predicate for known, old in query.scans
+        )
+        if query is None or query.execution is not None or again:
+            query = _Query(None)
+            self._set_last(thread, query)
+        return query
+
+    @contextmanager
+    def capture(self) -> Iterator[list[Scan]]:
+        """Scans planned by this thread meanwhile go into the list, not into any query."""
+        thread = self.jvm.thread_id() if self.jvm.pinned else 0
+        scans: list[Scan] = []
+        self._captures[thread] = scans
+        try:
+            yield scans
+        finally:
+            del self._captures[thread]
+
+    def last(self) -> QueryScans | None:
+        """The last query of this thread that read through an index; ``None`` before the first."""
+        thread = self.jvm.thread_id() if self.jvm.pinned else 0
+        with self._lock:
+            query = self._last.get(thread)
+            if query is None:
+                return None
+            return QueryScans(
+                scans=tuple(scan for _, scan in query.scans), execution=query.execution
+            )
+
+
+_LOGS: WeakKeyDictionary[Any, ScanLog] = WeakKeyDictionary()
+_LOGS_LOCK = threading.Lock()
+
+
+def scan_log(spark: SparkSession) -> ScanLog:
+    """The log of the session's context; execution ids and threads are the context's."""
+    context: SparkContext = spark.sparkContext
+    with _LOGS_LOCK:
+        log = _LOGS.get(context)
+        if log is None:
+            log = _LOGS[context] = ScanLog(Jvm.of(spark))
+        return log
+
+
+def last_scan(spark: SparkSession) -> QueryScans | None:
+    """Every scan of the last query that this thread ran through an index; ``None`` before that."""
+    return scan_log(spark).last()

@@ -1,0 +1,284 @@
+"""``skip(df)``: the same DataFrame, whose file scans list only what an index leaves; ``explain``.
+
+The analyzed plan's file relations are swapped for copies with a ``SkippingFileIndex`` as location.
+The swap is a Scala ``Map`` from relation to relation (a ``Map`` is a partial function), so that no
+plan node calls back into Python. Output attributes stay, so the plan stays analyzed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from skipstone.bounds import Cause, Reason
+from skipstone.errors import UnsupportedError
+from skipstone.identity import canonical_path
+
+from .file_index import SkippingFileIndex
+from .jvm import simple_name
+from .pruner import RelationInfo
+from .scan import QueryScans
+from .scans import scan_log
+from .session import is_connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from .jvm import JavaObject, Jvm
+    from .pruner import FindPruner
+    from .scans import ScanLog
+
+__all__ = ["explain", "skip"]
+
+_LOG = logging.getLogger("skipstone")
+# File indexes that list plain files. Delta and Hudi bring their own, which mean more than a list.
+_LOCATIONS = frozenset({"InMemoryFileIndex", "CatalogFileIndex", "MetadataLogFileIndex"})
+_FORMATS = {
+    "ParquetFileFormat": "parquet",
+    "OrcFileFormat": "orc",
+    "CSVFileFormat": "csv",
+    "JsonFileFormat": "json",
+}
+# Settings under which Spark's reader gives other values than those that the files hold.
+_CONFS = (
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.int96RebaseModeInRead",
+    "spark.sql.parquet.int96TimestampConversion",
+    "spark.sql.parquet.inferTimestampNTZ.enabled",
+    "spark.sql.parquet.binaryAsString",
+    "spark.sql.parquet.int96AsTimestamp",
+    "spark.sql.parquet.fieldId.read.enabled",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.session.timeZone",
+    "spark.sql.caseSensitive",
+)
+
+
+def skip(df: DataFrame, find: FindPruner) -> DataFrame:
+    """``df`` with every file relation that has an index reading through it; ``df`` where none has.
+
+    ``find`` is asked once per relation. Relations that are wrapped already, streams, table formats
+    and what else is no plain file relation are left alone; ``explain`` says why. Raises
+    ``UnsupportedError`` under Spark Connect, where there is no way to the plan.
+    """
+    if is_connect(df):
+        raise UnsupportedError(
+            "skip(df) needs a classic session: under Spark Connect a client cannot see the plan",
+            hint="use skipstone.read(spark, path, where=…), or spark.read.format('skipstone')",
+        )
+    if df.isStreaming:
+        return df
+    log = scan_log(df.sparkSession)
+    plan = df._jdf.queryExecution().analyzed()
+    swaps = log.jvm.module(log.jvm.immutable, "Map").empty()
+    found = False
+    for leaf in _leaves(plan):
+        new = _wrapped(df, leaf, find, log)
+        if new is not None:
+            swaps = swaps.updated(leaf, new)
+            found = True
+    if not found:
+        return df
+    swapped = plan.transformDownWithSubqueries(swaps)
+    swapped.setAnalyzed()
+    return _frame(df, log.jvm, swapped)
+
+
+def explain(df: DataFrame) -> QueryScans:
+    """What running ``df`` would read and why, from Spark's planning alone: nothing is run.
+
+    Covers the relations that read through an index; ``untouched`` names the others.
+    """
+    if is_connect(df):
+        raise UnsupportedError(
+            "explain(df) needs a classic session",
+            hint="skipstone.explain(path, where) works anywhere",
+        )
+    log = scan_log(df.sparkSession)
+    analyzed = df._jdf.queryExecution().analyzed()
+    untouched = []
+    for leaf in _leaves(analyzed):
+        reason = _why_not(leaf, log)
+        if reason is not None:
+            untouched.append(reason)
+    # A plan of its own: Spark keeps the list of files with the plan that asked for it.
+    again = _frame(df, log.jvm, analyzed)
+    with log.capture() as scans:
+        for scan in _file_scans(again._jdf.queryExecution().executedPlan()):
+            scan.selectedPartitions()
+    return QueryScans(scans=tuple(scans), untouched=tuple(dict.fromkeys(untouched)))
+
+
+def _frame(df: DataFrame, jvm: Jvm, plan: JavaObject) -> DataFrame:
+    from pyspark.sql import DataFrame as ClassicFrame
+
+    session = df.sparkSession
+    dataset = jvm.root.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    return ClassicFrame(dataset, session)
+
+
+def _items(sequence: JavaObject) -> Iterator[JavaObject]:
+    for i in range(int(sequence.size())):
+        yield sequence.apply(i)
+
+
+def _leaves(plan: JavaObject) -> Iterator[JavaObject]:
+    """The leaves of a logical plan and of the subqueries in its expressions."""
+    yield from _items(plan.collectLeaves())
+    for inner in _items(plan.subqueriesAll()):
+        yield from _items(inner.collectLeaves())
+
+
+def _file_scans(plan: JavaObject) -> Iterator[JavaObject]:
+    """The file scans of a physical plan that has not run yet."""
+    stack = [plan]
+    while stack:
+        node = stack.pop()
+        name = simple_name(str(node.getClass().getName()))
+        if name == "FileSourceScanExec":
+            yield node
+        elif name == "AdaptiveSparkPlanExec":
+            stack.append(node.initialPlan())
+        stack.extend(_items(node.children()))
+        stack.extend(_items(node.subqueries()))
+
+
+def _relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
+    """A leaf's file relation and format, why there is none, or ``None`` for what is no relation."""
+    kind = simple_name(str(leaf.getClass().getName()))
+    if kind in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
+        text = "read by a version 2 source, which has its own list of files"
+        return _left(str(leaf.name()), text)
+    if kind != "LogicalRelation":
+        return None
+    relation = leaf.relation()
+    name = simple_name(str(relation.getClass().getName()))
+    if name != "HadoopFsRelation":
+        return _left(name, "not a relation over files")
+    if leaf.isStreaming():
+        return _left(name, "a stream")
+    kind = simple_name(str(relation.fileFormat().getClass().getName()))
+    if kind not in _FORMATS:
+        return _left(kind, "not one of parquet, orc, csv, json")
+    return relation, _FORMATS[kind]
+
+
+def _left(subject: str, text: str) -> Reason:
+    return Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text)
+
+
+def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
+    """Why a relation does not read through an index; ``None`` when it does or is none."""
+    found = _relation(leaf)
+    if found is None or isinstance(found, Reason):
+        return found
+    location = found[0].location()
+    if log.find(location) is not None:
+        return None
+    name = simple_name(str(location.getClass().getName()))
+    if name not in _LOCATIONS:
+        return _left(name, "a table format with a list of files of its own")
+    roots = ", ".join(_roots(location))
+    text = "no index was found, or skip(df) was not called"
+    return Reason(cause=Cause.ABSENT, subject=roots, text=text)
+
+
+def _wrapped(df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog) -> JavaObject | None:
+    """The leaf reading through its index; ``None`` to leave it as it is."""
+    found = _relation(leaf)
+    if found is None or isinstance(found, Reason):
+        return None
+    relation, format = found
+    location = relation.location()
+    if simple_name(str(location.getClass().getName())) not in _LOCATIONS:
+        return None
+    info = _info(df, log.jvm, leaf, relation, location, format)
+    try:
+        pruner = find(info)
+    except Exception as error:
+        _LOG.warning("%s is read without an index: %s", ", ".join(info.roots), error)
+        return None
+    if pruner is None:
+        return None
+    proxy = SkippingFileIndex(
+        log.jvm,
+        location,
+        pruner=pruner,
+        info=info,
+        unusable=unusable_columns(info.schema),
+        log=log,
+    )
+    swapped = relation.copy(
+        proxy,
+        relation.partitionSchema(),
+        relation.dataSchema(),
+        relation.bucketSpec(),
+        relation.fileFormat(),
+        relation.options(),
+        relation.sparkSession(),
+    )
+    return leaf.copy(swapped, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream())
+
+
+def _roots(location: JavaObject) -> tuple[str, ...]:
+    return tuple(canonical_path(str(root.toString())) for root in _items(location.rootPaths()))
+
+
+def _info(
+    df: DataFrame,
+    jvm: Jvm,
+    leaf: JavaObject,
+    relation: JavaObject,
+    location: JavaObject,
+    format: str,
+) -> RelationInfo:
+    options = _pairs(jvm, relation.options())
+    table = leaf.catalogTable()
+    conf = df.sparkSession.conf
+    return RelationInfo(
+        roots=_roots(location),
+        format=format,
+        options=options,
+        schema=str(relation.schema().json()),
+        data_schema=str(relation.dataSchema().json()),
+        partition_schema=str(relation.partitionSchema().json()),
+        table=str(table.get().identifier().unquotedString()) if table.isDefined() else None,
+        confs={key: value for key in _CONFS if (value := conf.get(key, None)) is not None},
+    )
+
+
+def _pairs(jvm: Jvm, options: JavaObject) -> dict[str, str]:
+    """A Scala ``Map[String, String]``; its pairs print as ``(key,value)``."""
+    out = {}
+    for text in jvm.join(options.toSeq()):
+        key, _, value = text[1:-1].partition(",")
+        out[key] = value
+    return out
+
+
+def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:
+    """Columns whose stored values do not decide a predicate, each with the reason.
+
+    A collation compares otherwise than bytes do; ``char(n)`` pads; a column with a default has that
+    default, and not NULL, in files that lack it.
+    """
+    out: dict[tuple[str, ...], str] = {}
+    stack: list[tuple[tuple[str, ...], Any]] = [((), json.loads(schema))]
+    while stack:
+        prefix, struct = stack.pop()
+        for field in struct["fields"]:
+            path = (*prefix, str(field["name"]))
+            extra = field.get("metadata") or {}
+            if isinstance(field["type"], dict) and field["type"].get("type") == "struct":
+                stack.append((path, field["type"]))
+            declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", "")).lower()
+            if "__COLLATIONS" in extra:
+                out[path] = "a collation compares otherwise than bytes do"
+            elif declared.startswith("char"):
+                out[path] = "char(n) compares with padding"
+            elif str(extra.get("EXISTS_DEFAULT", "NULL")).upper() != "NULL":
+                out[path] = "a default stands in where files lack the column"
+    return out
