@@ -1,0 +1,77 @@
+"""`describe`, `explain` and `check`: what there is, what it does, whether it is true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .faults import FOUND
+from .options import index_options, reporting, table_of
+
+if TYPE_CHECKING:
+    from .output import Output
+
+__all__ = ["check", "describe", "explain"]
+
+
+@click.command()
+@index_options
+@reporting
+def describe(
+    table: str, index_location: str | None, storage_options: dict[str, str], out: Output
+) -> None:
+    """Show the indexes of TABLE, and how many of its files they cover."""
+    out.result(table_of(table, index_location, storage_options).describe())
+
+
+@click.command()
+@index_options
+@click.argument("where")
+@reporting
+def explain(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    where: str,
+    out: Output,
+) -> None:
+    """Show what a query of TABLE with condition WHERE would read.
+
+    WHERE is SQL text as Spark takes it. Each index says whether it was used, and because of what.
+    No data file is opened. With --json, `paths` are the files to read.
+
+    \b
+      skipstone explain data/events "user_id = 'u-8814' and ts >= '2026-01-01'"
+    """
+    out.result(table_of(table, index_location, storage_options).explain(where))
+
+
+@click.command()
+@index_options
+@click.option("--deep", is_flag=True, help="Also read sampled files, and prove their facts true.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Files that a deep check reads.",
+)
+@reporting
+def check(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    deep: bool,
+    sample: int,
+    out: Output,
+) -> None:
+    """Find facts of TABLE that are stale, missing, orphaned, corrupt or untrue.
+
+    Exit code 3 when there are any. Stale and missing facts cost time and never rows: such files are
+    read in full until the next refresh.
+    """
+    report = table_of(table, index_location, storage_options).check(deep=deep, sample=sample)
+    out.result(report)
+    if not report.ok:
+        click.get_current_context().exit(FOUND)

@@ -1,0 +1,122 @@
+"""How ``inspect`` shows the fact store of a table, and one fact part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skipstone.errors import SkipstoneError
+from skipstone.predicate.types import spark_name
+from skipstone.store.columns import OWN
+from skipstone.store.location import Location
+from skipstone.store.parts import PREFIX, open_part
+
+from .inspection import Found, is_file, plain
+
+if TYPE_CHECKING:
+    from skipstone.storage import Storage
+    from skipstone.store.parts import Part
+
+__all__ = ["look"]
+
+_FORMAT = "fact store"
+
+
+def look(storage: Storage, path: str, rows: int) -> list[Found] | None:
+    """The store at ``path``, or the one part that it is."""
+    if is_file(storage, path):
+        if not path.rpartition("/")[2].startswith(PREFIX) or path.endswith(".parquet"):
+            return None
+        stat = storage.stat(path)
+        return [_part(open_part(path, stat.size or 0, stat.mtime, storage), storage, rows)]
+    location = Location(path)
+    if not storage.has_children(location.facts):
+        return None
+    return [_store(storage, location, rows)]
+
+
+def _store(storage: Storage, location: Location, rows: int) -> Found:
+    parts, notes = [], []
+    listing = storage.list_all(location.facts)
+    for at, path in enumerate(listing.paths):
+        if not path.rpartition("/")[2].startswith(PREFIX):
+            continue
+        try:
+            size, mtime = int(listing.sizes[at]), int(listing.mtimes[at])
+            parts.append(open_part(path, size, mtime, storage))
+        except (SkipstoneError, OSError) as error:
+            text = error.message if isinstance(error, SkipstoneError) else str(error)
+            notes.append(f"says nothing: {text}")
+    packs = storage.list_all(location.packs)
+    described: dict[tuple[str, ...], dict[str, Any]] = {}
+    for part in parts:
+        for column in _columns(part):
+            key = tuple(map(str, column.values()))
+            described.setdefault(key, {**column, "parts": 0})["parts"] += 1
+    shown: list[dict[str, Any]] = []
+    for part in parts:
+        if len(shown) < rows:
+            shown += _rows(part, storage, rows - len(shown), notes)
+    return Found(
+        path=location.root,
+        format=_FORMAT,
+        properties={
+            "parts": len(parts),
+            "rows": sum(part.rows for part in parts),
+            "bytes": sum(part.size for part in parts),
+            "packs": len(packs),
+            "bytes_in_packs": packs.total_bytes,
+        },
+        columns=tuple(described.values()),
+        rows=tuple(shown),
+        notes=tuple(notes),
+    )
+
+
+def _part(part: Part, storage: Storage, rows: int) -> Found:
+    notes: list[str] = []
+    return Found(
+        path=part.path,
+        format="fact part",
+        properties={"rows": part.rows, "bytes": part.size, "own_columns": _own(part)},
+        columns=tuple(_columns(part)),
+        rows=tuple(_rows(part, storage, rows, notes)),
+        notes=tuple(notes),
+    )
+
+
+def _own(part: Part) -> list[str]:
+    return [name for name in part.schema.names if name in OWN]
+
+
+def _columns(part: Part) -> list[dict[str, Any]]:
+    columns = []
+    for field in part.fields:
+        index = field.definition
+        kind = "null count" if field.nulls is not None else "unknown"
+        of = field.nulls or "-"
+        type_ = field.types.field(0).type if field.types is not None and field.types else None
+        columns.append(
+            {
+                "name": field.arrow.name,
+                "kind": kind if index is None else index.kind,
+                "column": of if index is None else index.column,
+                "type": "-" if type_ is None else spark_name(type_),
+                "params": {} if index is None else dict(index.params),
+            }
+        )
+    return columns
+
+
+def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dict[str, Any]]:
+    if rows == 0:
+        return []
+    try:
+        table = part.read(storage, part.schema.names).slice(0, rows)
+    except (SkipstoneError, OSError) as error:
+        text = error.message if isinstance(error, SkipstoneError) else str(error)
+        notes.append(f"rows cannot be read: {text}")
+        return []
+    return [
+        {name: plain(value) for name, value in row.items() if value is not None}
+        for row in table.to_pylist(maps_as_pydicts="lossy")
+    ]

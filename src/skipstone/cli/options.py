@@ -1,0 +1,166 @@
+"""What the verbs share: the table, where its index lies, how results are shown; units as one
+types them.
+
+Precedence: a flag, then its environment variable ``SKIPSTONE_…``, then ``skipstone.toml`` (or
+``[tool.skipstone]`` of ``pyproject.toml``) in the directory where the table lies, then the default.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from .output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from skipstone.table import Table
+
+__all__ = [
+    "age",
+    "index_options",
+    "reporting",
+    "size",
+    "spark_options",
+    "storage_option",
+    "table_of",
+]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+# Names of storage options that hold what nobody else may see. Key labels are no secrets.
+_SECRET = re.compile(
+    r"secret|passw|token|credential|signature|sas|private|(access|account)_?key|key$"
+)
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(b?)", re.IGNORECASE)
+_AGE = re.compile(r"(\d{1,6})\s*([dhms])", re.IGNORECASE)
+
+
+def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    """Bytes: ``512MiB``, ``512m`` (Spark's spelling, 2**20), ``2GB`` (10**9), or a plain number."""
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no size; 512MiB, 2GB and 1g are", ctx, param)
+    number, unit, binary, byte = match.groups()
+    base = 1000 if byte and not binary else 1024
+    found = int(float(number) * base ** (" kmgt".index(unit.lower()) if unit else 0))
+    if found <= 0:
+        raise click.BadParameter("a size is more than nothing", ctx, param)
+    return found
+
+
+def age(ctx: click.Context, param: click.Parameter, value: str) -> timedelta:
+    """A time span: ``1d``, ``36h``, ``90m``, ``45s``."""
+    from datetime import timedelta
+
+    match = _AGE.fullmatch(value.strip())
+    if match is None:
+        text = f"{value!r} is no time span; 1d, 36h, 90m and 45s are"
+        raise click.BadParameter(text, ctx, param)
+    return timedelta(
+        seconds=int(match[1]) * {"d": 86_400, "h": 3600, "m": 60, "s": 1}[match[2].lower()]
+    )
+
+
+def _storage_options(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    options = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{key!r} is not of the form key=value", ctx, param)
+        if _SECRET.search(key.lower()):
+            raise click.BadParameter(
+                f"{key!r} may hold a secret, and others can read a command line: set it in the "
+                "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
+                ctx,
+                param,
+            )
+        options[key] = text
+    return options
+
+
+def storage_option(function: Function) -> Function:
+    """How an object store is reached."""
+    return click.option(
+        "--storage-option",
+        "storage_options",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_storage_options,
+        help="An option of the object store (endpoint, region, ...); may be given again. "
+        "Secrets come from the environment.",
+    )(function)
+
+
+def index_options(function: Function) -> Function:
+    """TABLE, and where its index lies."""
+    location = click.option(
+        "--index-location",
+        metavar="DIR",
+        envvar="SKIPSTONE_INDEX_LOCATION",
+        show_envvar=True,
+        help="Where the index lies, if not beside the table.",
+    )
+    return click.argument("table")(location(storage_option(function)))
+
+
+def spark_options(function: Function) -> Function:
+    """Where a build runs."""
+    master = click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        envvar="SKIPSTONE_MASTER",
+        show_envvar=True,
+        help="The Spark master that runs the build.",
+    )
+    no_spark = click.option(
+        "--no-spark", is_flag=True, help="Build in this process: no Java is needed, one core."
+    )
+    return master(no_spark(function))
+
+
+def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How the verb speaks: its function gets an ``Output`` as ``out``, and reports there."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+    @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
+    @click.option("--debug", is_flag=True, help="Show where in the code an error comes from.")
+    @wraps(function)
+    def speak(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
+        out = Output(as_json=as_json, quiet=quiet)
+        with out.warnings():
+            return function(*args, out=out, **_with_settings(options))
+
+    return speak
+
+
+def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with what the file beside the table says where nobody else said anything."""
+    if "table" not in options:
+        return options
+    from .settings import beside
+
+    ctx = click.get_current_context()
+    own = {param.name: param for param in ctx.command.params}
+    for name, value in beside(options["table"]).items():
+        if name in own and ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
+            options[name] = own[name].process_value(ctx, value)
+    return options
+
+
+def table_of(table: str, index_location: str | None, storage_options: dict[str, str]) -> Table:
+    """The table that the shared options name."""
+    from skipstone.table import Table
+
+    return Table(table, index_location=index_location, storage_options=storage_options or None)

@@ -1,0 +1,154 @@
+"""The only module that prints: results to stdout, everything else to stderr.
+
+A result is a value with ``to_dict()`` and ``str()``: one JSON document or one text. Progress is
+drawn only on a terminal, colour only there and where ``NO_COLOR`` is not set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from logging import LogRecord
+
+    from .faults import Fault
+
+__all__ = ["Output", "Reportable", "close_quietly", "fault", "flush"]
+
+
+class Reportable(Protocol):
+    """What verbs report."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """As JSON-ready values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """How one call of a verb speaks."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def result(self, value: Reportable) -> None:
+        """The result; called once."""
+        if not self.as_json:
+            _write(sys.stdout, f"{value}\n")
+            return
+        document = dict(value.to_dict())
+        try:
+            text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+            text.encode()
+        except UnicodeEncodeError:  # a file name that is not UTF-8
+            text = json.dumps(document, indent=2, allow_nan=False)
+        _write(sys.stdout, f"{text}\n")
+
+    def warn(self, text: str) -> None:
+        """One line that the user should see and need not act on."""
+        if not self.quiet:
+            line = " ".join(text.split())
+            _write(sys.stderr, f"{_coloured('warning:', '33')} {line}\n")
+
+    def can_ask(self) -> bool:
+        """True when somebody sits at a terminal who could see a question and answer it."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str) -> bool:
+        """Ask on the terminal; anything but yes is no."""
+        _write(sys.stderr, f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Callable[[int, int], None] | None]:
+        """A function that takes ``(done, total)`` files, or ``None`` where nobody would see it."""
+        if self.quiet or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.fields[files]} files"),
+            TimeElapsedColumn(),
+        )
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(title, total=None, files="?")
+
+            def advance(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total, files=f"{total:,}")
+
+            yield advance
+
+    @contextmanager
+    def warnings(self) -> Iterator[None]:
+        """Warnings and log records of the library, as ``warning: …`` while the verb runs."""
+        import logging
+        import warnings
+
+        def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+            if not issubclass(category, DeprecationWarning):
+                self.warn(str(message))
+
+        class Lines(logging.Handler):
+            def emit(handler, record: LogRecord) -> None:
+                self.warn(record.getMessage())
+
+        logger = logging.getLogger("skipstone")
+        lines = Lines(logging.WARNING)
+        logger.addHandler(lines)
+        propagate, logger.propagate = logger.propagate, False
+        shown = warnings.showwarning
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            warnings.showwarning = shown
+            logger.removeHandler(lines)
+            logger.propagate = propagate
+
+
+def fault(fault: Fault, error: BaseException | None = None) -> None:
+    """``error: …`` and ``hint: …``; the traceback of ``error`` before, when there is one."""
+    if error is not None:
+        import traceback
+
+        _write(sys.stderr, "".join(traceback.format_exception(error)))
+    _write(sys.stderr, f"{_coloured('error:', '1;31')} {fault.message}\n")
+    _write(sys.stderr, f"{_coloured('hint:', '36')} {fault.hint}\n")
+
+
+def flush() -> None:
+    """Hand the result over now, so that a closed pipe is noticed here and not at exit."""
+    sys.stdout.flush()
+
+
+def close_quietly() -> None:
+    """Let what is still buffered for a closed pipe go nowhere."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return  # no real stdout: nothing is buffered
+
+
+def _coloured(text: str, code: str) -> str:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain or not sys.stderr.isatty() else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # a file name that the terminal's encoding, or UTF-8, does not have
+        encoding = stream.encoding or "utf-8"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -1,0 +1,107 @@
+"""The verbs, and the group that imports a verb's module when it is called and not before.
+
+``skipstone --help`` comes from the table below alone, so no module of a verb, and nothing heavy, is
+on its way.
+"""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skipstone import __version__
+
+from . import output
+from .faults import fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["VERBS", "Verbs", "cli"]
+
+#: verb -> the module that has its command, as a function of the verb's name, and what it does
+VERBS: dict[str, tuple[str, str]] = {
+    "advise": ("advising", "Propose indexes for a table, from a sample of its files."),
+    "build": ("building", "Index the files of a table that have no facts yet."),
+    "refresh": ("building", "Index new and changed files with the indexes that there are."),
+    "describe": ("asking", "Show the indexes of a table, and how much of it they cover."),
+    "explain": ("asking", "Show what a query would read, and why the rest can be skipped."),
+    "check": ("asking", "Find facts that are stale, missing, corrupt or untrue."),
+    "drop": ("keeping", "Remove one index of a table, or all of them."),
+    "compact": ("keeping", "Merge the parts of an index, and leave out facts of no use."),
+    "vacuum": ("keeping", "Delete what no part of an index names any more."),
+    "export": ("keeping", "Publish an index in a format that others read."),
+    "inspect": ("inspecting", "Show what is inside an index store, or one file of it."),
+}
+EXAMPLES = """\b
+  skipstone advise  data/events
+  skipstone build   data/events -c user_id:bloom -c ts:minmax
+  skipstone explain data/events "user_id = 'u-8814'"
+"""
+
+
+class Verbs(click.Group):
+    """The group; every failure of a verb passes through ``main``, and nothing else exits."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"skipstone.cli.{VERBS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            near = get_close_matches(args[0], VERBS, n=1)
+            meant = f", did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no verb {args[0]!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run the command line; always ends in ``SystemExit``."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
+        try:
+            code = super().main(given, *rest, **extra)
+            output.flush()
+        except BrokenPipeError:  # whoever reads the result has seen enough
+            output.close_quietly()
+            sys.exit(1)
+        except BaseException as error:
+            if isinstance(error, SystemExit):
+                raise
+            fault = fault_of(error)
+            output.fault(fault, error if "--debug" in given else None)
+            sys.exit(fault.code)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.command(
+    cls=Verbs,
+    no_args_is_help=False,
+    subcommand_metavar="VERB [ARGS]...",
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Data skipping and secondary indexes for plain Parquet, on Spark.
+
+    TABLE is a directory of Parquet files, or the URI of one in an object store. Nothing is ever
+    written into it: the index of data/events lies beside it, in data/_events.skipstone.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `check` found something.
+    """

@@ -1,0 +1,60 @@
+"""Writes docs/cli.md from `--help` of every verb: `python -m tools.cli_docs`.
+
+A test fails while the file says anything else than the command line does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from skipstone.cli.verbs import VERBS, cli
+
+__all__ = ["FILE", "page"]
+
+FILE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+WIDTH = 96
+_HEAD = """# The command line
+
+This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes it.
+
+- **stdout** carries the result and nothing else: aligned text, or one JSON document with `--json`.
+  Progress, warnings and errors go to **stderr**; progress only when that is a terminal. `NO_COLOR`
+  is respected.
+- **Exit codes**: 0 done; 1 it failed, with a line `error: …` and a line `hint: …`; 2 wrong usage;
+  3 `check` found something.
+- **Settings**: a flag wins over its environment variable `SKIPSTONE_…`, that over
+  `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where the table
+  lies, that over the default. The file may have `index-location` and `memory`.
+- **Secrets** are never given as flags or in that file. Object stores take them from the
+  environment, as their own tools do (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, …).
+"""
+
+
+def _help(command: click.Command, parent: click.Context | None, name: str) -> str:
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        help_option_names=cli.context_settings["help_option_names"],
+    )
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+def page() -> str:
+    """The whole page."""
+    root = click.Context(cli, info_name="skipstone")
+    parts = [_HEAD, f"```text\n{_help(cli, None, 'skipstone')}\n```\n"]
+    for verb in VERBS:
+        command = cli.get_command(root, verb)
+        assert command is not None, verb
+        parts.append(f"## skipstone {verb}\n\n```text\n{_help(command, root, verb)}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_text(page(), encoding="utf-8")
