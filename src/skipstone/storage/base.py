@@ -63,6 +63,9 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove an object; nothing happens when it is not there."""
 
+    def remove_empty(self, prefix: str) -> None:
+        """Remove the directory ``prefix`` if it is one and nothing is in it."""
+
     def now(self) -> int:
         """Nanoseconds since the epoch by the clock that sets mtimes here."""
 

@@ -11,6 +11,7 @@ import os
 import stat as modes
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -191,6 +192,11 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         self.requests += 1
         Path(path).unlink(missing_ok=True)
+
+    def remove_empty(self, prefix: str) -> None:
+        self.requests += 1
+        with suppress(OSError):
+            Path(prefix).rmdir()
 
     def now(self) -> int:
         return time.time_ns()

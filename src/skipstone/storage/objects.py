@@ -269,6 +269,9 @@ class ObjectStorage:
         except FileNotFoundError:
             pass
 
+    def remove_empty(self, prefix: str) -> None:
+        pass  # there are no directories
+
     def now(self) -> int:
         if self._ahead is None:
             self._ahead = 0

@@ -3,11 +3,24 @@
 ``Store`` is the face; ``Snapshot`` what it holds at one moment; ``Matched`` that over a listing.
 """
 
+from .check import Check
 from .columns import Definition
 from .location import Location
 from .matching import Matched
 from .packs import Place
 from .snapshot import Snapshot
 from .store import Store
+from .upkeep import Compaction, Vacuumed, needs_merge
 
-__all__ = ["Definition", "Location", "Matched", "Place", "Snapshot", "Store"]
+__all__ = [
+    "Check",
+    "Compaction",
+    "Definition",
+    "Location",
+    "Matched",
+    "Place",
+    "Snapshot",
+    "Store",
+    "Vacuumed",
+    "needs_merge",
+]

@@ -23,6 +23,8 @@ from skipstone.bounds import Cause, Reason
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.index.kind import Index, Stored
 
+from .columns import place_columns
+from .packs import Place
 from .snapshot import Column, Identities, Snapshot, integers, nonnull
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class Matched:
     - ``rows``: row count, -1 where no fact says it;
     - ``orphaned``: paths below the listing's root with facts and without a file;
     - ``file_of_row``: over fact rows: the file that the row is about, -1 for none;
-    - ``path_of_row``: over fact rows: the file at that path, whatever its version, -1 for none.
+    - ``path_of_row``: over fact rows: the file at that path, whatever its version, -1 for none;
+    - ``dead_rows``: over fact rows: of a file below the root that is gone or has changed.
     """
 
     snapshot: Snapshot
@@ -58,6 +61,7 @@ class Matched:
     orphaned: int
     file_of_row: NDArray[np.int64]
     path_of_row: NDArray[np.int64]
+    dead_rows: NDArray[np.bool_]
     notes: tuple[Reason, ...] = ()
 
     def __len__(self) -> int:
@@ -98,6 +102,17 @@ class Matched:
                     self._read_back[field.key] = self._evidence(field)
                 found += self._read_back[field.key]
         return found
+
+    def place(self, sidecar: str, file: int) -> Place | None:
+        """Where the newest ``sidecar`` ("container", "pm") of a file lies; ``None`` for none."""
+        pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
+        for row in np.flatnonzero(self.file_of_row == file)[::-1].tolist():
+            if inline[row].is_valid:
+                return Place(inline=inline[row].as_py())
+            if pack[row].is_valid and offset[row].is_valid and length[row].is_valid:
+                name, start, size = pack[row].as_py(), offset[row].as_py(), length[row].as_py()
+                return Place(pack=name, offset=start, length=size)
+        return None
 
     def _evidence(self, field: FactField) -> list[Index]:
         try:
@@ -197,6 +212,9 @@ def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matc
     counted = np.flatnonzero((file_of_row >= 0) & (facts.rows >= 0))
     rows[file_of_row[counted]] = facts.rows[counted]
 
+    orphans = _orphans(facts, listing, path_of_row)
+    dead = orphans | ~facts.valid
+    dead[at[~fits]] = True
     other = np.zeros(len(listing), np.bool_)
     other[file[fits & ~same_options]] = True
     notes = _notes(listing, stale, int((other & stale).sum()), len(doubtful))
@@ -207,9 +225,10 @@ def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matc
         has_fact=has_fact,
         stale=stale,
         rows=rows,
-        orphaned=_orphaned(facts, listing, path_of_row),
+        orphaned=int(pc.count_distinct(facts.paths.filter(pa.array(orphans))).as_py()),
         file_of_row=file_of_row,
         path_of_row=path_of_row,
+        dead_rows=dead,
         notes=notes,
     )
 
@@ -283,13 +302,18 @@ def _contradicted(
     return doubtful
 
 
-def _orphaned(facts: Identities, listing: Listing, path_of_row: NDArray[np.int64]) -> int:
-    lost = np.flatnonzero((path_of_row < 0) & facts.valid)
-    if not len(lost):
-        return 0
-    paths = facts.paths.take(pa.array(lost))
-    below = paths.filter(pc.starts_with(paths, f"{listing.root.rstrip('/')}/"))
-    return int(pc.count_distinct(below).as_py())
+def _orphans(
+    facts: Identities, listing: Listing, path_of_row: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Rows of paths below the listing's root that are not listed.
+
+    Facts of other tables may share a location; of those this listing says nothing.
+    """
+    lost = (path_of_row < 0) & facts.valid
+    if lost.any():
+        below = pc.starts_with(facts.paths, f"{listing.root.rstrip('/')}/").cast(pa.int8())
+        lost &= integers(below, 0) == 1
+    return lost
 
 
 def _notes(

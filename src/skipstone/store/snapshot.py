@@ -21,7 +21,7 @@ from skipstone.bounds import Cause, Reason
 from skipstone.errors import UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 
-from .columns import ETAG, FINGERPRINT, IDENTITY, MTIME, PATH, ROWS, SIZE, UNIT
+from .columns import ETAG, FINGERPRINT, IDENTITY, MTIME, OWN, PATH, ROWS, SIZE, UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -93,6 +93,7 @@ class Snapshot:
         self._reasons = dict.fromkeys(reasons)
         self._warn = warn
         self._columns: dict[tuple[str, str, str], list[Column]] = {}
+        self._own: dict[str, pa.ChunkedArray] = {}
 
     def __repr__(self) -> str:
         rows = sum(part.rows for part in self.parts)
@@ -176,12 +177,35 @@ class Snapshot:
             valid=in_range & (per_second > 0) & nonnull(paths),
         )
 
+    def own(self, name: str) -> pa.ChunkedArray:
+        """One of the columns of ``OWN``, over the rows of ``identities``."""
+        found = self._own.get(name)
+        if found is None:
+            parts = self.identities.parts
+            tables = {part.name: table for part, table in self._read(parts, [name])}
+            none = OWN[name]
+            chunks = [
+                chunk
+                for part in parts
+                for chunk in (
+                    tables[part.name].column(0).chunks
+                    if part.name in tables
+                    else [pa.nulls(part.rows, none)]
+                )
+            ]
+            found = self._own[name] = pa.chunked_array(chunks, none)
+        return found
+
     def values(self, field_: FactField) -> list[Column]:
         """One column over all parts that have it, in pieces of at most about 1 GiB."""
         found = self._columns.get(field_.key)
         if found is None:
             found = self._columns[field_.key] = list(self._pieces(field_))
         return found
+
+    def read(self, *names: str) -> list[tuple[Part, pa.Table]]:
+        """Our own columns ``names`` of every readable part, a table per part; not kept."""
+        return self._read(self.identities.parts, names)
 
     def _pieces(self, field_: FactField) -> Iterable[Column]:
         identities = self.identities

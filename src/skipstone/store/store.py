@@ -9,26 +9,33 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 from skipstone.bounds import Cause, Reason
+from skipstone.identity import UNITS_PER_SECOND
 from skipstone.storage import open_storage
 
+from .check import check
 from .encode import facts_to_parts
 from .location import Location
 from .parts import PREFIX, open_part
 from .snapshot import Snapshot, cause_of
+from .upkeep import DAY, compact, drop_index, vacuum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from skipstone.index.facts import FileFacts
     from skipstone.index.kind import Index
-    from skipstone.storage import Storage
+    from skipstone.storage import Listing, Storage
 
+    from .check import Check
+    from .columns import Definition
     from .parts import Part
+    from .upkeep import Compaction, Vacuumed
 
 __all__ = ["Store"]
 
@@ -82,7 +89,7 @@ class Store:
         reasons: list[Reason] = []
         for _ in range(_TRIES):
             try:
-                names = self._part_names()
+                names = self.part_names()
             except Exception as error:
                 reasons = [cause_of(f"facts at {self.location.root}", error)]
                 self.warn(reasons[0])
@@ -104,7 +111,7 @@ class Store:
         self._last = snapshot if len(parts) == len(names) else None
         return snapshot
 
-    def _part_names(self) -> dict[str, tuple[int, int]]:
+    def part_names(self) -> dict[str, tuple[int, int]]:
         """Size and mtime (ns) of every part that is listed now, by name."""
         listing = self.storage.list_all(self.location.facts)
         start = len(self.location.facts) + 1
@@ -113,7 +120,7 @@ class Store:
             name = path[start:]
             if name.startswith(PREFIX) and "/" not in name:
                 each = listing.object_id(at)
-                scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[each.unit]
+                scale = 10**9 // UNITS_PER_SECOND[each.unit]
                 found[name] = (each.size or 0, each.mtime * scale)
         return found
 
@@ -162,3 +169,39 @@ class Store:
             self.storage.put(self.location.part(name), data)
             names.append(name)
         return tuple(names)
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    def compact(self, list_data: Callable[[], Listing]) -> Compaction:
+        """Rewrite the facts into few parts, without dead ones; see ``upkeep.compact``."""
+        return compact(self, list_data)
+
+    def drop_index(self, kind: str, column: str) -> tuple[Definition, ...]:
+        """Remove one index from all facts; see ``upkeep.drop_index``."""
+        return drop_index(self, kind, column)
+
+    def vacuum(self, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:
+        """Remove what nobody names any more; see ``upkeep.vacuum``."""
+        return vacuum(self, older_than, dry_run=dry_run)
+
+    def check(self, listing: Listing, fingerprint: str | None = None) -> Check:
+        """What is stale, missing, orphaned or damaged; see ``check.py``."""
+        return check(self, listing, fingerprint or None)
+
+    def drop(self) -> None:
+        """Remove all facts and packs. What is published for Xskipper stays."""
+        for directory in (self.location.facts, self.location.packs):
+            for path in self.storage.list_all(directory).paths:
+                self.storage.delete(path)
+            self.storage.remove_empty(directory)
+        self.storage.remove_empty(self.location.root)
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch by the clock that sets mtimes in the store."""
+        probe = f"{self.location.facts}/_probe-{uuid.uuid4().hex}"
+        self.storage.put(probe, b"?")
+        try:
+            found = self.storage.stat(probe)
+        finally:
+            self.storage.delete(probe)
+        return found.mtime * (10**9 // UNITS_PER_SECOND[found.unit])
