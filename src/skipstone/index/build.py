@@ -1,0 +1,282 @@
+"""One Parquet file -> its facts, in one pass, without Spark.
+
+Row group by row group, only the leaves of indexed columns, on this thread. Strings whose pages are
+dictionary-encoded are read as dictionaries, so that each distinct value is looked at once. A row
+group that would not fit into the memory is read in batches.
+
+A fact is made only of a file that is the version that was listed, both when it is opened and after
+its last byte was read, and that has been left alone for ``settle`` seconds by the store's clock;
+the build waits that long for the youngest files. Whatever is wrong with a file becomes
+``FileFacts.error``: the build goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skipstone.errors import StaleError
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.predicate.types import column_path
+
+from .calendar import ancient, proleptic
+from .columns import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
+from .facts import FileFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from skipstone.identity import ObjectId
+    from skipstone.storage import Storage
+
+    from .kind import Index
+
+__all__ = [
+    "BuildSettings",
+    "Columns",
+    "ColumnsBuilder",
+    "build_columns",
+    "build_file",
+    "build_parquet",
+]
+
+_SECOND = 1_000_000_000
+# A file older than this by any clock needs no look at the store's.
+_SURELY_OLD = 86_400 * _SECOND
+# Bytes of a value that is decoded, for types without a width of their own.
+_WIDTH = 16
+# Set in a field's metadata by Spark when a column is added with a default: files that lack the
+# column then have that value and not null.
+_DEFAULT = b"EXISTS_DEFAULT"
+
+
+def build_file(
+    object: ObjectId,
+    storage: Storage,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings | None = None,
+) -> FileFacts:
+    """The facts of one Parquet file; ``schema`` is the table's, in canonical types.
+
+    ``UnsupportedError`` where a definition cannot be built over this schema at all; whatever is
+    wrong with the file itself is in ``error``.
+    """
+    settings = settings or BuildSettings()
+    column_fields(definitions, schema)
+    try:
+        if not _settled(object, storage, settings.settle):
+            text = f"too fresh: changed less than {settings.settle:g} s ago"
+            return FileFacts(id=object, error=text, too_fresh=True)
+        with storage.open(object.path, object) as source:
+            facts = _read(object, source, definitions, schema, settings)
+        if not storage.stat(object.path).same_version(object):
+            raise StaleError(f"{object.path} changed while it was read")
+    except StaleError as error:
+        return FileFacts(id=object, error=error.message)
+    except Exception as error:  # one file must not end the build of the others, whatever it is
+        return FileFacts(id=object, error=_why(error))
+    return facts
+
+
+def _settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
+    """Waits until the file is ``seconds`` old; False when waiting that long does not do."""
+    tick = _SECOND // UNITS_PER_SECOND[object.unit]
+    # A coarse mtime was cut: the true one may lie up to a tick later.
+    ripe = object.mtime * tick + (tick if tick > 1 else 0) + round(seconds * _SECOND)
+    if ripe + _SURELY_OLD < time.time_ns():
+        return True
+    wait = ripe - storage.now()
+    if wait <= 0:
+        return True
+    time.sleep(min(wait / _SECOND, seconds))
+    return storage.now() >= ripe
+
+
+def _why(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "encrypt" in text.lower() or "decrypt" in text.lower():
+        return f"encrypted, and no key was given: {text}"
+    if isinstance(error, FileNotFoundError):
+        return "gone"
+    if isinstance(error, pa.ArrowException):
+        return f"not readable as Parquet: {text}"
+    return f"{type(error).__name__}: {text}"
+
+
+# -- Parquet --------------------------------------------------------------------------------------
+
+
+def build_parquet(
+    source: BinaryIO,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings | None = None,
+) -> Columns:
+    """What an open Parquet file comes to; raises what Arrow raises where it cannot be read."""
+    settings = settings or BuildSettings()
+    return _columns(source, pq.read_metadata(source), definitions, schema, settings)
+
+
+def _read(
+    object: ObjectId,
+    source: BinaryIO,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+) -> FileFacts:
+    metadata = pq.read_metadata(source)
+    found = _columns(source, metadata, definitions, schema, settings)
+    return FileFacts(
+        id=object,
+        row_count=found.row_count,
+        null_counts=found.null_counts,
+        values=found.values,
+        reasons=found.reasons,
+        footer_length=metadata.serialized_size,
+    )
+
+
+def _columns(
+    source: BinaryIO,
+    metadata: pq.FileMetaData,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+) -> Columns:
+    rows = metadata.num_rows
+    builder = ColumnsBuilder(definitions, schema, settings, rows)
+    leaves: dict[str, _Leaf] = {}
+    arrow = metadata.schema.to_arrow_schema()
+    physical = {c.path: (i, c.physical_type) for i, c in enumerate(_parquet_columns(metadata))}
+    for column in builder.wanted:
+        found = _locate(arrow, column, settings.case_sensitive)
+        if found is None:
+            if _DEFAULT in (builder.fields[column].metadata or {}):
+                builder.drop(column, "not in this file, and the column has a default value")
+            else:
+                builder.add_missing(column, rows)
+        elif isinstance(found, str):
+            builder.drop(column, found)
+        elif (place := physical.get(".".join(found))) is None:
+            builder.drop(column, "not of an atomic type in this file")
+        else:
+            leaves[column] = _Leaf(found, place[0], place[1])
+    trusted = {int96: proleptic(metadata.metadata, int96=int96) for int96 in (False, True)}
+    for column, values in _decoded(source, metadata, leaves, settings.memory // 4):
+        old = None if trusted[leaves[column].physical == "INT96"] else ancient(values)
+        if old is None:
+            builder.add(column, values)
+        else:
+            builder.drop(column, old)
+    return builder.finish(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """Where a column lies in a file: its names there, its ordinal, its physical type."""
+
+    path: tuple[str, ...]
+    ordinal: int
+    physical: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+def _parquet_columns(metadata: pq.FileMetaData) -> list[Any]:
+    return [metadata.schema.column(i) for i in range(len(metadata.schema))]
+
+
+def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, ...] | str | None:
+    """The names of ``column`` in a file: a path, why it cannot be told, or ``None`` where it is
+    not.
+
+    As Spark does: with case ignored, a name that several fields have is none of them.
+    """
+    fields: list[pa.Field] = list(schema)
+    path: list[str] = []
+    for part in column_path(column):
+        fits = [
+            each
+            for each in fields
+            if each.name == part or (not case_sensitive and each.name.lower() == part.lower())
+        ]
+        if len(fits) > 1:
+            return f"several columns of this file are called {part!r} but for case"
+        if not fits:
+            return None
+        type = fits[0].type
+        path.append(fits[0].name)
+        if pa.types.is_nested(type) and not pa.types.is_struct(type):
+            return f"inside {type} in this file"
+        fields = list(type) if pa.types.is_struct(type) else []
+    return tuple(path)
+
+
+def _decoded(
+    source: BinaryIO, metadata: pq.FileMetaData, leaves: dict[str, _Leaf], room: int
+) -> Iterator[tuple[str, pa.Array]]:
+    """The values of the leaves, piece by piece in file order; about ``room`` bytes at a time."""
+    if not leaves:
+        return
+    names = list(dict.fromkeys(leaf.name for leaf in leaves.values()))
+    repetitive = [leaf.name for leaf in leaves.values() if _dictionary_pays(metadata, leaf)]
+    sizes = [_decoded_size(metadata, leaves, group) for group in range(metadata.num_row_groups)]
+    parquet = pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=repetitive,
+        coerce_int96_timestamp_unit="us",
+        # Whole column chunks where they fit; else a window that moves over them.
+        buffer_size=0 if max(sizes, default=0) <= room else 1 << 20,
+    )
+    for group, size in enumerate(sizes):
+        rows = metadata.row_group(group).num_rows
+        if size <= room:
+            pieces = iter([parquet.read_row_group(group, columns=names, use_threads=False)])
+        else:
+            pieces = parquet.iter_batches(
+                batch_size=max(1_024, rows * room // (size + 1)),
+                row_groups=[group],
+                columns=names,
+                use_threads=False,
+            )
+        for piece in pieces:
+            for column, leaf in leaves.items():
+                values = piece.column(piece.schema.get_field_index(leaf.path[0]))
+                chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+                for chunk in chunks:
+                    # Null where any struct above it is null.
+                    yield column, pc.struct_field(chunk, leaf.path[1:]) if leaf.path[1:] else chunk
+
+
+def _dictionary_pays(metadata: pq.FileMetaData, leaf: _Leaf) -> bool:
+    """True where most pages of a string column hold dictionary indices.
+
+    A plain value takes at least the 4 bytes of its length; less than that on average cannot be
+    plain.
+    """
+    if leaf.physical != "BYTE_ARRAY":
+        return False
+    size = values = 0
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(leaf.ordinal)
+        if not chunk.has_dictionary_page:
+            return False
+        size += chunk.total_uncompressed_size
+        values += chunk.num_values
+    return 0 < size < 4 * values
+
+
+def _decoded_size(metadata: pq.FileMetaData, leaves: dict[str, _Leaf], group: int) -> int:
+    """About how many bytes the leaves of a row group take, decoded and while they are."""
+    chunks = metadata.row_group(group)
+    columns = [chunks.column(i) for i in {leaf.ordinal for leaf in leaves.values()}]
+    return sum(2 * c.total_uncompressed_size + _WIDTH * c.num_values for c in columns)
