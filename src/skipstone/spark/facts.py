@@ -1,0 +1,197 @@
+"""The pruner behind transparent reading: the facts of the tables that a relation reads.
+
+An index is looked for beside each root of the relation and beside every folder above it, so that a
+partition's folder, a glob or a list of files of an indexed table skips as the table does; or
+where the user says it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.bounds import Cause, Reason
+from skipstone.errors import SkipstoneError
+from skipstone.index.partitions import PartitionColumns
+from skipstone.plan.objects import plan_objects
+from skipstone.predicate import bind, schema_from_spark, to_sql
+from skipstone.storage import Listing, open_storage
+from skipstone.store import Location, Store
+
+from .pruner import Pruning
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from skipstone.plan import Plan
+    from skipstone.predicate.tree import Expr
+    from skipstone.store import Matched
+
+    from .listing import FileListing, FileStats
+    from .pruner import FindPruner, ReadSettings, RelationInfo
+
+__all__ = ["FactsPruner", "Locations", "finder"]
+
+#: one location for all tables of a query, or table path -> location
+Locations: TypeAlias = "str | Mapping[str, str] | None"
+
+# Settings under which Spark reads other values than those that facts are about; the value that is
+# harmless.
+_HARMLESS = {
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Joined:
+    """A relation's files and what each store knows of them."""
+
+    listing: Listing
+    matches: tuple[Matched, ...]
+    partitions: PartitionColumns
+    milliseconds: float
+
+
+class FactsPruner:
+    """``Pruner`` over the facts in ``stores``; one per relation of a plan."""
+
+    def __init__(
+        self,
+        stores: tuple[Store, ...],
+        info: RelationInfo,
+        fingerprint: str | None = None,
+        reasons: tuple[Reason, ...] = (),
+    ) -> None:
+        self.stores, self.info, self.fingerprint = stores, info, fingerprint
+        self.reasons = reasons
+        self.schema = schema_from_spark(info.schema)
+
+    def match(self, listing: FileListing) -> _Joined:
+        """The listing joined with the facts of every store."""
+        started = time.perf_counter()
+        root = self.info.roots[0] if self.info.roots else "/"
+        files = Listing(
+            root=root,
+            paths=listing.paths,
+            sizes=listing.sizes,
+            mtimes=listing.mtimes,
+            unit="ms",
+            etags=None if listing.etags is None else list(listing.etags),
+        )
+        matches = tuple(store.snapshot().match(files, self.fingerprint) for store in self.stores)
+        return _Joined(
+            files, matches, self._partitions(files), (time.perf_counter() - started) * 1e3
+        )
+
+    def _partitions(self, files: Listing) -> PartitionColumns:
+        types = {field.name: field.type for field in schema_from_spark(self.info.partition_schema)}
+        if not types:
+            return PartitionColumns({})
+        # Spark finds partition folders from the base path on, which may lie above the roots.
+        found = PartitionColumns.of_paths("/", files.paths, types)
+        return PartitionColumns(
+            {name: values for name, values in found.values.items() if name in types}
+        )
+
+    def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
+        """The plan for ``predicate``; its ``keep`` is over the listing that was matched."""
+        assert isinstance(matched, _Joined)
+        tree = bind(
+            predicate,
+            self.schema,
+            case_sensitive=settings.case_sensitive,
+            session_zone=settings.time_zone,
+        )
+        plan: Plan = plan_objects(
+            tree,
+            matched.listing,
+            matched.matches,
+            matched.partitions,
+            table=", ".join(self.info.roots),
+            predicate=to_sql(predicate),
+            milliseconds={"matching": matched.milliseconds},
+            reasons=self.reasons,
+        )
+        return Pruning(keep=plan.keep, report=plan)
+
+    def still_valid(
+        self, matched: object, indices: NDArray[np.int64], now: FileStats | None
+    ) -> NDArray[np.bool_]:
+        """False for local files whose inode or change time is not that of their facts."""
+        assert isinstance(matched, _Joined)
+        valid = np.ones(len(indices), np.bool_)
+        if now is None:
+            return valid
+        tags = [f"{i}-{c}" for i, c in zip(now.inode.tolist(), now.ctime.tolist(), strict=True)]
+        position = np.full(len(matched.listing), -1, np.int64)
+        position[indices] = np.arange(len(indices))
+        for each in matched.matches:
+            rows = np.flatnonzero(each.file_of_row >= 0)
+            at = position[each.file_of_row[rows]]
+            rows, at = rows[at >= 0], at[at >= 0]
+            stored = each.snapshot.identities.etags.take(pa.array(rows))
+            differs = pc.not_equal(stored, pa.array(tags, pa.large_string()).take(pa.array(at)))
+            valid[at[nonzero(differs)]] = False
+        return valid
+
+
+def finder(locations: Locations = None) -> FindPruner:
+    """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above."""
+    stores: dict[str, Store | None] = {}
+
+    def at(location: Location) -> Store | None:
+        if location.root not in stores:
+            store = Store(location, open_storage(location.root))
+            stores[location.root] = store if store.exists() else None
+        return stores[location.root]
+
+    def of_root(root: str) -> Store | None:
+        for folder in _folders(root):
+            named = locations.get(folder) if isinstance(locations, Mapping) else locations
+            try:
+                found = at(Location.of_table(folder, named))
+            except SkipstoneError:  # a folder without a parent: nothing lies beside it
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def find(relation: RelationInfo) -> FactsPruner | None:
+        found = {id(store): store for root in relation.roots if (store := of_root(root)) is not None}
+        if not found:
+            return None
+        reasons = harmful(relation.confs or {})
+        stores = () if reasons else tuple(found.values())
+        return FactsPruner(stores, relation, reasons=reasons)
+
+    return find
+
+
+def nonzero(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:
+    """Positions where an Arrow boolean array is true; null is not."""
+    filled = np.asarray(pc.fill_null(mask, False))
+    return np.flatnonzero(filled.astype(np.bool_))
+
+
+def _folders(root: str) -> list[str]:
+    """``root`` and every folder above it, nearest first."""
+    scheme, slashes, rest = root.rpartition("://")
+    parts = rest.strip("/").split("/")
+    head = f"{scheme}://" if slashes else "/"
+    return [head + "/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+
+
+def harmful(confs: Mapping[str, str]) -> tuple[Reason, ...]:
+    """Settings of the session under which facts must say nothing, each with the reason."""
+    return tuple(
+        Reason(cause=Cause.UNSUPPORTED, subject=key, text=f"is {confs[key]}: values read differ")
+        for key, harmless in _HARMLESS.items()
+        if key in confs and confs[key].lower() != harmless
+    )
