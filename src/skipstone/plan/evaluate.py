@@ -15,48 +15,32 @@ level and another index at a finer one.
 from __future__ import annotations
 
 import itertools
-import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from skipstone.bounds import (
-    Answer,
     Bounds,
-    ByteRange,
-    Cause,
     Evidence,
-    Fetched,
     RowSet,
     Units,
 )
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque
 from skipstone.predicate.tree import leaves as leaves_of
 
-from .plan import Step
+from .asking import Fetch, Question, fetch_wave, no_fetch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Evaluation", "Fetch", "RowTask", "combine", "evaluate", "evaluate_rows", "no_fetch"]
+    from .plan import Step
 
-log = logging.getLogger("skipstone")
+__all__ = ["Evaluation", "RowTask", "combine", "evaluate", "evaluate_rows"]
 
-Fetch: TypeAlias = Callable[[Sequence[ByteRange]], Fetched]
 LeafBounds: TypeAlias = Mapping[Leaf, Bounds[Any]]
-
-# An evidence that keeps asking for more is broken; a Paimon range-bitmap needs four rounds.
-MAX_ROUNDS = 8
-
-
-def no_fetch(ranges: Sequence[ByteRange]) -> Fetched:
-    """For levels whose evidence is all in memory: nothing can be fetched."""
-    if ranges:
-        raise LookupError(f"{len(ranges)} byte ranges are needed, and nothing fetches them here")
-    return {}
 
 
 def combine(
@@ -73,10 +57,11 @@ def combine(
         return everything if tree.value else nothing
     if isinstance(tree, Opaque):
         return unknown
-    parts = [combine(child, of, unknown, nothing, everything) for child in _bound(tree.children)]
-    result = parts[0]
-    for part in parts[1:]:
-        result = result.meet_and(part) if isinstance(tree, And) else result.meet_or(part)
+    conjunction = isinstance(tree, And)
+    result = everything if conjunction else nothing
+    for child in _bound(tree.children):
+        part = combine(child, of, unknown, nothing, everything)
+        result = result.meet_and(part) if conjunction else result.meet_or(part)
     return result
 
 
@@ -133,11 +118,11 @@ def evaluate(
     for _, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
         at = np.flatnonzero(bounds.may & ~bounds.must)
         asked = [
-            Question(item, by_column[item.column], units.where(at))
+            Question(item, by_column[item.column], units.where(at), len(at))
             for item in stage
             if item.column in by_column
         ]
-        wave = _fetch_wave(asked, fetch)
+        wave = fetch_wave(asked, fetch)
         for question in asked:
             started = time.perf_counter()
             before = int(bounds.may.sum())
@@ -185,12 +170,12 @@ def evaluate_rows(
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
         asked: list[tuple[int, Question]] = [
-            (i, Question(item, by_column[item.column], task.unit))
+            (i, Question(item, by_column[item.column], task.unit, None))
             for i, task in enumerate(tasks)
             for item in task.evidence
             if item.cost == cost and item.column in by_column and len(results[i].may)
         ]
-        wave = _fetch_wave([question for _, question in asked], fetch)
+        wave = fetch_wave([question for _, question in asked], fetch)
         for i, question in asked:
             started = time.perf_counter()
             before = len(results[i].may)
@@ -226,105 +211,6 @@ def _by_column(tree: Bound) -> dict[str, list[Leaf]]:
     for leaf in leaves_of(tree):
         by_column.setdefault(leaf.column, []).append(leaf)
     return by_column
-
-
-class Question:
-    """One evidence, the leaves that it is asked, and the units that it is asked about.
-
-    Guards the planner: whatever goes wrong in an evidence makes it say nothing, with the reason.
-    """
-
-    def __init__(self, evidence: Evidence[Leaf], leaves: Sequence[Leaf], units: Units) -> None:
-        self.evidence, self.leaves, self.units = evidence, leaves, units
-        self.bytes_read = 0
-        self.requests = 0
-        self.failure: Answer | None = None
-
-    def fail(self, error: Exception) -> None:
-        """From now on this evidence says nothing, because of ``error``."""
-        name = f"{self.evidence.name}({self.evidence.column})"
-        log.warning("%s says nothing: %s: %s", name, type(error).__name__, error)
-        cause = Cause.UNREADABLE if isinstance(error, OSError | LookupError) else Cause.CORRUPT
-        text = f"{type(error).__name__}: {error}"
-        self.failure = Answer.silent(cause, name, text, len(self.units))
-
-    def needs(self, have: Fetched) -> Sequence[ByteRange]:
-        """The byte ranges that the evidence still misses."""
-        if self.failure is not None or not len(self.units):
-            return ()
-        try:
-            return self.evidence.needs(self.leaves, self.units, have)
-        except Exception as error:  # evidence is advice: whatever is wrong with it, read more
-            self.fail(error)
-            return ()
-
-    def answers(self, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf; silent ones, with the reason, when the evidence fails."""
-        if not len(self.units):
-            return [Answer(bounds=None)] * len(self.leaves)
-        if self.failure is None:
-            try:
-                answers = self.evidence.answer(self.leaves, self.units, have)
-                if len(answers) != len(self.leaves):
-                    raise ValueError(f"{len(answers)} answers to {len(self.leaves)} leaves")
-                for answer in answers:
-                    may = None if answer.bounds is None else answer.bounds.may
-                    if isinstance(may, np.ndarray) and len(may) != len(self.units):
-                        raise ValueError(f"bounds of {len(may)} units, {len(self.units)} asked")
-                return answers
-            except Exception as error:  # as above
-                self.fail(error)
-        assert self.failure is not None
-        return [self.failure] * len(self.leaves)
-
-    def step(
-        self, used: bool, considered: int, kept: int, started: float, answers: Sequence[Answer]
-    ) -> Step:
-        """What this question came to, for ``explain``."""
-        reasons = tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
-        return Step(
-            level=self.evidence.level,
-            index=self.evidence.name,
-            column=self.evidence.column,
-            used=used,
-            considered=considered,
-            kept=kept,
-            bytes_read=self.bytes_read,
-            requests=self.requests,
-            milliseconds=(time.perf_counter() - started) * 1e3,
-            reasons=reasons,
-        )
-
-
-def _fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
-    """Everything that the questions need, fetched together, round after round."""
-    have: dict[ByteRange, bytes | memoryview] = {}
-    for _ in range(MAX_ROUNDS):
-        wanted: dict[ByteRange, list[Question]] = {}
-        for question in asked:
-            for need in question.needs(have):
-                if need not in have:
-                    askers = wanted.setdefault(need, [])
-                    if not askers:
-                        question.bytes_read += need.length
-                        question.requests += 1
-                    askers.append(question)
-        if not wanted:
-            break
-        try:
-            have.update(fetch(list(wanted)))
-        except Exception as error:  # a store that fails is an index that says nothing
-            for question in {id(q): q for askers in wanted.values() for q in askers}.values():
-                question.fail(error)
-        for need, askers in wanted.items():
-            if need not in have:
-                for question in askers:
-                    if question.failure is None:
-                        question.fail(LookupError(f"{need} did not arrive"))
-    for question in asked:
-        if any(need not in have for need in question.needs(have)):
-            question.fail(ValueError(f"still asks for bytes after {MAX_ROUNDS} rounds"))
-    return have
 
 
 def _spread(part: Bounds[Any], at: NDArray[np.int64], n: int) -> Bounds[Any]:

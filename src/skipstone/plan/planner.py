@@ -8,6 +8,7 @@ carried on whole. New kinds of evidence come as sources; the loop is here and on
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,8 @@ import numpy as np
 from skipstone.bounds import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
-from .evaluate import Evaluation, Fetch, RowTask, evaluate, evaluate_rows, no_fetch
+from .asking import Fetch, no_fetch
+from .evaluate import Evaluation, RowTask, evaluate, evaluate_rows
 from .plan import FileDetail, Plan, Step
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
 __all__ = ["RowSource", "Source", "make_plan"]
+
+log = logging.getLogger("skipstone")
 
 
 class Source(Protocol):
@@ -78,8 +82,13 @@ def make_plan(
     files = np.arange(len(listing), dtype=np.int64)
     state = evaluate(tree, evidence, Units.objects(files, row_counts), fetch=fetch)
     steps: list[Step] = [*state.steps, *idle]
+    failures: list[Reason] = []
     for source in sorted(finer, key=lambda item: item.level):
-        state = _refine(tree, state, source, columns, fetch)
+        try:
+            state = _refine(tree, state, source, columns, fetch)
+        except Exception as error:  # a finer level is advice too: without it, read more
+            failures.append(_failure(source.level, error))
+            continue
         steps.extend(state.steps)
 
     keep = np.zeros(len(listing), np.bool_)
@@ -88,15 +97,20 @@ def make_plan(
     must[state.units.file[~state.bounds.must]] = False
     details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
     if rows is not None:
-        more, row_steps = _rows(tree, state, rows, columns, row_counts, fetch)
+        more, row_steps = _rows(tree, state, rows, columns, row_counts, fetch, failures)
         steps.extend(row_steps)
         for file, bounds in more.items():
-            details[file] = FileDetail(rows=bounds.may, exact=bounds.must == bounds.may)
+            details[file] = FileDetail(
+                row_groups=_row_groups(state.units, file, bounds.may) if file in details else None,
+                rows=bounds.may,
+                exact=bounds.exact,
+            )
             keep[file] = bool(bounds.may)
             must[file] = keep[file] and len(bounds.must) == row_counts[file]
 
     fields = dict(known or {})
-    fields["reasons"] = (*fields.get("reasons", ()), *_opaque_reasons(tree))
+    said = (*fields.get("reasons", ()), *failures, *_opaque_reasons(tree))
+    fields["reasons"] = tuple(dict.fromkeys(said))
     fields["milliseconds"] = {
         **fields.get("milliseconds", {}),
         "evaluation": (time.perf_counter() - started) * 1e3,
@@ -110,7 +124,7 @@ def make_plan(
         must=must,
         row_counts=row_counts,
         residual=None if exact else predicate,
-        details=details,
+        details={file: detail for file, detail in details.items() if keep[file]},
         steps=tuple(steps),
         **fields,
     )
@@ -121,8 +135,10 @@ def _refine(
 ) -> Evaluation:
     """One finer level: undecided units are split and asked, everything else is carried on."""
     undecided = np.flatnonzero(state.bounds.may & ~state.bounds.must)
-    parts, parent = source.split(state.units.where(undecided), columns)
-    parent = undecided[parent]
+    asked = state.units.where(undecided)
+    parts, parent = source.split(asked, columns)
+    covered = _covered(asked, parts, parent)[parent]
+    parts, parent = parts.where(covered), undecided[parent[covered]]
     fine = evaluate(
         tree,
         source.evidence(parts, columns),
@@ -133,6 +149,16 @@ def _refine(
     carried = np.ones(len(state.units), np.bool_)
     carried[parent] = False
     return _join(state, np.flatnonzero(carried), fine)
+
+
+def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Units whose parts have all of their rows, as far as the counts are known.
+
+    Rows that lie in no part would be lost, so such a unit is carried on whole.
+    """
+    counted = np.bincount(parent, weights=parts.rows, minlength=len(units))
+    unknown = np.bincount(parent, weights=parts.rows < 0, minlength=len(units)) > 0
+    return np.asarray((units.rows < 0) | unknown | (counted == units.rows))
 
 
 def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> Evaluation:
@@ -168,8 +194,9 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
     """What to read of each kept file that a finer level has cut."""
     units, may, must = state.units, state.bounds.may, state.bounds.must
     details: dict[int, FileDetail] = {}
-    borders = np.flatnonzero(np.diff(units.file, prepend=-1))
-    for start, stop in zip(borders, [*borders[1:], len(units)], strict=True):
+    starts = np.flatnonzero(np.diff(units.file, prepend=-1))
+    stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         file = int(units.file[start])
         kept = np.flatnonzero(may[start:stop]) + start
         whole = stop - start == 1 and units.rows[start] == row_counts[file]
@@ -191,12 +218,17 @@ def _rows(
     columns: frozenset[str],
     row_counts: NDArray[np.int64],
     fetch: Fetch,
+    failures: list[Reason],
 ) -> tuple[dict[int, Bounds[RowSet]], tuple[Step, ...]]:
     """Row-level bounds of the files that are undecided and have row-level evidence."""
     units, tasks, files = state.units, [], []
     open_files = np.unique(units.file[state.bounds.may & ~state.bounds.must])
     for file in open_files.tolist():
-        found = source.evidence(file, columns)
+        try:
+            found = source.evidence(file, columns)
+        except Exception as error:  # as above
+            failures.append(_failure(Level.ROW, error))
+            continue
         mine = np.flatnonzero(units.file == file)
         if not found or row_counts[file] < 0 or np.any(units.rows[mine] < 0):
             continue
@@ -225,6 +257,23 @@ def _rows(
         files.append(file)
     results, steps = evaluate_rows(tree, tasks, fetch=fetch)
     return dict(zip(files, results, strict=True)), steps
+
+
+def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
+    """Ordinals of the row groups of ``file`` that hold any of ``rows``."""
+    mine = units.where((units.file == file) & (units.rows > 0))
+    starts, stops = rows.ranges()
+    # The first run that ends past the unit's first row is the only one that can begin it.
+    run = np.searchsorted(stops, mine.first_row, side="right")
+    hit = run < len(starts)
+    hit[hit] = starts[run[hit]] < (mine.first_row + mine.rows)[hit]
+    return tuple(np.unique(mine.ordinal[hit]).tolist())
+
+
+def _failure(level: Level, error: Exception) -> Reason:
+    text = f"not looked at: {type(error).__name__}: {error}"
+    log.warning("%s %s", level.unit, text)
+    return Reason(cause=Cause.UNREADABLE, subject=level.unit, text=text)
 
 
 def _opaque_reasons(tree: Bound) -> tuple[Reason, ...]:
