@@ -130,7 +130,7 @@ def test_a_collated_column_is_not_compared_by_its_bytes() -> None:
 
 GOOD = indexed("c_minmax_1", INT_RANGE, name="minmax", cols=["c"])
 V4 = {"version": 4, "tableIdentifier": "/t"}
-BROKEN = {
+BROKEN: dict[str, str | bytes] = {
     "no JSON": "{",
     "no UTF-8": b"\xff\xfe\xfa",
     "a list": "[]",

@@ -115,6 +115,12 @@ class Part:
     unreadable: tuple[tuple[str, str], ...] = ()
 
 
+def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
+    """What reading may raise. A key service is the caller's code, and raises what it likes."""
+    plain = (pa.ArrowException, OSError, ValueError, MemoryError)
+    return plain if decryption is None else (Exception,)
+
+
 def _open(source: Source, file: str | None, decryption: object | None) -> pq.ParquetFile:
     if isinstance(source, bytes | bytearray | memoryview):
         source = pa.py_buffer(source)
@@ -123,7 +129,7 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         return pq.ParquetFile(
             reader, coerce_int96_timestamp_unit="us", decryption_properties=decryption
         )
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+    except _errors(decryption) as error:
         tail = _tail(reader)
         if tail[-4:] == b"PARE":
             label = footer_key_label(tail)
@@ -149,10 +155,12 @@ def _first_line(error: BaseException) -> str:
 
 def footer_key_label(tail: bytes) -> str | None:
     """The label of the key of a footer, from the end of the file; ``None`` if unnamed."""
-    # The file's crypto metadata comes last and in clear; the key material in it is JSON.
-    found = _MASTER_KEY.findall(tail)
+    # The file's crypto metadata stands in clear before the encrypted footer, and the length at the
+    # end counts both; the key material in it is JSON.
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    found = _MASTER_KEY.findall(tail[-length:]) if length <= len(tail) else []
     try:
-        label = json.loads(found[-1]) if found else None
+        label = json.loads(found[0]) if found else None
     except ValueError:
         return None
     return label if isinstance(label, str) else None
@@ -228,14 +236,18 @@ def read_part(
         raise FormatError("the part has no column obj_name", file=file)
     try:
         table = reader.read(columns=readable)
-    except (pa.ArrowException, OSError, ValueError):
-        table, more = _read_singly(reader, readable, footer, file)
+    except _errors(decryption):
+        table, more = _read_singly(reader, readable, footer, file, _errors(decryption))
         lost += more
     return Part(footer=footer, table=table.replace_schema_metadata(None), unreadable=tuple(lost))
 
 
 def _read_singly(
-    reader: pq.ParquetFile, names: list[str], footer: Footer, file: str | None
+    reader: pq.ParquetFile,
+    names: list[str],
+    footer: Footer,
+    file: str | None,
+    errors: tuple[type[Exception], ...],
 ) -> tuple[pa.Table, list[tuple[str, str]]]:
     """Column by column: one that cannot be decrypted or decoded must not take the others along."""
     labels = {index.name: index.key_metadata for index in footer.schema.indexes}
@@ -243,8 +255,11 @@ def _read_singly(
     lost: list[tuple[str, str]] = []
     for name in names:
         try:
-            columns[name] = reader.read(columns=[name]).column(name)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            column = reader.read(columns=[name]).column(name)
+            if len(column) != footer.rows:
+                raise ValueError(f"{len(column)} of {footer.rows} rows")
+            columns[name] = column
+        except errors as error:
             label = labels.get(name)
             if name == OBJ_NAME and footer.schema.encryption is not None:
                 label = footer.schema.encryption.footer_key
