@@ -104,6 +104,7 @@ class SkippingFileIndex:
         self._hash = int(original.hashCode())
         self._lock = threading.Lock()
         self._snapshot: _Snapshot | None = None
+        self.settled = False
 
     # -- FileIndex ---------------------------------------------------------------------------------
 
@@ -168,10 +169,13 @@ class SkippingFileIndex:
         return self._hash
 
     def equals(self, other: Any) -> bool:
-        """As the original: a plan with the proxy and one without it are the same plan."""
+        """As the original: a plan with the proxy and one without it are the same plan.
+
+        Until ``settled``, only itself: Catalyst drops a change that leaves a node equal.
+        """
         known = self.log.find(other)
-        if known is self:
-            return True
+        if known is self or not self.settled:
+            return known is self
         return bool(self.original.equals(other if known is None else known.original))
 
     def toString(self) -> str:

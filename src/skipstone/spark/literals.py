@@ -102,8 +102,8 @@ def _binary_set(sql: str) -> list[Value | None]:
     """The values of ``(b IN (X'00FF', NULL))``: hexadecimal, so the last ``IN (`` begins them."""
     _, _, listed = sql.rpartition(" IN (")
     out: list[Value | None] = []
-    for item in listed.rstrip(")").split(", "):
-        if item == "NULL" or item == "CAST(NULL AS BINARY)".rstrip(")"):
+    for item in listed.removesuffix("))").split(", "):
+        if item in ("NULL", "CAST(NULL AS BINARY)"):
             out.append(None)
         elif match := re.fullmatch(r"X'((?:[0-9A-Fa-f]{2})*)'", item):
             out.append(bytes.fromhex(match[1]))

@@ -74,16 +74,18 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     log = scan_log(df.sparkSession)
     plan = df._jdf.queryExecution().analyzed()
     swaps = log.jvm.module(log.jvm.immutable, "Map").empty()
-    found = False
+    proxies = []
     for leaf in _leaves(plan):
-        new = _wrapped(df, leaf, find, log)
-        if new is not None:
-            swaps = swaps.updated(leaf, new)
-            found = True
-    if not found:
+        proxy = _proxy(df, leaf, find, log)
+        if proxy is not None:
+            swaps = swaps.updated(leaf, _through(leaf, proxy))
+            proxies.append(proxy)
+    if not proxies:
         return df
     swapped = plan.transformDownWithSubqueries(swaps)
     swapped.setAnalyzed()
+    for proxy in proxies:
+        proxy.settled = True
     return _frame(df, log.jvm, swapped)
 
 
@@ -186,8 +188,10 @@ def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
     return Reason(cause=Cause.ABSENT, subject=roots, text=text)
 
 
-def _wrapped(df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog) -> JavaObject | None:
-    """The leaf reading through its index; ``None`` to leave it as it is."""
+def _proxy(
+    df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog
+) -> SkippingFileIndex | None:
+    """What the leaf shall list its files through; ``None`` to leave it as it is."""
     found = _relation(leaf)
     if found is None or isinstance(found, Reason):
         return None
@@ -203,14 +207,15 @@ def _wrapped(df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog) ->
         return None
     if pruner is None:
         return None
-    proxy = SkippingFileIndex(
-        log.jvm,
-        location,
-        pruner=pruner,
-        info=info,
-        unusable=unusable_columns(info.schema),
-        log=log,
+    unusable = unusable_columns(info.schema)
+    return SkippingFileIndex(
+        log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log
     )
+
+
+def _through(leaf: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
+    """The leaf, with ``proxy`` as the location of its relation."""
+    relation = leaf.relation()
     swapped = relation.copy(
         proxy,
         relation.partitionSchema(),
@@ -220,7 +225,9 @@ def _wrapped(df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog) ->
         relation.options(),
         relation.sparkSession(),
     )
-    return leaf.copy(swapped, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream())
+    return leaf.copy(
+        swapped, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream()
+    )
 
 
 def _roots(location: JavaObject) -> tuple[str, ...]:
