@@ -79,15 +79,15 @@ class ObjectStorage:
         self._ahead: int | None = None
 
     @classmethod
-    def at(cls, path: str, options: Mapping[str, str]) -> ObjectStorage:
+    def at(cls, path: str, options: Mapping[str, str], retries: int = 10) -> ObjectStorage:
         """The storage of the bucket that ``path`` (canonical) lies in."""
         from obstore.store import S3Store, from_url
 
         scheme, _, rest = path.partition("://")
         bucket = rest.partition("/")[0]
         base = f"{scheme}://{bucket}"
-        config: dict[str, Any] = {}
-        client: dict[str, Any] = {}
+        config: Any = {}
+        client: Any = {}
         for name, value in options.items():
             name = _ALIASES.get(name, name)
             (client if name in _CLIENT else config)[name] = value
@@ -98,11 +98,14 @@ class ObjectStorage:
                 f"{scheme}:// is read through its S3 protocol, and no endpoint is given",
                 hint="pass storage_options={'endpoint': 'https://…', …}",
             )
+        retry: Any = {"max_retries": retries}
         try:
             if scheme in _LIKE_S3:
-                store: ObjectStore = S3Store(bucket, config=config, client_options=client)  # type: ignore[arg-type]
+                store: ObjectStore = S3Store(
+                    bucket, config=config, client_options=client, retry_config=retry
+                )
             else:
-                store = from_url(base, config=config or None, client_options=client or None)  # type: ignore[arg-type]
+                store = from_url(base, config=config, client_options=client, retry_config=retry)
         except (BaseError, ValueError) as error:
             raise UnsupportedError(
                 f"cannot open {base}: {_brief(error)}",

@@ -1,0 +1,287 @@
+"""Local storage: what is listed, what is read, and what a crash leaves."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skipstone.bounds import ByteRange
+from skipstone.errors import SkipstoneError, StaleError
+from skipstone.identity import ObjectId
+from skipstone.storage import LocalStorage, list_files, open_storage, table_format
+
+ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]
+
+
+def fill(root: Path, *names: str, data: bytes = b"data") -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def inside(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def names(root: Path) -> list[str]:
+    return [path.removeprefix(f"{root}/") for path in list_files(str(root)).paths]
+
+
+# -- listing ---------------------------------------------------------------------------------------
+
+
+def test_data_files_are_listed_and_others_hidden(tmp_path: Path) -> None:
+    """Three data files at two depths; markers, checksums, copies and hidden folders beside them."""
+    fill(tmp_path, "part-1", "p=1/part-0", "_q=2/part-0")
+    fill(tmp_path, "_SUCCESS", "_metadata", ".part-1.crc", "x._COPYING_", "_delta/part-9", ".s/p")
+    (tmp_path / "empty").touch()
+    assert names(tmp_path) == ["_q=2/part-0", "p=1/part-0", "part-1"]
+
+
+def test_odd_names_stay_raw(tmp_path: Path) -> None:
+    fill(tmp_path, *ODD_NAMES)
+    assert names(tmp_path) == sorted(ODD_NAMES)
+
+
+def test_undecodable_names_are_listed(tmp_path: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet"))).write_bytes(b"data")
+    (path,) = list_files(str(tmp_path)).paths
+    assert os.fsencode(path).endswith(b"/\xff.parquet")
+
+
+def test_identities_are_those_of_stat(tmp_path: Path) -> None:
+    fill(tmp_path, "a", data=b"12345")
+    files = list_files(str(tmp_path))
+    status = (tmp_path / "a").stat()
+    assert files.unit == "ns"
+    assert files.object_id(0) == ObjectId.of_local(str(tmp_path / "a"), status)
+    assert LocalStorage().stat(str(tmp_path / "a")) == files.object_id(0)
+
+
+def test_a_replacement_of_equal_size_and_restored_mtime_has_another_etag(tmp_path: Path) -> None:
+    fill(tmp_path, "a", data=b"old")
+    before = list_files(str(tmp_path)).object_id(0)
+    status = (tmp_path / "a").stat()
+    (tmp_path / "b").write_bytes(b"new")
+    (tmp_path / "b").rename(tmp_path / "a")
+    os.utime(tmp_path / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = list_files(str(tmp_path)).object_id(0)
+    assert (before.size, before.mtime) == (after.size, after.mtime)
+    assert not before.same_version(after)
+
+
+def test_times_beyond_64_bits_of_nanoseconds_are_clamped(tmp_path: Path) -> None:
+    fill(tmp_path, "a")
+    os.utime(tmp_path / "a", (10**10, 10**10))  # the year 2286
+    status = (tmp_path / "a").stat()
+    if status.st_mtime_ns < 2**63:
+        pytest.skip("this file system keeps no such time")
+    assert list_files(str(tmp_path)).mtimes.tolist() == [2**63 - 1]
+
+
+def test_one_file_is_a_listing_of_one(tmp_path: Path) -> None:
+    fill(tmp_path, "a b")
+    assert list_files(str(tmp_path / "a b")).paths == [str(tmp_path / "a b")]
+
+
+def test_a_directory_without_data_is_an_empty_listing(tmp_path: Path) -> None:
+    assert len(list_files(str(tmp_path))) == 0
+
+
+def test_no_such_directory_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(SkipstoneError, match=r"no such file or directory: .*nowhere") as error:
+        list_files(str(tmp_path / "nowhere"))
+    assert "misprint" in error.value.hint
+
+
+def test_the_root_may_have_a_hidden_name_and_any_spelling(tmp_path: Path) -> None:
+    fill(tmp_path, "_t/a")
+    for spelling in (f"{tmp_path}/_t/", f"file://{tmp_path}/_t", f"file:{tmp_path}//_t"):
+        assert list_files(spelling).paths == [f"{tmp_path}/_t/a"]
+
+
+def test_links_are_followed_under_their_own_names(tmp_path: Path) -> None:
+    """``t`` holds a link to a file, one to a directory beside it, and one that leads nowhere."""
+    fill(tmp_path, "other/x", "t/a")
+    (tmp_path / "t" / "file").symlink_to(tmp_path / "other" / "x")
+    (tmp_path / "t" / "dir").symlink_to(tmp_path / "other")
+    (tmp_path / "t" / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "t" / "itself").symlink_to(tmp_path / "t" / "itself")
+    assert names(tmp_path / "t") == ["a", "dir/x", "file"]
+
+
+@pytest.mark.parametrize("target", [".", "..", "/"])
+def test_a_link_back_is_an_error(tmp_path: Path, target: str) -> None:
+    fill(tmp_path, "t/d/a")
+    (tmp_path / "t" / "d" / "loop").symlink_to(target)
+    with pytest.raises(SkipstoneError, match="loop is a symbolic link to a directory that it lies"):
+        list_files(str(tmp_path / "t"))
+
+
+def test_two_links_into_each_other_are_an_error(tmp_path: Path) -> None:
+    fill(tmp_path, "a/x", "b/x")
+    (tmp_path / "a" / "to_b").symlink_to(tmp_path / "b")
+    (tmp_path / "b" / "to_a").symlink_to(tmp_path / "a")
+    with pytest.raises(SkipstoneError, match="symbolic link"):
+        list_files(str(tmp_path / "a"))
+
+
+def test_two_links_to_one_directory_are_fine(tmp_path: Path) -> None:
+    fill(tmp_path, "other/x")
+    (tmp_path / "t").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "t" / name).symlink_to(tmp_path / "other")
+    assert names(tmp_path / "t") == ["one/x", "two/x"]
+
+
+def test_a_directory_without_permission_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, "open/a", "closed/b")
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:  # root may read everything, so the refusal is played
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(SkipstoneError, match=r"cannot list .*closed: Permission denied") as error:
+        list_files(str(tmp_path))
+    assert "read access" in error.value.hint
+
+
+def test_list_all_shows_what_spark_hides(tmp_path: Path) -> None:
+    fill(tmp_path, "part", "_tmp-1", ".x")
+    (tmp_path / "empty").touch()
+    found = LocalStorage().list_all(str(tmp_path))
+    assert [Path(path).name for path in found.paths] == [".x", "_tmp-1", "empty", "part"]
+    assert len(LocalStorage().list_all(str(tmp_path / "nowhere"))) == 0
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def test_neighbouring_ranges_take_one_read(tmp_path: Path) -> None:
+    fill(tmp_path, "a", data=bytes(range(200)))
+    storage, path = LocalStorage(gap=10), str(tmp_path / "a")
+    ranges = [ByteRange(path, 0, 5), ByteRange(path, 10, 5), ByteRange(path, 150, 2)]
+    fetched = storage.read_ranges(ranges)
+    assert {key.offset: bytes(value) for key, value in fetched.items()} == {
+        0: bytes(range(5)),
+        10: bytes(range(10, 15)),
+        150: bytes([150, 151]),
+    }
+    assert storage.requests == 3  # one open, two reads
+
+
+def test_ranges_that_cannot_be_read_whole_are_left_out(tmp_path: Path) -> None:
+    fill(tmp_path, "a", data=b"0123456789")
+    path = str(tmp_path / "a")
+    good = ByteRange(path, 8, 2)
+    bad = [
+        ByteRange(path, 8, 3),
+        ByteRange(path, 11, 1),
+        ByteRange(path, 0, 1 << 60),  # a damaged length must not become an allocation
+        ByteRange(str(tmp_path / "gone"), 0, 1),
+        ByteRange(str(tmp_path), 0, 1),
+    ]
+    assert {k: bytes(v) for k, v in LocalStorage().read_ranges([*bad, good]).items()} == {
+        good: b"89"
+    }
+
+
+def test_empty_ranges_are_served(tmp_path: Path) -> None:
+    fill(tmp_path, "a")
+    nothing = ByteRange(str(tmp_path / "a"), 2, 0)
+    assert bytes(LocalStorage().read_ranges([nothing])[nothing]) == b""
+    assert LocalStorage().read_ranges([]) == {}
+
+
+def test_another_version_is_not_read(tmp_path: Path) -> None:
+    fill(tmp_path, "a")
+    path, storage = str(tmp_path / "a"), LocalStorage()
+    version = storage.stat(path)
+    wanted = ByteRange(path, 0, 4)
+    assert storage.read_ranges([wanted], {path: version}).keys() == {wanted}
+    with storage.open(path, version) as file:
+        assert file.read() == b"data"
+    fill(tmp_path, "a", data=b"other")
+    assert storage.read_ranges([wanted], {path: version}) == {}
+    with pytest.raises(StaleError, match="not the version that was listed"):
+        storage.open(path, version)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def test_put_makes_folders_and_replaces_nothing_in_place(tmp_path: Path) -> None:
+    storage, path = LocalStorage(), str(tmp_path / "x" / "y")
+    storage.put(path, b"one")
+    assert storage.read(path) == b"one"
+    with storage.open(path) as before:
+        storage.put(path, memoryview(b"two"))
+        assert before.read() == b"one"
+    assert storage.read(path) == b"two"
+    assert inside(tmp_path / "x") == ["y"]
+
+
+def test_a_put_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        LocalStorage().put(str(tmp_path / "a"), b"data")
+    assert inside(tmp_path) == []
+
+
+def test_delete_and_exists(tmp_path: Path) -> None:
+    fill(tmp_path, "a")
+    storage, path = LocalStorage(), str(tmp_path / "a")
+    assert storage.exists(path)
+    storage.delete(path)
+    storage.delete(path)
+    assert not storage.exists(path)
+
+
+def test_only_empty_directories_are_removed(tmp_path: Path) -> None:
+    fill(tmp_path, "full/a")
+    (tmp_path / "empty").mkdir()
+    for name in ("full", "empty", "nowhere"):
+        LocalStorage().remove_empty(str(tmp_path / name))
+    assert inside(tmp_path) == ["full"]
+
+
+def test_the_clock_is_that_of_new_files(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(tmp_path, "a")
+    assert abs(storage.now() - storage.stat(str(tmp_path / "a")).mtime) < 60 * 10**9
+    assert abs(storage.now() - time.time_ns()) < 60 * 10**9
+
+
+# -- what else lies in a directory -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "files, found",
+    [
+        (["_delta_log/00000.json", "part-0"], "Delta Lake"),
+        ([".hoodie/hoodie.properties", "part-0"], "Apache Hudi"),
+        (["metadata/v1.metadata.json", "data/part-0"], "Apache Iceberg"),
+        (["metadata/0-a.gz.metadata.json", "data/part-0"], "Apache Iceberg"),
+        (["metadata/notes.txt", "data/part-0"], None),
+        (["metadata/v1.metadata.json", "part-0"], None),
+        (["part-0"], None),
+    ],
+)
+def test_table_formats_are_known_by_their_folders(
+    tmp_path: Path, files: list[str], found: str | None
+) -> None:
+    fill(tmp_path, *files)
+    assert table_format(str(tmp_path), open_storage(str(tmp_path))) == found
