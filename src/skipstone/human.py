@@ -24,13 +24,15 @@ def size(nbytes: float) -> str:
 
 def duration(milliseconds: float) -> str:
     """``0.4 ms``, ``38 ms``, ``2.1 s``, ``2m11s``, ``1h05m``, ``1d00h``."""
-    if milliseconds < 10:
+    # Borders lie where rounding would show the next unit's figure: "60.0 s", "1000 ms".
+    if milliseconds < 9.95:
         return f"{milliseconds:.1f} ms"
-    if milliseconds < 1000:
+    if milliseconds < 999.5:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
+    seconds = round(seconds)
     for large, unit, small, part in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60)):
         if seconds >= unit:
             return f"{int(seconds // unit)}{large}{int(seconds % unit // part):02d}{small}"
