@@ -6,11 +6,14 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from skipstone.bounds import Level
+from skipstone.bounds import Cause, Level
 from skipstone.human import duration, of_total, percent, size
 
 if TYPE_CHECKING:
     from .plan import Plan, Step
+
+# The kind that comes with every indexed column, unasked.
+IMPLICIT = "nulls"
 
 __all__ = ["one_line", "render", "render_html"]
 
@@ -40,7 +43,8 @@ def _freshness(plan: Plan) -> str:
 
 def _because(step: Step) -> str:
     if step.used:
-        return "; ".join(str(reason) for reason in step.reasons)
+        # That a kind says nothing of one leaf is no news where it spoke of another.
+        return "; ".join(r.text for r in step.reasons if r.cause is not Cause.NOT_APPLICABLE)
     why = "; ".join(reason.text for reason in step.reasons) or "nothing left to ask about"
     return f"not used: {why}"
 
@@ -48,6 +52,8 @@ def _because(step: Step) -> str:
 def _rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     rows = []
     for step in plan.steps:
+        if step.index == IMPLICIT and step.considered == step.kept:
+            continue  # null counts stand behind every index; they are worth a line when they skip
         unit = Level(step.level).unit
         change = f"{step.considered:,} -> {step.kept:,} {unit}" if step.used else ""
         rows.append((step.column, step.index, change, _because(step)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import REASONS
@@ -18,51 +17,54 @@ if TYPE_CHECKING:
 
     from skipstone.index.kind import Index
 
+    from .columns import FactField
     from .matching import Matched
 
-__all__ = ["by_lacking", "covered", "left_out", "valued"]
+__all__ = ["by_lacking", "covered", "left_out", "valued", "with_value"]
 
 
 def covered(matched: Matched, index: Index) -> NDArray[np.bool_]:
     """Files that have ``index``: a value, or a reason why it was left out, in a current fact."""
-    return valued(matched, index) | left_out(matched, index)
+    return valued(matched, index) | left_out(matched, repr(index))
 
 
 def valued(matched: Matched, index: Index) -> NDArray[np.bool_]:
     """Files with a stored value of ``index``, of the same parameters, in a current fact."""
-    found = np.zeros(len(matched.listing), np.bool_)
     params = tuple(sorted(index.params.items()))
+    wanted = (index.name, (index.column,), params)
+    found = np.zeros(len(matched.listing), np.bool_)
     for field in matched.snapshot.fields:
         have = field.definition
-        if have is None or (have.kind, have.columns, have.params) != (
-            index.name,
-            (index.column,),
-            params,
-        ):
-            continue
-        for piece in matched.snapshot.values(field):
-            file = matched.file_of_row[piece.at]
-            found[file[(file >= 0) & nonnull(piece.values)]] = True
+        if have is not None and (have.kind, have.columns, have.params) == wanted:
+            found |= with_value(matched, field)
     return found
 
 
-def left_out(matched: Matched, index: Index) -> NDArray[np.bool_]:
-    """Files for which ``index`` was tried and left out, with a reason, in a current fact."""
+def with_value(matched: Matched, field: FactField) -> NDArray[np.bool_]:
+    """Files with a value in the fact column ``field``, in a current fact."""
     found = np.zeros(len(matched.listing), np.bool_)
-    base = 0
-    for chunk in matched.snapshot.own(REASONS).chunks:
-        if chunk.null_count < len(chunk):
-            told = np.asarray(pc.equal(chunk.keys, repr(index)).to_numpy(zero_copy_only=False))
-            row_of_entry = np.asarray(pc.list_parent_indices(_as_list(chunk)))
-            file = matched.file_of_row[base + row_of_entry[told.astype(np.bool_)]]
-            found[file[file >= 0]] = True
-        base += len(chunk)
+    for piece in matched.snapshot.values(field):
+        file = matched.file_of_row[piece.at]
+        found[file[(file >= 0) & nonnull(piece.values)]] = True
     return found
 
 
-def _as_list(chunk: pa.MapArray) -> pa.ListArray:
-    entries = pa.list_(pa.struct([("key", chunk.type.key_type), ("value", chunk.type.item_type)]))
-    return chunk.cast(entries)
+def left_out(matched: Matched, index: str) -> NDArray[np.bool_]:
+    """Files for which ``index`` (its ``repr``) was tried and left out, with a reason."""
+    found = np.zeros(len(matched.listing), np.bool_)
+    column = matched.snapshot.own(REASONS)
+    if column.null_count == len(column):
+        return found
+    row = 0
+    for chunk in column.chunks:
+        told = pc.fill_null(pc.equal(chunk.keys, index), False)
+        lengths = np.diff(np.asarray(chunk.offsets))
+        row_of_entry = np.repeat(np.arange(row, row + len(chunk)), lengths)
+        entries = row_of_entry[np.asarray(told).astype(np.bool_)]
+        file = matched.file_of_row[entries]
+        found[file[file >= 0]] = True
+        row += len(chunk)
+    return found
 
 
 def by_lacking(

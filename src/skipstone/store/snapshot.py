@@ -203,10 +203,6 @@ class Snapshot:
             found = self._columns[field_.key] = list(self._pieces(field_))
         return found
 
-    def read(self, *names: str) -> list[tuple[Part, pa.Table]]:
-        """Our own columns ``names`` of every readable part, a table per part; not kept."""
-        return self._read(self.identities.parts, names)
-
     def _pieces(self, field_: FactField) -> Iterable[Column]:
         identities = self.identities
         having = [part for part in identities.parts if field_.key in part.by_key]

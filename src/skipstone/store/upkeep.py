@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .store import Store
 
-__all__ = ["Compaction", "Vacuumed", "compact", "drop_index", "needs_merge", "vacuum"]
+__all__ = ["Compaction", "Vacuumed", "compact", "drop_index", "drop_store", "needs_merge", "vacuum"]
 
 #: A refresh merges above this many parts, or above this many small ones.
 MOST_PARTS, MOST_SMALL = 32, 8
@@ -179,6 +179,14 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     if bin_:
         _rewrite(store, snapshot, bin_, keep, dropped)
     return tuple(each.definition for each in gone if each.definition is not None)
+
+
+def drop_store(store: Store) -> None:
+    """Remove all facts and sidecars, parts first: a pack without a part is dead weight, no lie."""
+    facts, packs = store.location.facts, store.location.packs
+    for directory in (facts, packs):
+        for path in store.storage.list_all(directory).paths:
+            store.storage.delete(path)
 
 
 def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:

@@ -12,17 +12,12 @@ that are given a session, and by no other.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from skipstone.bounds import Cause, Reason
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.index.build import BuildSettings
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import parse_indexes
 from skipstone.index.schema import find_field, table_schema
@@ -30,22 +25,31 @@ from skipstone.plan.objects import plan_objects
 from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
 from skipstone.storage import open_storage, table_format
 from skipstone.store import Location, Store
-from skipstone.store.coverage import by_lacking
-from skipstone.store.job import BuildJob, Outcome, run_here
-from skipstone.store.reports import BuildReport
-from skipstone.store.upkeep import compact, needs_merge
+from skipstone.store.describe import describe
+
+from . import upkeep
+from .building import run_build
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.advise import Advice
     from skipstone.index.kind import Index
     from skipstone.plan import Plan
     from skipstone.predicate.tree import Expr
     from skipstone.storage import Listing, Storage
     from skipstone.store import Matched
+    from skipstone.store.reports import (
+        BuildReport,
+        CheckReport,
+        CompactReport,
+        Description,
+        DropReport,
+        VacuumReport,
+    )
 
-__all__ = ["Table", "explain", "last_scan", "read", "skip"]
+__all__ = ["Progress", "Table", "Where"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 #: SQL text, or pyarrow's DNF tuples
@@ -122,7 +126,7 @@ class Table:
             raise SkipstoneError(
                 "no index was named", hint="`skipstone advise TABLE` proposes some"
             )
-        return self._run(spark, wanted, memory, progress)
+        return run_build(self, spark, wanted, memory, progress)
 
     def refresh(
         self,
@@ -136,107 +140,7 @@ class Table:
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
             raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
-        return self._run(spark, known, memory, progress)
-
-    def _run(
-        self,
-        spark: SparkSession | None,
-        wanted: Sequence[Index],
-        memory: int,
-        progress: Progress | None,
-    ) -> BuildReport:
-        started = time.perf_counter()
-        listing = self.listing()
-        schema = self._checked(listing, wanted)
-        before = self.store.snapshot()
-        matched = before.match(listing)
-        outcomes: list[Outcome] = []
-        todo = np.zeros(len(listing), np.bool_)
-        for lacking, files in by_lacking(matched, wanted):
-            todo |= files
-            job = BuildJob(
-                table=self.path,
-                location=self.location.root,
-                storage_options=self.storage_options,
-                definitions=lacking,
-                schema=schema,
-                settings=BuildSettings(memory=memory),
-            )
-            outcomes += self._execute(spark, job, listing.where(files), progress)
-        merged = self._merge_if_needed()
-        good = [outcome for outcome in outcomes if outcome.built]
-        left_out = Counter(text for o in good for text in o.reasons.items())
-        return BuildReport(
-            table=self.path,
-            location=self.location.root,
-            files_total=len(listing),
-            files_built=len({outcome.path for outcome in good}),
-            files_already=int(np.count_nonzero(~todo)),
-            files_failed=tuple(
-                (o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh
-            ),
-            files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
-            left_out=tuple(
-                Reason(cause=Cause.OVER_LIMIT, subject=index, text=text, units=count)
-                for (index, text), count in left_out.items()
-            ),
-            bytes_data=sum(outcome.size for outcome in good),
-            bytes_index=max(0, self.store.snapshot().size - before.size),
-            seconds=time.perf_counter() - started,
-            merged=merged,
-        )
-
-    def _execute(
-        self,
-        spark: SparkSession | None,
-        job: BuildJob,
-        files: Listing,
-        progress: Progress | None,
-    ) -> list[Outcome]:
-        if spark is None:
-            return run_here(job, files, progress)
-        from skipstone.spark.build import run_on_spark
-
-        return run_on_spark(spark, job, files, progress)
-
-    def _checked(self, listing: Listing, wanted: Sequence[Index]) -> pa.Schema:
-        """The schema of the indexed columns, each named as the table spells it.
-
-        Raises ``PredicateError`` with the nearest name for a column that is not there, and
-        ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
-        """
-        import pyarrow as pa
-
-        from skipstone.predicate.types import spark_type
-
-        schema = table_schema(listing, self.storage.open, [index.column for index in wanted])
-        partitions = PartitionColumns.of_paths(self.path, listing.paths).values
-        fields = {}
-        for index in wanted:
-            field = find_field(schema, index.column)
-            if field is None and index.column in partitions:
-                raise UnsupportedError(
-                    f"{index.column!r} is a partition column: its values stand in the paths",
-                    hint="predicates on it skip files without an index",
-                )
-            if field is None:
-                near = get_close_matches(index.column, [*schema.names, *partitions], 1)
-                raise PredicateError(
-                    f"there is no column {index.column!r} in {self.path}",
-                    nearest=near[0] if near else None,
-                    hint=None if near else f"its columns are {', '.join(schema.names[:20])}",
-                )
-            canonical = spark_type(field.type)
-            index.stored_type(field.type if canonical is None else canonical)
-            fields[index.column] = pa.field(index.column, canonical, metadata=field.metadata)
-        return pa.schema(list(fields.values()))
-
-    def _merge_if_needed(self) -> int:
-        snapshot = self.store.snapshot()
-        if not needs_merge(snapshot):
-            return 0
-        done = compact(self.store, self.listing)
-        return done.parts_before
+        return run_build(self, spark, known, memory, progress)
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -270,7 +174,7 @@ class Table:
             [matched],
             partitions,
             table=self.path,
-            predicate=to_sql(expr),
+            predicate=text or to_sql(expr),
             milliseconds=milliseconds,
         )
 
@@ -287,6 +191,40 @@ class Table:
                 if find_field(schema, field.name) is None and "." not in field.name:
                     extra[field.name] = field
         return pa.schema([*schema, *extra.values()])
+
+    # -- upkeep ------------------------------------------------------------------------------------
+
+    def describe(self) -> Description:
+        """Which indexes there are, the files they cover, and their bytes against the data's."""
+        return describe(self.path, self.store.snapshot().match(self.listing()))
+
+    def advise(self, sample: int = 20) -> Advice:
+        """Propose indexes, with a reason and a size each, from a look at ``sample`` files."""
+        from skipstone.advise import advise
+
+        return advise(self.listing(), self.storage, sample=sample, table=self.path)
+
+    def drop(self, index: str | None = None) -> DropReport:
+        """Remove one index (``"user_id:bloom"``), or all of them; the data is not touched."""
+        return upkeep.drop(self, index)
+
+    def check(self, deep: bool = False, *, sample: int = 20) -> CheckReport:
+        """Find facts that are stale, missing, orphaned or corrupt.
+
+        ``deep`` also decodes ``sample`` files, proves each of their facts true, and compares what
+        plans read with what matches.
+        """
+        return upkeep.check_table(self, deep=deep, sample=sample)
+
+    def compact(self) -> CompactReport:
+        """Rewrite the facts into few parts, without those of files that are gone or changed."""
+        return upkeep.compact_table(self)
+
+    def vacuum(
+        self, older_than: timedelta = timedelta(days=1), *, dry_run: bool = False
+    ) -> VacuumReport:
+        """Remove what a crash left: temporary files, broken parts, packs that no part names."""
+        return upkeep.vacuum_table(self, older_than, dry_run=dry_run)
 
     # -- Spark -------------------------------------------------------------------------------------
 
@@ -305,7 +243,7 @@ class Table:
         from skipstone.spark.facts import finder
         from skipstone.spark.skip import skip as skip_frame
 
-        frame = spark.read.options(**options).parquet(self.path)
+        frame: DataFrame = spark.read.options(**options).parquet(self.path)
         frame = skip_frame(frame, finder({self.path: self.location.root}))
         return frame if where is None else frame.where(where)
 
@@ -317,41 +255,3 @@ def _parsed(where: Where) -> tuple[Expr, str | None]:
     if isinstance(where, str):
         return parse_sql(where), where
     return from_dnf(where), None
-
-
-# -- functions of the package ----------------------------------------------------------------------
-
-
-def skip(df: DataFrame, index_location: str | Mapping[str, str] | None = None) -> DataFrame:
-    """``df`` reading only the files that its filters need, wherever it reads an indexed table.
-
-    Works on any DataFrame of a classic session: paths, views, catalog tables, joins, aggregates.
-    ``index_location`` says where the index is when it is not beside the table: one for all tables,
-    or a mapping from table path to location. Rows are those of plain Spark; relations without an
-    index are read as ever.
-    """
-    from skipstone.spark.facts import finder
-    from skipstone.spark.skip import skip as skip_frame
-
-    return skip_frame(df, finder(index_location))
-
-
-def read(spark: SparkSession, path: str, where: str | None = None, **options: str) -> DataFrame:
-    """``Table(path).read(spark, where)``: classic sessions and Spark Connect alike."""
-    return Table(path).read(spark, where, **options)
-
-
-def explain(what: DataFrame | str, where: Where = None) -> Any:
-    """What would be read and why: of a DataFrame (its scans) or of a table's path and ``where``."""
-    if isinstance(what, str):
-        return Table(what).explain(where)
-    from skipstone.spark.skip import explain as explain_frame
-
-    return explain_frame(what)
-
-
-def last_scan(spark: SparkSession) -> Any:
-    """Every file scan of this thread's last query: files and bytes kept of the total, and why."""
-    from skipstone.spark.scans import last_scan as last
-
-    return last(spark)

@@ -1,0 +1,99 @@
+"""``describe``: which indexes a store has, the files that they cover, and their bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.predicate.types import spark_name
+
+from .coverage import left_out, with_value
+from .reports import Description, IndexInfo
+
+if TYPE_CHECKING:
+    from .matching import Matched
+    from .parts import Part
+    from .snapshot import Snapshot
+
+__all__ = ["describe"]
+
+
+def describe(table: str, matched: Matched) -> Description:
+    """What the snapshot behind ``matched`` has, over the files of its listing."""
+    snapshot, listing = matched.snapshot, matched.listing
+    total = len(listing)
+    fresh = int(matched.has_fact.sum())
+    stale = int((matched.stale & ~matched.has_fact).sum())
+    return Description(
+        table=table,
+        location=snapshot.location.root,
+        files_total=total,
+        fresh=fresh,
+        stale=stale,
+        missing=total - fresh - stale,
+        orphaned=matched.orphaned,
+        bytes_data=listing.total_bytes,
+        bytes_index=snapshot.size,
+        parts=len(snapshot.parts),
+        indexes=tuple(_indexes(matched)),
+        notes=tuple(str(reason) for reason in matched.reasons),
+    )
+
+
+def _indexes(matched: Matched) -> list[IndexInfo]:
+    snapshot = matched.snapshot
+    bytes_of = _bytes_by_field(snapshot)
+    infos = []
+    for definition in snapshot.definitions:
+        same = [
+            field
+            for field in snapshot.fields
+            if field.definition is not None
+            and (field.definition.kind, field.definition.columns, field.definition.params)
+            == (definition.kind, definition.columns, definition.params)
+        ]
+        files = np.zeros(len(matched.listing), np.bool_)
+        for field in same:
+            files |= with_value(matched, field)
+        lacking = left_out(matched, str(definition)) & ~files
+        infos.append(
+            IndexInfo(
+                column=definition.column,
+                kind=definition.kind,
+                params=definition.params,
+                type=spark_name(definition.type),
+                files=int(files.sum()),
+                bytes=sum(bytes_of[field.key] for field in same),
+                left_out=int(lacking.sum()),
+                known=definition.index is not None,
+            )
+        )
+    return infos
+
+
+def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:
+    """Stored bytes of every index column, over all parts."""
+    total: Counter[tuple[str, str, str]] = Counter()
+    for part in snapshot.parts:
+        stored = _bytes_by_column(part)
+        for field in part.fields:
+            total[field.key] += stored[field.arrow.name]
+    return total
+
+
+def _bytes_by_column(part: Part) -> Counter[str]:
+    """Compressed bytes by top-level column of one part."""
+    found: Counter[str] = Counter()
+    for group in range(part.metadata.num_row_groups):
+        row_group = part.metadata.row_group(group)
+        for leaf in range(row_group.num_columns):
+            chunk = row_group.column(leaf)
+            # A leaf's path begins with its column's name, which may itself hold dots.
+            path = chunk.path_in_schema
+            name = next(
+                (n for n in part.schema.names if path == n or path.startswith(f"{n}.")), path
+            )
+            found[name] += chunk.total_compressed_size
+    return found

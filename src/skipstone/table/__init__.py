@@ -1,0 +1,51 @@
+"""The face over all of it: ``Table``, and the functions of the package that take a DataFrame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .table import Where
+
+__all__ = ["Table", "explain", "last_scan", "read", "skip"]
+
+
+def skip(df: DataFrame, index_location: str | Mapping[str, str] | None = None) -> DataFrame:
+    """``df`` reading only the files that its filters need, wherever it reads an indexed table.
+
+    Works on any DataFrame of a classic session: paths, views, catalog tables, joins, aggregates.
+    ``index_location`` says where the index is when it is not beside the table: one for all tables,
+    or a mapping from table path to location. Rows are those of plain Spark; relations without an
+    index are read as ever.
+    """
+    from skipstone.spark.facts import finder
+    from skipstone.spark.skip import skip as skip_frame
+
+    return skip_frame(df, finder(index_location))
+
+
+def read(spark: SparkSession, path: str, where: str | None = None, **options: str) -> DataFrame:
+    """``Table(path).read(spark, where)``: classic sessions and Spark Connect alike."""
+    return Table(path).read(spark, where, **options)
+
+
+def explain(what: DataFrame | str, where: Where = None) -> Any:
+    """What would be read and why: of a DataFrame (its scans) or of a table's path and ``where``."""
+    if isinstance(what, str):
+        return Table(what).explain(where)
+    from skipstone.spark.skip import explain as explain_frame
+
+    return explain_frame(what)
+
+
+def last_scan(spark: SparkSession) -> Any:
+    """Every file scan of this thread's last query: files and bytes kept of the total, and why."""
+    from skipstone.spark.scans import last_scan as last
+
+    return last(spark)

@@ -1,0 +1,136 @@
+"""Build and refresh: find what is lacking, run the job, merge, report."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.bounds import Cause, Reason
+from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.index.build import BuildSettings
+from skipstone.index.partitions import PartitionColumns
+from skipstone.index.schema import find_field, table_schema
+from skipstone.predicate.types import spark_type
+from skipstone.store.coverage import by_lacking
+from skipstone.store.job import BuildJob, Outcome, run_here
+from skipstone.store.reports import BuildReport
+from skipstone.store.upkeep import compact, needs_merge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from skipstone.index.kind import Index
+    from skipstone.storage import Listing
+
+    from .table import Progress, Table
+
+__all__ = ["run_build"]
+
+
+def run_build(
+    table: Table,
+    spark: SparkSession | None,
+    wanted: Sequence[Index],
+    memory: int,
+    progress: Progress | None,
+) -> BuildReport:
+    """Build ``wanted`` for the files that lack them; see ``Table.build``."""
+    started = time.perf_counter()
+    listing = table.listing()
+    schema = _checked(table, listing, wanted)
+    before = table.store.snapshot()
+    matched = before.match(listing)
+    outcomes: list[Outcome] = []
+    todo = np.zeros(len(listing), np.bool_)
+    for lacking, files in by_lacking(matched, wanted):
+        todo |= files
+        job = BuildJob(
+            table=table.path,
+            location=table.location.root,
+            storage_options=table.storage_options,
+            definitions=lacking,
+            schema=schema,
+            settings=BuildSettings(memory=memory),
+        )
+        outcomes += _execute(spark, job, listing.where(files), progress)
+    merged = _merge_if_needed(table)
+    good = [outcome for outcome in outcomes if outcome.built]
+    left_out = Counter(text for o in good for text in o.reasons.items())
+    return BuildReport(
+        table=table.path,
+        location=table.location.root,
+        files_total=len(listing),
+        files_built=len({outcome.path for outcome in good}),
+        files_already=int(np.count_nonzero(~todo)),
+        files_failed=tuple(
+            (o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh
+        ),
+        files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
+        left_out=tuple(
+            Reason(cause=Cause.OVER_LIMIT, subject=index, text=text, units=count)
+            for (index, text), count in left_out.items()
+        ),
+        bytes_data=sum(outcome.size for outcome in good),
+        bytes_index=max(0, table.store.snapshot().size - before.size),
+        seconds=time.perf_counter() - started,
+        merged=merged,
+    )
+
+
+def _execute(
+    spark: SparkSession | None,
+    job: BuildJob,
+    files: Listing,
+    progress: Progress | None,
+) -> list[Outcome]:
+    if spark is None:
+        return run_here(job, files, progress)
+    from skipstone.spark.build import run_on_spark
+
+    return run_on_spark(spark, job, files, progress)
+
+
+def _checked(table: Table, listing: Listing, wanted: Sequence[Index]) -> pa.Schema:
+    """The schema of the indexed columns, each named as the table spells it.
+
+    Raises ``PredicateError`` with the nearest name for a column that is not there, and
+    ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
+    """
+    import pyarrow as pa
+
+    schema = table_schema(listing, table.storage.open, [index.column for index in wanted])
+    partitions = PartitionColumns.of_paths(table.path, listing.paths).values
+    fields = {}
+    for index in wanted:
+        field = find_field(schema, index.column)
+        if field is None and index.column in partitions:
+            raise UnsupportedError(
+                f"{index.column!r} is a partition column: its values stand in the paths",
+                hint="predicates on it skip files without an index",
+            )
+        if field is None:
+            near = get_close_matches(index.column, [*schema.names, *partitions], 1)
+            raise PredicateError(
+                f"there is no column {index.column!r} in {table.path}",
+                nearest=near[0] if near else None,
+                hint=None if near else f"its columns are {', '.join(schema.names[:20])}",
+            )
+        canonical = spark_type(field.type)
+        index.stored_type(field.type if canonical is None else canonical)
+        fields[index.column] = pa.field(index.column, canonical, metadata=field.metadata)
+    return pa.schema(list(fields.values()))
+
+
+def _merge_if_needed(table: Table) -> int:
+    snapshot = table.store.snapshot()
+    if not needs_merge(snapshot):
+        return 0
+    done = compact(table.store, table.listing)
+    return done.parts_before

@@ -1,0 +1,131 @@
+"""Drop, check, compact and vacuum, as reports about one table."""
+
+from __future__ import annotations
+
+import time
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from skipstone.errors import SkipstoneError
+from skipstone.index.partitions import PartitionColumns
+from skipstone.index.registry import kind as registered
+from skipstone.plan.prove import prove
+from skipstone.store.check import check
+from skipstone.store.describe import describe
+from skipstone.store.reports import (
+    CheckReport,
+    CompactReport,
+    Description,
+    DropReport,
+    IndexInfo,
+    VacuumReport,
+)
+from skipstone.store.upkeep import compact, drop_index, drop_store, vacuum
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from .table import Table
+
+__all__ = ["check_table", "compact_table", "drop", "vacuum_table"]
+
+
+def drop(table: Table, index: str | None) -> DropReport:
+    """Remove one index (``"user_id:bloom"``), or all of them; the data is not touched."""
+    matched = table.store.snapshot().match(table.listing())
+    before = describe(table.path, matched)
+    if not before.indexes:
+        raise SkipstoneError(f"{table.path} has no index", hint="there is nothing to drop")
+    if index is None:
+        drop_store(table.store)
+        gone = before.indexes
+    else:
+        gone = _drop_one(table, index, before)
+    after = table.store.snapshot()
+    files = max((info.files for info in gone), default=0)
+    return DropReport(
+        table=table.path,
+        location=table.location.root,
+        dropped=tuple(info.name for info in gone),
+        remaining=tuple(info.name for info in before.indexes if info not in gone),
+        files=files,
+        bytes_removed=max(0, before.bytes_index - after.size),
+    )
+
+
+def _drop_one(table: Table, index: str, before: Description) -> tuple[IndexInfo, ...]:
+    column, _, kind = index.rpartition(":")
+    known = registered(kind.partition("(")[0])
+    name = kind.partition("(")[0] if known is None else known.name
+    gone = tuple(info for info in before.indexes if (info.column, info.kind) == (column, name))
+    if not gone:
+        names = [info.name for info in before.indexes]
+        near = get_close_matches(index, names, 1)
+        raise SkipstoneError(
+            f"{table.path} has no index {index!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}",
+        )
+    drop_index(table.store, name, column)
+    return gone
+
+
+def check_table(table: Table, *, deep: bool, sample: int) -> CheckReport:
+    """Find facts that are stale, missing, orphaned or corrupt.
+
+    ``deep`` also decodes ``sample`` files, proves each of their facts true, and compares what
+    plans read with what matches.
+    """
+    listing = table.listing()
+    found = check(table.store, listing)
+    corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
+    proof = None
+    if deep:
+        matched = table.store.snapshot().match(listing)
+        partitions = PartitionColumns.of_paths(table.path, listing.paths)
+        proof = prove(matched, partitions, table.storage, table=table.path, sample=sample)
+        corrupt += proof.unreadable
+    return CheckReport(
+        table=table.path,
+        location=table.location.root,
+        files_total=found.files,
+        fresh=found.current,
+        stale=found.stale,
+        missing=len(found.missing),
+        orphaned=len(found.orphaned),
+        corrupt=tuple(corrupt),
+        untrue=proof.untrue if proof else (),
+        deep=deep,
+        sampled=proof.sampled if proof else 0,
+        compared=proof.compared if proof else 0,
+    )
+
+
+def compact_table(table: Table) -> CompactReport:
+    """Rewrite the facts into few parts, without those of files that are gone or changed."""
+    started = time.perf_counter()
+    done = compact(table.store, table.listing)
+    return CompactReport(
+        table=table.path,
+        location=table.location.root,
+        parts_before=done.parts_before,
+        parts_after=done.parts_after,
+        facts_before=done.rows_before,
+        facts_after=done.rows_after,
+        bytes_before=done.bytes_before,
+        bytes_after=done.bytes_after,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def vacuum_table(table: Table, older_than: timedelta, *, dry_run: bool) -> VacuumReport:
+    """Remove what a crash left: temporary files, broken parts, packs that no part names."""
+    seconds = older_than.total_seconds()
+    done = vacuum(table.store, seconds, dry_run=dry_run)
+    return VacuumReport(
+        table=table.path,
+        location=table.location.root,
+        removed=tuple(done.removed),
+        bytes_removed=sum(done.removed.values()),
+        older_than_seconds=seconds,
+        dry_run=dry_run,
+    )
