@@ -43,6 +43,7 @@ class Indexed:
             values.append(pa.nulls(1, index.stored_type(self.type)) if value is None else value)
             nulls.append(found.null_counts.get(index.column, -1))
             self.reasons.append(found.reasons.get(repr(index)))
+            assert "failed" not in str(self.reasons[-1]), self.reasons[-1]
         n = len(self.files)
         rows = np.array([len(array) for array in self.files], np.int64)
         self.stored = Stored(

@@ -20,7 +20,7 @@ from skipstone.formats.xskipper.sketch import BloomFilter
 from skipstone.index import bloombits
 from skipstone.index.bloom import Bloom, BloomBuilder
 from skipstone.index.bloombits import NUMPY, Kernels
-from skipstone.index.kind import Chunk
+from skipstone.index.kind import Builder, Chunk
 from skipstone.predicate.tree import Op
 from tests.index.built import Indexed
 
@@ -34,6 +34,12 @@ def compiled() -> Kernels:
 def filter_of(indexed: Indexed, file: int = 0) -> BloomFilter:
     blob = indexed.stored.values[file].as_py()
     return BloomFilterMetaData.from_bytes(blob).filter
+
+
+def finished(builder: Builder) -> BloomFilter:
+    value = builder.finish().value
+    assert value is not None
+    return BloomFilterMetaData.from_bytes(value[0].as_py()).filter
 
 
 def test_a_filter_is_the_one_that_spark_would_make() -> None:
@@ -56,8 +62,7 @@ def test_size_follows_the_distinct_values(distinct: int, kernels: object) -> Non
     for _ in range(3):
         for part in np.array_split(values, 4):
             builder.add(Chunk(pa.array(part)))
-    value = builder.finish().value
-    made = BloomFilterMetaData.from_bytes(value[0].as_py()).filter
+    made = finished(builder)
     ideal = -distinct * np.log(0.01) / np.log(2) ** 2
     assert abs(made.bit_size - ideal) <= 64 + ideal / 200
     assert made.might_contain_longs(values).all()
@@ -73,7 +78,7 @@ def test_past_the_budget_a_filter_at_the_bound_is_folded_down() -> None:
         builder.add(Chunk(pa.array(np.arange(start, start + 500))))
         most = max(most, builder.nbytes)
     assert most <= 2 * 32_000
-    made = BloomFilterMetaData.from_bytes(builder.finish().value[0].as_py()).filter
+    made = finished(builder)
     assert made.might_contain_longs(np.arange(10_000)).all()
     assert made.expected_fpp() <= 0.01
     assert 95_851 <= made.bit_size <= 2 * 95_851
@@ -84,7 +89,7 @@ def test_repeats_past_the_budget_are_dropped_first() -> None:
     builder = Bloom("c").build(pa.int64(), 16_000)
     for _ in range(100):
         builder.add(Chunk(pa.array(np.arange(100))))
-    made = BloomFilterMetaData.from_bytes(builder.finish().value[0].as_py()).filter
+    made = finished(builder)
     assert made.bit_size == 64 * 15
 
 

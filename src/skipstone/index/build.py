@@ -12,6 +12,7 @@ the build waits that long for the youngest files. Whatever is wrong with a file 
 
 from __future__ import annotations
 
+import io
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import StaleError
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.predicate.types import column_path
+from skipstone.predicate.types import TIMESTAMP, column_path
 
 from .calendar import ancient, proleptic
 from .columns import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
@@ -104,7 +105,8 @@ def _why(error: Exception) -> str:
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
         return "gone"
-    if isinstance(error, pa.ArrowException):
+    # Arrow's own errors that are OSErrors have no errno; those of a disk or a store have one.
+    if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
         return f"not readable as Parquet: {text}"
     return f"{type(error).__name__}: {text}"
 
@@ -120,7 +122,21 @@ def build_parquet(
 ) -> Columns:
     """What an open Parquet file comes to; raises what Arrow raises where it cannot be read."""
     settings = settings or BuildSettings()
-    return _columns(source, pq.read_metadata(source), definitions, schema, settings)
+    return _columns(source, _metadata(source), definitions, schema, settings)
+
+
+def _metadata(source: BinaryIO) -> pq.FileMetaData:
+    """The footer; ``OSError`` where columns are encrypted under a footer in clear.
+
+    Arrow ends the whole process when it is asked about an encrypted column chunk without the key.
+    Such a footer is told by its signature, which follows it and is not part of the metadata.
+    """
+    metadata = pq.read_metadata(source)
+    source.seek(-8, io.SEEK_END)
+    length = int.from_bytes(source.read(4), "little")
+    if length != metadata.serialized_size:
+        raise OSError("columns are encrypted under a signed footer")
+    return metadata
 
 
 def _read(
@@ -130,7 +146,7 @@ def _read(
     schema: pa.Schema,
     settings: BuildSettings,
 ) -> FileFacts:
-    metadata = pq.read_metadata(source)
+    metadata = _metadata(source)
     found = _columns(source, metadata, definitions, schema, settings)
     return FileFacts(
         id=object,
@@ -253,8 +269,14 @@ def _decoded(
                 values = piece.column(piece.schema.get_field_index(leaf.path[0]))
                 chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
                 for chunk in chunks:
-                    # Null where any struct above it is null.
-                    yield column, pc.struct_field(chunk, leaf.path[1:]) if leaf.path[1:] else chunk
+                    yield column, _leaf_values(chunk, leaf)
+
+
+def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
+    # Null where any struct above it is null.
+    values = pc.struct_field(chunk, leaf.path[1:]) if leaf.path[1:] else chunk
+    # Arrow gives INT96 as a time without zone, and Spark as an instant.
+    return values.view(TIMESTAMP) if leaf.physical == "INT96" else values
 
 
 def _dictionary_pays(metadata: pq.FileMetaData, leaf: _Leaf) -> bool:

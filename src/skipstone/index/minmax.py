@@ -153,9 +153,10 @@ class _MinMaxBuilder(Builder):
 
 def _range(values: pa.Array) -> pa.Array | None:
     """Least and largest of the non-null values, ``None`` where there are none."""
-    found = pc.min_max(values)
+    plain = values.view(pa.int64()) if pa.types.is_duration(values.type) else values
+    found = pc.min_max(plain)
     low, high = found["min"], found["max"]
-    return pa.array([low, high], values.type) if low.is_valid else None
+    return pa.array([low, high], plain.type).view(values.type) if low.is_valid else None
 
 
 def _float_range(values: pa.Array) -> pa.Array | None:
