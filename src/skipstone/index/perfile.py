@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,12 @@ class PerFile(Index):
         The leaf's type is ``rows.stored.type``. What is said of rows without a value is not heard.
         """
 
+    def read_back(self, stored: Stored) -> Self:
+        """The same definition as evidence over ``stored``."""
+        other = super().read_back(stored)
+        other.__dict__.pop("_of_every_file", None)  # that is about the rows of another
+        return other
+
     def known(self, stored: Stored) -> BoolArray:
         """Which of all fact rows have a value."""
         found: BoolArray | None = stored.cache.get("known")
@@ -93,17 +99,32 @@ class PerFile(Index):
         """One answer per leaf; see the module."""
         if self.stored is None:
             return [Answer.silent(Cause.ABSENT, self._subject, "not read back")] * len(leaves)
-        row = self.stored.row_of_file[units.file]
+        if len(units) == len(self.stored.row_of_file) and self._every_file(units.file):
+            rows, held = self._of_every_file
+        else:
+            rows, held = self._rows_of(self.stored.row_of_file[units.file])
+        lacking = self._lacking(len(units) - len(rows), len(units))
+        return [self._answer(leaf, rows, held, lacking) for leaf in leaves]
+
+    @staticmethod
+    def _every_file(file: IntArray) -> bool:
+        return bool(np.array_equal(file, np.arange(len(file))))
+
+    @cached_property
+    def _of_every_file(self) -> tuple[Rows, BoolArray]:
+        """What most questions begin with: worked out once per listing, and not per query."""
+        assert self.stored is not None
+        return self._rows_of(self.stored.row_of_file)
+
+    def _rows_of(self, row: IntArray) -> tuple[Rows, BoolArray]:
+        """Fact rows to judge, and which of ``row`` (fact rows, -1 for none) have a value there."""
+        assert self.stored is not None
         known = self.known(self.stored)
         held = row >= 0
         held[held] = known[row[held]]
         at = row[held]
-        if len(at) == len(known) and np.array_equal(at, np.arange(len(known))):
-            rows = Rows(self.stored)
-        else:
-            rows = Rows(self.stored, at)
-        lacking = self._lacking(len(units) - len(at), len(units))
-        return [self._answer(leaf, rows, held, lacking) for leaf in leaves]
+        whole = len(at) == len(known) and self._every_file(at)
+        return Rows(self.stored, None if whole else at), held
 
     def _answer(
         self, leaf: Leaf, rows: Rows, held: BoolArray, lacking: tuple[Reason, ...]

@@ -180,8 +180,17 @@ def _matching(lists: _Lists, match: BoolArray) -> IntArray:
             total += lists.per_file(np.flatnonzero(codes == np.int32(code)))
         return total
     if 2 * len(hits) > len(match):
-        return lists.counts - lists.per_file(np.flatnonzero(~match[codes]))
-    return lists.per_file(np.flatnonzero(match[codes]))
+        return lists.counts - lists.per_file(np.flatnonzero(_look_up(~match, codes)))
+    return lists.per_file(np.flatnonzero(_look_up(match, codes)))
+
+
+def _look_up(table: BoolArray, codes: NDArray[np.int32]) -> BoolArray:
+    """``table[codes]``; Arrow takes 32-bit positions as they are, NumPy widens ten million first.
+
+    No check of bounds: the codes are those that Arrow made of the very dictionary behind the table.
+    """
+    found = pc.take(pa.array(table.view(np.int8)), pa.array(codes), boundscheck=False)
+    return np.asarray(found.to_numpy(zero_copy_only=False)).view(np.bool_)
 
 
 def evaluate(leaf: Leaf, keys: Keys) -> BoolArray:

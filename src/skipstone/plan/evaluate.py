@@ -117,15 +117,17 @@ def evaluate(
     steps: list[Step] = []
     for _, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
         at = np.flatnonzero(bounds.may & ~bounds.must)
+        # Mostly the first stages ask about every unit: a million of them need not be copied.
+        open_units = units if len(at) == n else units.where(at)
         asked = [
-            Question(item, by_column[item.column], units.where(at), len(at))
+            Question(item, by_column[item.column], open_units, len(at))
             for item in stage
             if item.column in by_column
         ]
         wave = fetch_wave(asked, fetch)
         for question in asked:
             started = time.perf_counter()
-            before = int(bounds.may.sum())
+            before = np.count_nonzero(bounds.may)
             answers = question.answers(wave)
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
@@ -135,7 +137,7 @@ def evaluate(
             used = any(answer.bounds is not None for answer in answers)
             if used:
                 bounds = whole()
-            kept = int(bounds.may.sum())
+            kept = np.count_nonzero(bounds.may)
             steps.append(question.step(used, before, kept, started, answers))
     return Evaluation(units=units, bounds=bounds, leaves=found, steps=tuple(steps))
 

@@ -126,7 +126,7 @@ class Plan:
     @cached_property
     def files_kept(self) -> int:
         """Files that must be opened."""
-        return int(self.keep.sum())
+        return int(np.count_nonzero(self.keep))
 
     @cached_property
     def bytes_total(self) -> int:
