@@ -30,7 +30,7 @@ from skipstone.predicate.types import column_name, indexable, spark_name
 from .advice import Advice, ColumnAdvice
 from .measure import Measured, measure
 from .sampling import BUDGET, FileSample, read_sample
-from .sizes import PER_FILE, bloom_bytes, minmax_bytes, valuelist_bytes
+from .sizes import bloom_bytes, minmax_bytes, store_bytes, valuelist_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ HELPS = 0.7
 # Ranges are as good as values when a lookup reads at most this share of all files more by them.
 _AS_GOOD = 0.05
 # A bloom filter replaces a list of values when it is so many times smaller.
-_SMALLER = 4.0
+_SMALLER = 2.0
 _MAX_FILES_NAMED = 3
 
 
@@ -93,7 +93,8 @@ def advise(
         for column in columns
         if column_name(column.path) not in taken
     ]
-    proposed = sum(column.bytes_estimate for column in advised)
+    chosen = [column for column in advised if column.kinds]
+    proposed = sum(column.bytes_estimate for column in chosen)
     return Advice(
         table=name,
         sampled=len(files),
@@ -101,7 +102,7 @@ def advise(
         rows_read=sum(file.rows_read for file in files),
         bytes_data=listing.total_bytes,
         columns=tuple(advised),
-        bytes_estimate=proposed + PER_FILE * total if proposed else 0,
+        bytes_estimate=proposed + store_bytes(total, len(chosen)) if chosen else 0,
         notes=tuple(_notes(files, unread)),
     )
 
@@ -174,7 +175,8 @@ def _bytes(kind: str, type_: pa.DataType, found: Measured, listing: Listing) -> 
     if kind == "minmax":
         return round(total * minmax_bytes(type_, found.width))
     if kind == "valuelist":
-        return round(total * valuelist_bytes(type_, found.width, found.distinct))
+        args = found.width, found.distinct, total, found.distinct_total
+        return round(valuelist_bytes(type_, *args))
     # The larger a file, the more values it has: the bytes that were sampled stand for all bytes.
     filters = sum(bloom_bytes(count) for count, _ in found.distinct_by_file)
     sampled = sum(size for _, size in found.distinct_by_file)
@@ -196,7 +198,7 @@ def _decide(type_: pa.DataType, found: Measured, total: int) -> tuple[tuple[str,
     ranges_help, values_help = ranges <= HELPS, values <= HELPS
     if ranges_help and ranges <= values + _AS_GOOD:
         return ("minmax",), f"a value lies in the range of {_files(ranges)}"
-    exact, against = _exact_kind(type_, found)
+    exact, against = _exact_kind(type_, found, total)
     if exact and values_help:
         count = f"{round(found.distinct):,} values per file, each in {_files(values)}"
         if ranges_help and exact == "bloom":
@@ -213,13 +215,14 @@ def _files(share: float) -> str:
     return f"{percent(share, 1) if share < 0.9995 else '100 %'} of files"
 
 
-def _exact_kind(type_: pa.DataType, found: Measured) -> tuple[str | None, str]:
+def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | None, str]:
     """The kind that would know the values, or ``None`` and why there is none."""
     t = pa.types
     listed = valuelist_bytes(type_, found.width, found.distinct)
     largest = max((count for count, _ in found.distinct_by_file), default=0.0)
     if largest <= MAX_VALUES and listed * largest / max(found.distinct, 1) <= MAX_BYTES:
-        short = listed <= _SMALLER * bloom_bytes(found.distinct)
+        args = found.width, found.distinct, total, found.distinct_total
+        short = valuelist_bytes(type_, *args) <= _SMALLER * total * bloom_bytes(found.distinct)
         if short or t.is_boolean(type_):
             return "valuelist", ""
     if t.is_floating(type_) or (t.is_decimal(type_) and type_.scale > 0):

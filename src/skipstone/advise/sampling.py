@@ -121,10 +121,9 @@ def _read(
 ) -> FileSample:
     with pq.ParquetFile(source) as parquet:
         metadata = parquet.metadata
-        leaves = {
-            tuple(metadata.schema.column(i).path.split(".")): i for i in range(metadata.num_columns)
-        }
-        there = {column: leaves[column] for column in columns if column in leaves}
+        leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        paths = {column: ".".join(column) for column in columns}
+        there = {column: leaves[path] for column, path in paths.items() if path in leaves}
         ranges = {}
         for column, leaf in there.items():
             if (found := _range(metadata, leaf, columns[column])) is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import SkipstoneError
+from skipstone.index.bloom import Bloom
 from skipstone.predicate.types import spark_name
 from skipstone.store.columns import OWN
 from skipstone.store.location import Location
 from skipstone.store.parts import PREFIX, open_part
 
+from .inspect_xskipper import bloom
 from .inspection import Found, is_file, plain
 
 if TYPE_CHECKING:
@@ -116,7 +118,16 @@ def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dic
         text = error.message if isinstance(error, SkipstoneError) else str(error)
         notes.append(f"rows cannot be read: {text}")
         return []
+    blooms = {
+        field.arrow.name
+        for field in part.fields
+        if field.definition is not None and field.definition.kind == Bloom.name
+    }
     return [
-        {name: plain(value) for name, value in row.items() if value is not None}
+        {
+            name: bloom(value) if name in blooms and isinstance(value, bytes) else plain(value)
+            for name, value in row.items()
+            if value is not None
+        }
         for row in table.to_pylist(maps_as_pydicts="lossy")
     ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Storage
 
-__all__ = ["look"]
+__all__ = ["bloom", "look"]
 
 _PLAIN, _ENCRYPTED = b"PAR1", b"PARE"
 _BLOOM = "bloomfilter"
@@ -166,14 +166,15 @@ def _rows(
     blooms = {index.name for index in schema.indexes if index.kind == _BLOOM and schema.usable}
     return [
         {
-            name: _bloom(value) if name in blooms and isinstance(value, bytes) else plain(value)
+            name: bloom(value) if name in blooms and isinstance(value, bytes) else plain(value)
             for name, value in row.items()
         }
         for row in ([] if batch is None else batch.to_pylist())
     ]
 
 
-def _bloom(blob: bytes) -> Any:
+def bloom(blob: bytes) -> Any:
+    """What a serialised filter says of itself; where it is none, why."""
     try:
         found = BloomFilterMetaData.from_bytes(blob).filter
     except FormatError as error:
