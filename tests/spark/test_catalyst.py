@@ -1,14 +1,13 @@
 """Spark's filters become the predicate tree exactly, or opaque with a reason.
 
-Every expression goes the whole way: Spark parses and optimizes it and hands it to ``listFiles``. The
-table has one file and one column of each kind.
+Every expression goes the whole way: Spark parses and optimizes it and hands it to ``listFiles``.
+The table has one file and one column of each kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,7 +35,9 @@ from skipstone.spark.skip import explain, skip
 from .fake import finder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -78,7 +79,7 @@ def ask(spark: SparkSession, table: Path) -> Iterator[Ask]:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", BERLIN)
 
-    def asked(condition: str | DataFrame) -> Expr:
+    def asked(condition: str) -> Expr:
         df = spark.read.parquet(str(table))
         explain(skip(df, find).where(condition))
         tree = find.pruners[str(table)].asked[-1]
@@ -106,7 +107,7 @@ def values_of(tree: Expr) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("condition", "tree"),
+    "condition, tree",
     [
         ("id = 5", Comparison("=", column("id"), Literal(5, pa.int64()))),
         ("id <=> 5", Comparison("<=>", column("id"), Literal(5, pa.int64()))),
@@ -232,7 +233,7 @@ def test_lists_of_strings_with_separators(ask: Ask, count: int) -> None:
 
 @pytest.mark.parametrize("count", [10, 11, 5_000])
 @pytest.mark.parametrize(
-    ("name", "literal", "value"),
+    "name, literal, value",
     [
         ("id", lambda i: str(i), lambda i: i),
         ("small", lambda i: f"CAST({i} AS SMALLINT)", lambda i: i),
@@ -279,7 +280,7 @@ def test_the_empty_binary_and_infinities_in_lists(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "words"),
+    "condition, words",
     [
         ("length(s) > 2", "Length"),
         ("s = CAST(X'41FF' AS STRING)", "UTF-8"),
@@ -323,8 +324,9 @@ def test_collated_columns_and_defaults_are_left_alone(spark: SparkSession, tmp_p
     """Files hold other values than the reader gives: a default where the column is missing."""
     name = "catalyst_collated"
     spark.sql(
-        f"CREATE TABLE {name} (k STRING COLLATE UTF8_LCASE, n STRUCT<q: STRING COLLATE UNICODE, r: INT>,"
-        f" c CHAR(5), v VARCHAR(5)) USING parquet LOCATION '{tmp_path / 't'}'"
+        f"CREATE TABLE {name} (k STRING COLLATE UTF8_LCASE,"
+        " n STRUCT<q: STRING COLLATE UNICODE, r: INT>, c CHAR(5), v VARCHAR(5))"
+        f" USING parquet LOCATION '{tmp_path / 't'}'"
     )
     try:
         spark.sql(f"INSERT INTO {name} VALUES ('ABC', named_struct('q', 'Z', 'r', 1), 'y', 'w')")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.spark.listing import FileListing, ListingError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AWKWARD = [
     "/t/plain.parquet",

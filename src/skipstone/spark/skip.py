@@ -225,9 +225,7 @@ def _through(leaf: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
         relation.options(),
         relation.sparkSession(),
     )
-    return leaf.copy(
-        swapped, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream()
-    )
+    return leaf.copy(swapped, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream())
 
 
 def _roots(location: JavaObject) -> tuple[str, ...]:
