@@ -1,2 +1,10 @@
-"""The index kinds that a user names; each builds from Arrow columns and is ``Evidence`` when
-read back."""
+"""The index kinds that a user names: each builds from Arrow columns, and is ``Evidence`` read back.
+
+For a kind of one's own (``docs/own-index-kinds.md``) the names below are all that is needed.
+"""
+
+from .interval import with_nulls
+from .kind import Builder, Built, Chunk, Index, Stored
+from .perfile import PerFile, Rows
+
+__all__ = ["Builder", "Built", "Chunk", "Index", "PerFile", "Rows", "Stored", "with_nulls"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from skipstone.predicate.coercion import Unusable
 from skipstone.predicate.preimage import carry_back, leaves_of, range_key, ranges_of
-from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.predicate.tree import And, Const, Leaf, Op
 from skipstone.predicate.types import Kind, kind_of, spark_type
 
 from .types import is_text, widens
@@ -58,7 +58,13 @@ def localise(leaf: Leaf, stored: pa.DataType) -> Local | None:
 def _carry(leaf: Leaf, op: str, value: Value, local: pa.DataType) -> Local | None:
     ranges = ranges_of(op, range_key(value, leaf.type), leaf.type)
     found = leaves_of(leaf.column, local, carry_back(ranges, local, leaf.type, None))
+    if isinstance(found, And) and op in _SIDE:
+        # The other side is the last date that microseconds can hold: no row is beyond it.
+        found = next(each for each in found.children if getattr(each, "op", None) is _SIDE[op])
     return found if isinstance(found, Leaf | Const) else None
+
+
+_SIDE = {"<": Op.LE, "<=": Op.LE, ">": Op.GE, ">=": Op.GE}
 
 
 def _members(leaf: Leaf, local: pa.DataType) -> Local | None:
