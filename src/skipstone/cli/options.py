@@ -161,6 +161,9 @@ def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 def table_of(table: str, index_location: str | None, storage_options: dict[str, str]) -> Table:
     """The table that the shared options name."""
+    from .arrow import spare_pandas
+
+    spare_pandas()
     from skipstone.table import Table
 
     return Table(table, index_location=index_location, storage_options=storage_options or None)
