@@ -23,11 +23,11 @@ from skipstone.predicate.types import TIMESTAMP, column_path, schema_from_spark
 from .types import widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from skipstone.storage import Listing
 
-__all__ = ["file_schema", "find_field", "table_schema"]
+__all__ = ["file_schema", "find_field", "find_path", "schema_of_columns", "table_schema"]
 
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 _SAMPLE = 16
@@ -71,17 +71,41 @@ def find_field(schema: pa.Schema, column: str) -> pa.Field | None:
 
     An exact spelling wins; otherwise case is ignored where just one field fits, as Spark does.
     """
-    fields: Iterable[pa.Field] = schema
-    found: pa.Field | None = None
+    path = find_path(schema, column)
+    return None if path is None else path[-1]
+
+
+def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
+    """The field that ``column`` names, after all the structs that it lies in, else ``None``."""
+    fields: list[pa.Field] = list(schema)
+    path: list[pa.Field] = []
     for part in column_path(column):
-        every = list(fields)
-        fits = [field for field in every if field.name == part]
-        fits = fits or [field for field in every if field.name.lower() == part.lower()]
+        fits = [field for field in fields if field.name == part]
+        fits = fits or [field for field in fields if field.name.lower() == part.lower()]
         if len(fits) != 1:
             return None
-        found = fits[0]
-        fields = list(found.type) if pa.types.is_struct(found.type) else ()
-    return found
+        path.append(fits[0])
+        fields = list(fits[0].type) if pa.types.is_struct(fits[0].type) else []
+    return tuple(path)
+
+
+def schema_of_columns(columns: Mapping[str, pa.Field]) -> pa.Schema:
+    """The schema in which each dotted column is a field of its own, inside structs as needed."""
+    nested: dict[str, Any] = {}
+    for column, field in columns.items():
+        *parents, name = column_path(column)
+        level = nested
+        for parent in parents:
+            level = level.setdefault(parent, {})
+        level[name] = field.with_name(name)
+
+    def fields(level: dict[str, Any]) -> list[pa.Field]:
+        return [
+            pa.field(name, pa.struct(fields(inner))) if isinstance(inner, dict) else inner
+            for name, inner in level.items()
+        ]
+
+    return pa.schema(fields(nested))
 
 
 def table_schema(

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from skipstone.bounds import Units
 from skipstone.index.build import BuildSettings, build_file
 from skipstone.index.kind import Builder, Built, Chunk, Index
+from skipstone.index.schema import schema_of_columns
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op
 
@@ -101,7 +102,7 @@ def prove(
         for definition in matched.snapshot.definitions
         if len(definition.columns) == 1
     }
-    schema = pa.schema(list(fields.values()))
+    schema = schema_of_columns(fields)
     evidence = matched.evidence(frozenset(fields))
     untrue: list[str] = []
     unreadable: list[str] = []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skipstone.index.build import BuildSettings, build_file
+from skipstone.index.columns import column_fields
 from skipstone.storage import open_storage
 
 from .store import Store
@@ -51,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuildJob:
-    """Everything that a task must know; ``schema`` is the whole table's, in canonical types."""
+    """Everything that a task must know; ``schema`` is the whole table's."""
 
     table: str
     location: str
@@ -60,6 +61,14 @@ class BuildJob:
     schema: pa.Schema
     settings: BuildSettings
     fingerprint: str | None = None
+
+    @property
+    def types(self) -> pa.Schema:
+        """The indexed columns alone, each under its dotted name."""
+        import pyarrow as pa
+
+        fields = column_fields(self.definitions, self.schema)
+        return pa.schema([field.with_name(column) for column, field in fields.items()])
 
     def run(self, files: Sequence[ObjectId]) -> Iterator[Outcome]:
         """Build the facts of ``files`` and publish them; one outcome per file, after publishing."""
@@ -89,7 +98,7 @@ class BuildJob:
             store.write_part(
                 good,
                 definitions=self.definitions,
-                schema=self.schema,
+                schema=self.types,
                 fingerprint=self.fingerprint,
             )
         for found in held:

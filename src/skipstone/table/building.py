@@ -12,9 +12,10 @@ import numpy as np
 from skipstone.bounds import Cause, Reason
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.index.build import BuildSettings
+from skipstone.index.columns import column_fields
 from skipstone.index.partitions import PartitionColumns
-from skipstone.index.schema import find_field, table_schema
-from skipstone.predicate.types import spark_type
+from skipstone.index.schema import find_path, table_schema
+from skipstone.predicate.types import column_name
 from skipstone.store.coverage import by_lacking
 from skipstone.store.job import BuildJob, Outcome, run_here
 from skipstone.store.reports import BuildReport
@@ -44,7 +45,7 @@ def run_build(
     """Build ``wanted`` for the files that lack them; see ``Table.build``."""
     started = time.perf_counter()
     listing = table.listing()
-    schema = _checked(table, listing, wanted)
+    wanted, schema = _checked(table, listing, wanted)
     before = table.store.snapshot()
     matched = before.match(listing)
     outcomes: list[Outcome] = []
@@ -97,35 +98,35 @@ def _execute(
     return run_on_spark(spark, job, files, progress)
 
 
-def _checked(table: Table, listing: Listing, wanted: Sequence[Index]) -> pa.Schema:
-    """The schema of the indexed columns, each named as the table spells it.
+def _checked(
+    table: Table, listing: Listing, wanted: Sequence[Index]
+) -> tuple[list[Index], pa.Schema]:
+    """``wanted`` with each column as the table spells it, and the table's schema.
 
     Raises ``PredicateError`` with the nearest name for a column that is not there, and
     ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
     """
-    import pyarrow as pa
-
     schema = table_schema(listing, table.storage.open, [index.column for index in wanted])
     partitions = PartitionColumns.of_paths(table.path, listing.paths).values
-    fields = {}
+    spelled = []
     for index in wanted:
-        field = find_field(schema, index.column)
-        if field is None and index.column in partitions:
+        path = find_path(schema, index.column)
+        if path is None and index.column in partitions:
             raise UnsupportedError(
                 f"{index.column!r} is a partition column: its values stand in the paths",
                 hint="predicates on it skip files without an index",
             )
-        if field is None:
+        if path is None:
             near = get_close_matches(index.column, [*schema.names, *partitions], 1)
             raise PredicateError(
                 f"there is no column {index.column!r} in {table.path}",
                 nearest=near[0] if near else None,
                 hint=None if near else f"its columns are {', '.join(schema.names[:20])}",
             )
-        canonical = spark_type(field.type)
-        index.stored_type(field.type if canonical is None else canonical)
-        fields[index.column] = pa.field(index.column, canonical, metadata=field.metadata)
-    return pa.schema(list(fields.values()))
+        column = column_name(tuple(field.name for field in path))
+        spelled.append(type(index).from_params(column, index.params))
+    column_fields(spelled, schema)
+    return list(dict.fromkeys(spelled)), schema
 
 
 def _merge_if_needed(table: Table) -> int:
