@@ -59,6 +59,6 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 clean:
-	rm -rf build dist demo-data bench-out spark-warehouse metastore_db derby.log artifacts
+	rm -rf build dist demo-data bench-data bench-out spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +
