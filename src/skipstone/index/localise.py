@@ -60,7 +60,8 @@ def _carry(leaf: Leaf, op: str, value: Value, local: pa.DataType) -> Local | Non
     found = leaves_of(leaf.column, local, carry_back(ranges, local, leaf.type, None))
     if isinstance(found, And) and op in _SIDE:
         # The other side is the last date that microseconds can hold: no row is beyond it.
-        found = next(each for each in found.children if getattr(each, "op", None) is _SIDE[op])
+        sides = [each for each in found.children if isinstance(each, Leaf)]
+        return next((each for each in sides if each.op is _SIDE[op]), None)
     return found if isinstance(found, Leaf | Const) else None
 
 
