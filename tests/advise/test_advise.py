@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
 import pytest
 
 from skipstone.errors import FormatError
@@ -281,3 +282,43 @@ def test_the_command_is_one_that_a_shell_takes(tmp_path: Path) -> None:
     command = advise_on(table).command
     assert command is not None
     assert shlex.split(command) == ["skipstone", "build", str(table), "-c", "a b:bloom"]
+
+
+def test_instants_of_int96_are_looked_at(tmp_path: Path) -> None:
+    """As Spark wrote them for years: no statistics, so ranges come from the rows."""
+    table = tmp_path / "t"
+    table.mkdir()
+    for i in range(20):
+        days = pa.array(np.arange(i * ROWS, (i + 1) * ROWS) * 10**9, pa.timestamp("us"))
+        path = table / f"{i}.parquet"
+        pq.write_table(pa.table({"ts": days}), path, use_deprecated_int96_timestamps=True)
+    found = by_column(advise_on(table))["ts"]
+    assert (found.type, found.kinds, found.sorted) == ("timestamp", ("minmax",), True)
+
+
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_encrypted_files_are_noted_and_passed_over(tmp_path: Path, plaintext_footer: bool) -> None:
+    class Vault(pe.KmsClient):  # type: ignore[misc]
+        def __init__(self, config: Any) -> None:
+            pe.KmsClient.__init__(self)
+
+        def wrap_key(self, key: bytes, label: str) -> bytes:
+            return key
+
+        def unwrap_key(self, key: bytes, label: str) -> bytes:
+            return key
+
+    table = write(tmp_path / "t", 9, lambda i: pa.table({"id": ints(i, 0, 10**12)}))
+    factory = pe.CryptoFactory(lambda config: Vault(config))
+    config = pe.EncryptionConfiguration(
+        footer_key="f", column_keys={"k": ["id"]}, plaintext_footer=plaintext_footer
+    )
+    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
+    rows = pa.table({"id": [1, 2]})
+    with pq.ParquetWriter(
+        table / "z.parquet", rows.schema, encryption_properties=properties
+    ) as writer:
+        writer.write_table(rows)
+    advice = advise_on(table)
+    assert (advice.sampled, advice.indexes) == (9, ("id:bloom",))
+    assert any("z.parquet" in note and "ncrypted" in note for note in advice.notes)

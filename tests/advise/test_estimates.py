@@ -100,8 +100,15 @@ def days(i: int) -> pa.Table:
     return pa.table({"d": pa.array(day, pa.date32())})
 
 
+def nested(i: int) -> pa.Table:
+    """Fields of a struct: 64 random digits (longer than a bound may be), and a number."""
+    rng = np.random.default_rng(i)
+    rows = [{"hash": rng.bytes(40).hex(), "n": i * 100 + int(n)} for n in rng.integers(0, 300, 400)]
+    return pa.table({"u": pa.array(rows)})
+
+
 @pytest.mark.parametrize("files", [30, 150])
-@pytest.mark.parametrize("make", [keys, lists, names, in_order, skewed, days])
+@pytest.mark.parametrize("make", [keys, lists, names, in_order, skewed, days, nested])
 def test_a_real_build_is_within_twice_the_estimate(
     tmp_path: Path, make: Callable[[int], pa.Table], files: int
 ) -> None:

@@ -35,7 +35,9 @@ DESCRIPTION = Description(
     bytes_index=40_000,
     parts=1,
     indexes=(
-        IndexInfo(column="id", kind="bloom", params=(("fpp", "0.001"),), files=8, bytes=30_000),
+        IndexInfo(
+            column="id", kind="bloomfilter", params=(("fpp", "0.001"),), files=8, bytes=30_000
+        ),
         IndexInfo(column="ts", kind="minmax", files=8, bytes=128),
     ),
 )

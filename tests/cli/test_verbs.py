@@ -208,9 +208,9 @@ def test_drop_asks_on_a_terminal(
 @pytest.mark.parametrize(
     "index, dropped, size",
     [
-        (None, ["id:bloom(fpp=0.001)", "ts:minmax"], 40_000),
-        ("id:bloom", ["id:bloom(fpp=0.001)"], 30_000),
-        ("id:bloom(fpp=0.001)", ["id:bloom(fpp=0.001)"], 30_000),
+        (None, ["id:bloomfilter(fpp=0.001)", "ts:minmax"], 40_000),
+        ("id:bloom", ["id:bloomfilter(fpp=0.001)"], 30_000),
+        ("id:bloomfilter(fpp=0.001)", ["id:bloomfilter(fpp=0.001)"], 30_000),
     ],
 )
 def test_drop_dry_run_only_says_what_would_go(
@@ -234,7 +234,7 @@ def test_drop_dry_run_of_an_index_that_is_not_there(noted: Noted, run: Run) -> N
     assert done.exit_code == 1
     assert done.stderr.splitlines() == [
         "error: /data/events has no index 'id:minmax'",
-        "hint: it has id:bloom(fpp=0.001), ts:minmax",
+        "hint: it has id:bloomfilter(fpp=0.001), ts:minmax",
     ]
 
 

@@ -218,9 +218,8 @@ def _files(share: float) -> str:
 def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | None, str]:
     """The kind that would know the values, or ``None`` and why there is none."""
     t = pa.types
-    listed = valuelist_bytes(type_, found.width, found.distinct)
     largest = max((count for count, _ in found.distinct_by_file), default=0.0)
-    if largest <= MAX_VALUES and listed * largest / max(found.distinct, 1) <= MAX_BYTES:
+    if largest <= MAX_VALUES and largest * (found.width + 4) <= MAX_BYTES:
         args = found.width, found.distinct, total, found.distinct_total
         short = valuelist_bytes(type_, *args) <= _SMALLER * total * bloom_bytes(found.distinct)
         if short or t.is_boolean(type_):

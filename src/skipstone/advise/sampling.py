@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError
 from skipstone.index.types import exactly, is_text
+from skipstone.predicate.types import TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ BUDGET = 256 * 1024 * 1024
 _FEWEST = 5
 _BATCH = 65_536
 _SEED = 8_814
+_INT96 = "INT96"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -119,8 +121,10 @@ def _read(
     columns: Mapping[tuple[str, ...], pa.DataType],
     budget: int,
 ) -> FileSample:
-    with pq.ParquetFile(source) as parquet:
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
         metadata = parquet.metadata
+        if _signed(source, metadata):
+            raise ValueError("its columns are encrypted")
         leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         paths = {column: ".".join(column) for column in columns}
         there = {column: leaves[path] for column, path in paths.items() if path in leaves}
@@ -131,10 +135,16 @@ def _read(
         if budget == 0 or not there:
             return FileSample(path=path, size=size, rows=metadata.num_rows, ranges=ranges)
         batches = list(_batches(parquet, there, budget))
+        instants = {
+            c for c, i in there.items() if metadata.schema.column(i).physical_type == _INT96
+        }
     rows = sum(batch.num_rows for batch in batches)
     samples = {}
     for column in there:
-        values = [exactly(_leaf(batch, column), columns[column]) for batch in batches]
+        decoded = [_leaf(batch, column) for batch in batches]
+        if column in instants:  # Arrow gives them as times without zone, and Spark as instants
+            decoded = [each.view(TIMESTAMP) for each in decoded]
+        values = [exactly(each, columns[column]) for each in decoded]
         known = [each for each in values if each is not None]
         if len(known) == len(values):
             samples[column] = _column(known, columns[column])
@@ -150,6 +160,17 @@ def _read(
         ranges=ranges,
         columns=samples,
     )
+
+
+def _signed(source: Any, metadata: pq.FileMetaData) -> bool:
+    """True for a footer in clear over encrypted columns, which a signature follows.
+
+    Arrow ends the process when it is asked about an encrypted column chunk without the key.
+    """
+    end = source.seek(0, 2)
+    source.seek(end - 8)
+    length = int.from_bytes(source.read(4), "little")
+    return length != int(metadata.serialized_size)
 
 
 def _batches(
@@ -195,7 +216,7 @@ def _range(
     if pa.types.is_timestamp(type_):
         physical = metadata.schema.column(leaf)
         # Nanoseconds would come as a pandas Timestamp.
-        if physical.physical_type == "INT96" or "nano" in str(physical.logical_type).lower():
+        if physical.physical_type == _INT96 or "nano" in str(physical.logical_type).lower():
             return None
     lows, highs = [], []
     for i in range(metadata.num_row_groups):

@@ -7,9 +7,8 @@
 | ``bloomfilter`` | N (-n ln(fpp) / ln(2)^2 bits, at most 8 MiB, and a header of 300 bytes) |
 
 ``n`` distinct values in a file, ``D`` in all files, of ``w`` bytes each (4 more for the length of a
-string or byte array). Filters do not compress; lists and bounds do somewhat, in ways that are not
-foreseen here. On top, each file has a row (path, identity, counts) and each part a footer,
-whatever is built.
+string or byte array). Filters do not compress, and numbers are taken not to; of text half is left.
+On top, each file has a row (path, identity, counts) and each part a footer, whatever is built.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["bloom_bytes", "minmax_bytes", "store_bytes", "valuelist_bytes"]
 
 _BLOOM_HEADER = 300
+# What is left of text: hexadecimal digits halve, words shrink more, random letters less.
+_TEXT = 0.5
 # What a row of the store takes beside its indexes, compressed; and a part, of which a build leaves
 # about two, with its footer and what the footer says of each column.
 _PER_FILE, _PER_PART, _PER_COLUMN, _PARTS = 30, 8_000, 900, 2
@@ -60,4 +61,4 @@ def bloom_bytes(distinct: float, fpp: float = FPP) -> float:
 
 
 def _of_value(type: pa.DataType, width: float) -> float:
-    return width + 4 if is_text(type) else width
+    return _TEXT * (width + 4) if is_text(type) else width

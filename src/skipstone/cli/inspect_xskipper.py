@@ -6,14 +6,15 @@ values. Of an encrypted store the labels of its keys are shown, as far as they a
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.formats.xskipper.javaser import BloomFilterMetaData
-from skipstone.formats.xskipper.schema import ROW_METADATA_KEY, StoreSchema
+from skipstone.formats.xskipper.part import footer_key_label, read_footer
 from skipstone.predicate.types import spark_name
 from skipstone.storage import hidden_by_spark
 
@@ -21,12 +22,14 @@ from .inspection import Found, is_file, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
 
+    from skipstone.formats.xskipper.schema import StoreSchema
     from skipstone.storage import Storage
 
 __all__ = ["bloom", "look"]
 
-_PLAIN, _ENCRYPTED = b"PAR1", b"PARE"
+_TAIL = 1 << 20
 _BLOOM = "bloomfilter"
 
 
@@ -52,57 +55,59 @@ def _store(
     storage: Storage, path: str, files: Sequence[str], sizes: Sequence[int], rows: int
 ) -> Found | None:
     """The store whose parts are ``files``; ``None`` where the first readable one is of no store."""
-    schema: StoreSchema | None = None
+    first: StoreSchema | None = None
+    labels: set[str] = set()
     notes: list[str] = []
     shown: list[dict[str, Any]] = []
-    encrypted = counted = 0
+    sealed = counted = 0
     for file in files:
-        tail = _tail(storage, file)
-        if tail == _ENCRYPTED:
-            encrypted += 1
-            continue
-        if tail != _PLAIN and not file.endswith(".parquet"):
-            return None
-        with storage.open(file) as source, _opened(source, file) as parquet:
-            text = (parquet.metadata.metadata or {}).get(ROW_METADATA_KEY.encode())
-            if text is None or b'"obj_name"' not in text:
+        with storage.open(file) as source:
+            if not _parquet(source):
                 return None
-            own = StoreSchema.from_json(text, file=file)
-            schema = schema or own
-            if own != schema:
+            try:
+                footer = read_footer(pa.PythonFile(source, mode="r"), file=file)
+            except KeyUnavailableError:
+                sealed += 1
+                source.seek(-min(_TAIL, source.seek(0, io.SEEK_END)), io.SEEK_END)
+                labels.update(filter(None, [footer_key_label(source.read())]))
+                continue
+            except FormatError:
+                if first is None and not _named_by_hash(path):
+                    return None
+                raise
+            if first is None and not footer.schema.indexes and not _named_by_hash(path):
+                return None
+            first = first or footer.schema
+            if footer.schema != first:
                 notes.append(f"{file.rpartition('/')[2]} has another schema than the first part")
-            counted += parquet.metadata.num_rows
+            labels.update(footer.schema.encryption.labels() if footer.schema.encryption else ())
+            counted += footer.rows
             if len(shown) < rows:
-                shown += _rows(parquet, own, rows - len(shown), notes)
-    if encrypted:
+                shown += _rows(source, footer.schema, rows - len(shown), notes)
+    if first is None and not _named_by_hash(path):
+        return None
+    if sealed:
         notes.append(
-            f"{encrypted:,} of {len(files):,} parts have an encrypted footer: keys are needed"
+            f"{sealed:,} of {len(files):,} parts have an encrypted footer: a key is needed"
         )
-    if schema is None:
-        return _sealed(path, files, sizes, notes) if _named_by_hash(path) else None
-    if not schema.usable:
-        notes.append("version 0: no values can be read, queries get nothing from it")
+    properties: dict[str, Any] = {
+        "version": None if first is None else first.version,
+        "table_identifier": None if first is None else first.table_identifier,
+        "parts": len(files),
+        "rows": counted if sealed == 0 else None,
+        "bytes": sum(sizes),
+        "key_labels": sorted(labels),
+    }
+    if first is not None and not first.usable:
+        notes.append("version 0: no values can be read, and queries get nothing from it")
     return Found(
         path=path,
         format="Xskipper store",
-        properties={
-            "version": schema.version,
-            "table_identifier": schema.table_identifier,
-            "parts": len(files),
-            "rows": counted,
-            "bytes": sum(sizes),
-            "key_labels": list(schema.encryption.labels()) if schema.encryption else [],
-            "plaintext_footer": schema.encryption.plaintext_footer if schema.encryption else None,
-        },
-        columns=tuple(_columns(schema)),
+        properties=properties,
+        columns=() if first is None else tuple(_columns(first)),
         rows=tuple(shown),
         notes=tuple(notes),
     )
-
-
-def _sealed(path: str, files: Sequence[str], sizes: Sequence[int], notes: Sequence[str]) -> Found:
-    properties = {"version": None, "parts": len(files), "rows": None, "bytes": sum(sizes)}
-    return Found(path=path, format="Xskipper store", properties=properties, notes=tuple(notes))
 
 
 def _named_by_hash(path: str) -> bool:
@@ -110,19 +115,13 @@ def _named_by_hash(path: str) -> bool:
     return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
-def _tail(storage: Storage, file: str) -> bytes:
-    with storage.open(file) as source:
-        if source.seek(0, 2) < 12:
-            return b""
-        source.seek(-4, 2)
-        return source.read(4)
-
-
-def _opened(source: Any, file: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(source)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise FormatError(f"not readable as Parquet ({error})", file=file) from error
+def _parquet(source: BinaryIO) -> bool:
+    """True for Parquet, encrypted or not; the file is then at its start again."""
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - 4))
+    tail = source.read(4)
+    source.seek(0)
+    return tail in (b"PAR1", b"PARE")
 
 
 def _columns(schema: StoreSchema) -> list[dict[str, Any]]:
@@ -156,11 +155,13 @@ def _columns(schema: StoreSchema) -> list[dict[str, Any]]:
 
 
 def _rows(
-    parquet: pq.ParquetFile, schema: StoreSchema, rows: int, notes: list[str]
+    source: BinaryIO, schema: StoreSchema, rows: int, notes: list[str]
 ) -> list[dict[str, Any]]:
+    source.seek(0)
     try:
-        batch = next(parquet.iter_batches(batch_size=rows), None)
-    except (pa.ArrowException, OSError) as error:
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+            batch = next(parquet.iter_batches(batch_size=rows), None)
+    except (pa.ArrowException, OSError, ValueError) as error:
         notes.append(f"rows cannot be read: {str(error).partition(chr(10))[0][:200]}")
         return []
     blooms = {index.name for index in schema.indexes if index.kind == _BLOOM and schema.usable}

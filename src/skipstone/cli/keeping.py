@@ -14,7 +14,7 @@ from .options import age, index_options, reporting, table_of
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from skipstone.store.reports import Description
+    from skipstone.store.reports import Description, IndexInfo
 
     from .output import Output
 
@@ -33,11 +33,7 @@ class WouldDrop:
     @classmethod
     def of(cls, found: Description, index: str | None) -> WouldDrop:
         """The indexes of ``found`` that ``index`` names (``column:kind``), all for ``None``."""
-        chosen = [
-            each
-            for each in found.indexes
-            if index is None or index in {each.name, f"{each.column}:{each.kind}"}
-        ]
+        chosen = [each for each in found.indexes if index is None or _names(index, each)]
         if index is not None and not chosen:
             names = ", ".join(each.name for each in found.indexes) or "none"
             raise SkipstoneError(f"{found.table} has no index {index!r}", hint=f"it has {names}")
@@ -63,6 +59,15 @@ class WouldDrop:
         count = of_total(len(self.indexes), self.total, "indexes")
         head = f"would drop {count} of {self.table}, {size(self.bytes)}"
         return "\n".join([head, *(f"  {name}" for name in self.indexes)])
+
+
+def _names(text: str, index: IndexInfo) -> bool:
+    """True when ``text`` (``user_id:bloom``, with or without parameters) names ``index``."""
+    from skipstone.index.registry import kind as registered
+
+    column, _, kind = text.partition("(")[0].rpartition(":")
+    known = registered(kind)
+    return (column, kind if known is None else known.name) == (index.column, index.kind)
 
 
 @click.command()
