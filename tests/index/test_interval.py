@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skipstone.index.interval import Intervals, interval_bounds, search
 from skipstone.predicate.literals import Keys, order_keys
@@ -162,6 +164,21 @@ def test_an_in_list_of_thousands(type: pa.DataType) -> None:
     may, must = ask(units(ranges, type), Op.NOT_IN, *wanted)
     assert may == list(range(1_999))
     assert must == list(range(1_000, 1_999))
+
+
+SHORT = st.binary(max_size=3).map(lambda b: b"p" * 3 + b) | st.text("ab\0", max_size=12).map(
+    str.encode
+)
+
+
+@given(st.lists(st.tuples(SHORT, SHORT), min_size=1), st.lists(SHORT, min_size=1, max_size=8))
+def test_an_in_list_of_bytes(pairs: list[tuple[bytes, bytes]], wanted: list[bytes]) -> None:
+    ranges = [(min(pair), max(pair)) for pair in pairs]
+    may, must = ask(units(ranges, pa.binary()), Op.IN, *wanted)
+    assert may == [
+        at for at, (lo, hi) in enumerate(ranges) if any(lo <= each <= hi for each in wanted)
+    ]
+    assert must == [at for at, (lo, hi) in enumerate(ranges) if lo == hi and lo in wanted]
 
 
 def test_search_is_bisection_of_many() -> None:

@@ -41,6 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.bounds import BoolArray, Bounds
+from skipstone.formats.xskipper.sketch import binary_parts
 from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.tree import Op
 
@@ -206,10 +207,40 @@ def _members(wanted: Sequence[Key], units: Intervals) -> Both:
     rest = np.flatnonzero(known & some & ~covers)
     if len(rest):
         low, high = lo.take(rest), hi.take(rest)
+        if not lo.is_int:
+            some[rest] = near = _near(members, low, high)
+            rest, low, high = rest[near], low.take(near), high.take(near)
         following = members.take(search(members, low))  # there is one: `last` is above
         some[rest] = _pairwise(following, high, "less_equal")
         one[rest] = _pairwise(following, low, "equal") & _pairwise(low, high, "equal")
     return some, one
+
+
+def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
+    """Of byte strings: units that have a member between their ends as far as 8 bytes tell.
+
+    All lie between the first member and the last one, so they begin as both of these do; the 8
+    bytes after that, as a number, order strings as the strings do but for ties.
+    """
+    first, last = members.data[0].as_py(), members.data[-1].as_py()
+    pairs = zip(first, last, strict=False)
+    skip = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
+    asked, below, above = (_words(keys, skip) for keys in (members, low, high))
+    return np.searchsorted(asked, below, "left") < np.searchsorted(asked, above, "right")
+
+
+def _words(keys: Keys, skip: int) -> NDArray[np.uint64]:
+    """The 8 bytes after the first ``skip`` of each, big-endian; zeros past the end."""
+    data, offsets = binary_parts(keys.data)
+    padded = np.concatenate((data, np.zeros(8, np.uint8)))
+    starts = offsets[:-1] + skip
+    words = np.ndarray(len(data) + 1, ">u8", padded, strides=(1,))[starts].astype(np.uint64)
+    left = np.clip(offsets[1:] - starts, 0, 8)
+    return np.asarray(words & _LEFT[left])
+
+
+# Which bits of a word are there when so many of its bytes are.
+_LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
 
 
 def _as_keys(members: Sequence[Key], like: Keys) -> Keys:
