@@ -17,8 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.index.bloom import Bloom
-from skipstone.index.build import BuildSettings, build_columns, build_file, build_parquet
+from skipstone.index.bloom import Bloom, BloomBuilder
+from skipstone.index.build import (
+    BuildSettings,
+    ColumnsBuilder,
+    build_columns,
+    build_file,
+    build_parquet,
+)
 from skipstone.index.kind import Builder, Built, Index
 from skipstone.index.minmax import MinMax
 from skipstone.index.registry import parse_indexes
@@ -587,3 +593,28 @@ def test_bloom_is_sized_by_what_each_file_has(tmp_path: Path) -> None:
         sizes.append(values(facts)["bloomfilter(k, fpp=0.01)"])
     assert sizes[0] < 600
     assert 11_900 < sizes[1] < 13_000
+
+
+def test_compiled_code_comes_once_there_is_enough_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.index import columns
+    from skipstone.index.bloombits import NUMPY
+
+    monkeypatch.delitem(sys.modules, "skipstone.index.bloomjit", raising=False)
+    schema = pa.schema([("k", pa.int64())])
+
+    def kernels_after(settings: BuildSettings, rows: list[int]) -> list[bool]:
+        found = []
+        for count in rows:
+            made = ColumnsBuilder([Bloom("k")], schema, settings, count)
+            (builder,) = made.columns["k"].builders.values()
+            assert isinstance(builder, BloomBuilder)
+            found.append(builder.kernels is not NUMPY)
+        return found
+
+    assert kernels_after(BuildSettings(compiled=False), [10**9]) == [False]
+    assert kernels_after(BuildSettings(), [columns._MANY - 1] * 2) == [False, False]
+    # Three files that are not enough one by one; then it is there for everybody.
+    assert kernels_after(BuildSettings(), [columns._MANY - 1] * 3) == [False, False, True]
+    assert kernels_after(BuildSettings(), [1]) == [True]
+    monkeypatch.delitem(sys.modules, "skipstone.index.bloomjit")
+    assert kernels_after(BuildSettings(), [columns._MANY]) == [True]

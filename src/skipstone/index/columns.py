@@ -31,8 +31,16 @@ __all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns", "colum
 
 # Rows of a column that a file lacks, handed over at a time.
 _NULLS = 1 << 16
-# Values to hash from which compiled code pays for the half second that it takes to load.
-_MANY = 5_000_000
+# Values to hash in a file, or in all so far, from which compiled code pays for the half second that
+# it takes to load.
+_MANY, _MANY_SO_FAR = 4_000_000, 10_000_000
+
+
+@dataclass(slots=True)
+class Hashed:
+    """How many values were hashed so far, by whoever shares the settings."""
+
+    values: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +52,16 @@ class BuildSettings:
     - ``case_sensitive``: as ``spark.sql.caseSensitive``: whether ``ID`` is another column than
       ``id``;
     - ``settle``: seconds that a file must have been left alone before it is read;
-    - ``compiled``: hash with compiled code (it takes half a second to load per process); ``None``
-      where a file alone is worth it, or the code is there already.
+    - ``compiled``: hash with compiled code, which takes half a second to load in each process;
+      ``None``: once there was, or is in one file, enough to hash;
+    - ``hashed``: what that goes by.
     """
 
     memory: int = 512 * 1024 * 1024
     case_sensitive: bool = False
     settle: float = 2.0
     compiled: bool | None = None
+    hashed: Hashed = field(default_factory=Hashed, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -209,7 +219,9 @@ def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | N
 def _worth_compiling(settings: BuildSettings, hashes: int) -> bool:
     if settings.compiled is not None:
         return settings.compiled
-    return hashes >= _MANY or (hashes > 0 and "numba" in sys.modules)
+    settings.hashed.values += hashes
+    enough = hashes >= _MANY or settings.hashed.values >= _MANY_SO_FAR
+    return enough or f"{__package__}.bloomjit" in sys.modules
 
 
 def build_columns(
