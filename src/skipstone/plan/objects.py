@@ -42,6 +42,7 @@ def plan_objects(
     ``milliseconds`` are of the phases before, ``reasons`` what else the reader should be told.
     """
     columns = frozenset(leaf.column for leaf in leaves(tree))
+    named = {column.lower() for column in columns}
     evidence: list[Evidence[Leaf]] = [*partitions.evidence(columns)]
     total = len(listing)
     fresh, stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
@@ -54,7 +55,8 @@ def plan_objects(
         stale |= matched.stale
         rows = np.maximum(rows, matched.rows)
         for definition in matched.snapshot.definitions:
-            if columns.isdisjoint(definition.columns):
+            # A foreign store has names in lower case.
+            if named.isdisjoint(column.lower() for column in definition.columns):
                 step = _idle(definition.kind, definition.column, total)
                 idle.setdefault((step.index, step.column), step)
         notes.update(dict.fromkeys(matched.reasons))

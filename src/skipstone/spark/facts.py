@@ -21,17 +21,20 @@ from skipstone.errors import SkipstoneError
 from skipstone.index.partitions import PartitionColumns
 from skipstone.plan.objects import plan_objects
 from skipstone.predicate import bind, schema_from_spark, to_sql
-from skipstone.storage import Listing, open_storage
-from skipstone.store import Location, Store
+from skipstone.storage import Listing
+from skipstone.store.xskipper import XskipperStore, find_store
 
 from .pruner import Pruning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from skipstone.plan import Plan
     from skipstone.predicate.tree import Expr
-    from skipstone.store import Matched
+    from skipstone.store import Matched, Store
+    from skipstone.store.xskipper import XskipperLocation
 
     from .listing import FileListing, FileStats
     from .pruner import FindPruner, ReadSettings, RelationInfo
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["FactsPruner", "Locations", "finder"]
 
 #: one location for all tables of a query, or table path -> location
-Locations: TypeAlias = "str | Mapping[str, str] | None"
+Locations: TypeAlias = "str | XskipperLocation | Mapping[str, str | XskipperLocation] | None"
 
 # Settings under which Spark reads other values than those that facts are about; the value that is
 # harmless.
@@ -145,20 +148,24 @@ class FactsPruner:
 def finder(locations: Locations = None) -> FindPruner:
     """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above."""
     stores: dict[str, Store | None] = {}
+    places: dict[tuple[str, object], Store | None] = {}
 
-    def at(location: Location) -> Store | None:
-        if location.root not in stores:
-            store = Store(location, open_storage(location.root))
-            stores[location.root] = store if store.exists() else None
-        return stores[location.root]
+    def at(folder: str, named: str | XskipperLocation | None) -> Store | None:
+        place = (folder, named)
+        if place not in places:
+            try:
+                store = find_store(folder, named)
+            except SkipstoneError:  # a folder without a parent: nothing lies beside it
+                places[place] = None
+            else:
+                root = store.location.root
+                places[place] = stores.setdefault(root, store if store.exists() else None)
+        return places[place]
 
     def of_root(root: str) -> Store | None:
         for folder in _folders(root):
             named = locations.get(folder) if isinstance(locations, Mapping) else locations
-            try:
-                found = at(Location.of_table(folder, named))
-            except SkipstoneError:  # a folder without a parent: nothing lies beside it
-                continue
+            found = at(folder, named)
             if found is not None:
                 return found
         return None
@@ -169,9 +176,23 @@ def finder(locations: Locations = None) -> FindPruner:
             return None
         reasons = harmful(relation.confs or {})
         stores = () if reasons else tuple(found.values())
+        foreign = [store for store in stores if isinstance(store, XskipperStore)]
+        if foreign and _case_matters(schema_from_spark(relation.schema)):
+            stores = tuple(store for store in stores if store not in foreign)
+            text = "its names know no case, and two columns here differ in nothing else"
+            subject = foreign[0].location.root
+            reasons = (Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text),)
         return FactsPruner(stores, relation, reasons=reasons)
 
     return find
+
+
+def _case_matters(fields: Iterable[pa.Field]) -> bool:
+    """True where two columns of one struct have names that differ in case only."""
+    every = list(fields)
+    return len({field.name.lower() for field in every}) < len(every) or any(
+        _case_matters(field.type) for field in every if pa.types.is_struct(field.type)
+    )
 
 
 def nonzero(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:

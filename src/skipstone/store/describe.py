@@ -14,7 +14,6 @@ from .reports import Description, IndexInfo
 
 if TYPE_CHECKING:
     from .matching import Matched
-    from .parts import Part
     from .snapshot import Snapshot
 
 __all__ = ["describe"]
@@ -77,23 +76,6 @@ def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:
     """Stored bytes of every index column, over all parts."""
     total: Counter[tuple[str, str, str]] = Counter()
     for part in snapshot.parts:
-        stored = _bytes_by_column(part)
         for field in part.fields:
-            total[field.key] += stored[field.arrow.name]
+            total[field.key] += part.column_bytes.get(field.arrow.name, 0)
     return total
-
-
-def _bytes_by_column(part: Part) -> Counter[str]:
-    """Compressed bytes by top-level column of one part."""
-    found: Counter[str] = Counter()
-    for group in range(part.metadata.num_row_groups):
-        row_group = part.metadata.row_group(group)
-        for leaf in range(row_group.num_columns):
-            chunk = row_group.column(leaf)
-            # A leaf's path begins with its column's name, which may itself hold dots.
-            path = chunk.path_in_schema
-            name = next(
-                (n for n in part.schema.names if path == n or path.startswith(f"{n}.")), path
-            )
-            found[name] += chunk.total_compressed_size
-    return found

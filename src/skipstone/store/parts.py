@@ -31,7 +31,7 @@ from skipstone.storage import LocalStorage
 from .columns import OWN, PATH, FactField, unique_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from skipstone.storage import Storage
 
@@ -74,6 +74,25 @@ class Part:
         """Bytes of all columns once read."""
         groups = range(self.metadata.num_row_groups)
         return sum(self.metadata.row_group(i).total_byte_size for i in groups)
+
+    @cached_property
+    def column_bytes(self) -> Mapping[str, int]:
+        """Stored bytes by top-level column."""
+        return self._column_bytes()
+
+    def _column_bytes(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for group in range(self.metadata.num_row_groups):
+            row_group = self.metadata.row_group(group)
+            for leaf in range(row_group.num_columns):
+                chunk = row_group.column(leaf)
+                # A leaf's path begins with its column's name, which may itself hold dots.
+                path = chunk.path_in_schema
+                name = next(
+                    (n for n in self.schema.names if path == n or path.startswith(f"{n}.")), path
+                )
+                found[name] = found.get(name, 0) + chunk.total_compressed_size
+        return found
 
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
         """These columns, in this order; ``FormatError`` for damage, ``OSError`` from the store.

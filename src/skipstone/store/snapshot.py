@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -79,6 +79,9 @@ class Column:
 
 class Snapshot:
     """See the module. Made by ``Store.snapshot``."""
+
+    #: True where its parts can be evaluated piece by piece, elsewhere
+    in_runs: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -76,6 +76,9 @@ class Store:
         """True when something was ever stored here."""
         return self.storage.has_children(self.location.facts)
 
+    def require_own(self) -> None:
+        """Raises ``UnsupportedError`` where this is somebody else's store, which is only read."""
+
     def warn(self, reason: Reason) -> None:
         """Log a reason for which facts say nothing, once."""
         if reason not in self._warned:

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any
 from .table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.spark.facts import Locations
 
     from .table import Where
 
 __all__ = ["Table", "explain", "last_scan", "read", "skip"]
 
 
-def skip(df: DataFrame, index_location: str | Mapping[str, str] | None = None) -> DataFrame:
+def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     """``df`` reading only the files that its filters need, wherever it reads an indexed table.
 
     Works on any DataFrame of a classic session: paths, views, catalog tables, joins, aggregates.
     ``index_location`` says where the index is when it is not beside the table: one for all tables,
-    or a mapping from table path to location. Rows are those of plain Spark; relations without an
+    or a mapping from table path to location. A location may be one of Xskipper's stores
+    (``XskipperLocation``). Rows are those of plain Spark; relations without an
     index are read as ever.
     """
     from skipstone.spark.facts import finder

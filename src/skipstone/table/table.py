@@ -5,8 +5,9 @@
 >>> print(table.explain("user_id = 'u-8814'"))
 
 The index lies beside the table (``lake/_events.skipstone``) unless ``index_location`` says
-otherwise; nothing is ever written into the table's own directory. Spark is imported by the calls
-that are given a session, and by no other.
+otherwise: a directory for an index of Skipstone's, or one of Xskipper's stores, which is only read
+(``XskipperLocation`` says what more that may take). Nothing is ever written into the table's own
+directory. Spark is imported by the calls that are given a session, and by no other.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import parse_indexes
 from skipstone.index.schema import find_field, table_schema
 from skipstone.plan.objects import plan_objects
+from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
 from skipstone.storage import open_storage, table_format
-from skipstone.store import Location, Store
 from skipstone.store.describe import describe
+from skipstone.store.xskipper import find_store
 
 from . import upkeep
 from .building import run_build
@@ -37,17 +39,20 @@ if TYPE_CHECKING:
     from skipstone.advise import Advice
     from skipstone.index.kind import Index
     from skipstone.plan import Plan
+    from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
     from skipstone.storage import Listing, Storage
-    from skipstone.store import Matched
+    from skipstone.store import Matched, Store
     from skipstone.store.reports import (
         BuildReport,
         CheckReport,
         CompactReport,
         Description,
         DropReport,
+        ExportReport,
         VacuumReport,
     )
+    from skipstone.store.xskipper import XskipperLocation
 
 __all__ = ["Progress", "Table", "Where"]
 
@@ -65,15 +70,16 @@ class Table:
         self,
         path: str,
         *,
-        index_location: str | None = None,
+        index_location: str | XskipperLocation | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
-        self.location = Location.of_table(self.path, index_location)
         self.storage: Storage = open_storage(self.path, self.storage_options)
-        index_storage = open_storage(self.location.root, self.storage_options)
-        self.store = Store(self.location, index_storage)
+        self.store: Store = find_store(self.path, index_location, self.storage_options)
+        self.location = self.store.location
+        #: where transparent reading looks for the index
+        self.index_location = index_location or self.location.root
 
     def __repr__(self) -> str:
         return f"Table({self.path!r})"
@@ -121,6 +127,7 @@ class Table:
         holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
         left alone. ``progress`` is called with files done and files to do.
         """
+        self.store.require_own()
         wanted = parse_indexes(indexes)
         if not wanted:
             raise SkipstoneError(
@@ -136,6 +143,7 @@ class Table:
         progress: Progress | None = None,
     ) -> BuildReport:
         """Build the indexes that the table has for its new and changed files, and for no others."""
+        self.store.require_own()
         definitions = self.store.snapshot().definitions
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
@@ -144,11 +152,20 @@ class Table:
 
     # -- plans -------------------------------------------------------------------------------------
 
-    def plan(self, where: Where = None, *, time_zone: str = "UTC") -> Plan:
+    def plan(
+        self,
+        where: Where = None,
+        *,
+        time_zone: str = "UTC",
+        spark: SparkSession | None = None,
+        memory: int = IN_MEMORY,
+    ) -> Plan:
         """Which files a query for ``where`` must read, and why the others need not be.
 
-        ``time_zone`` is that of timestamps in ``where`` that have none. Raises ``PredicateError``
-        for text that is no predicate, or names no column of the table.
+        ``time_zone`` is that of timestamps in ``where`` that have none. Facts of which ``where``
+        needs more than ``memory`` bytes are asked piece by piece: as a job of ``spark``, where it
+        is given, and in this process otherwise. Raises ``PredicateError`` for text that is no
+        predicate, or names no column of the table.
         """
         milliseconds: dict[str, float] = {}
         clock = time.perf_counter()
@@ -176,6 +193,9 @@ class Table:
             table=self.path,
             predicate=text or to_sql(expr),
             milliseconds=milliseconds,
+            outgrown=Outgrown(
+                limit=memory, runner=_runner(spark), storage_options=self.storage_options
+            ),
         )
 
     explain = plan
@@ -188,7 +208,9 @@ class Table:
         extra = {}
         for definition in matched.snapshot.definitions:
             for field in definition.types:
-                if find_field(schema, field.name) is None and "." not in field.name:
+                known = find_field(schema, field.name) is not None or "." in field.name
+                # A filter of Xskipper's does not say what it is over.
+                if not known and not pa.types.is_null(field.type):
                     extra[field.name] = field
         return pa.schema([*schema, *extra.values()])
 
@@ -206,6 +228,7 @@ class Table:
 
     def drop(self, index: str | None = None) -> DropReport:
         """Remove one index (``"user_id:bloom"``), or all of them; the data is not touched."""
+        self.store.require_own()
         return upkeep.drop(self, index)
 
     def check(self, deep: bool = False, *, sample: int = 20) -> CheckReport:
@@ -217,14 +240,34 @@ class Table:
         return upkeep.check_table(self, deep=deep, sample=sample)
 
     def compact(self) -> CompactReport:
-        """Rewrite the facts into few parts, without those of files that are gone or changed."""
+        """Rewrite the facts into few parts, without those of files that are gone or changed.
+
+        What was once exported beside the index (``export`` without a destination) is published
+        anew.
+        """
+        self.store.require_own()
         return upkeep.compact_table(self)
 
     def vacuum(
         self, older_than: timedelta = timedelta(days=1), *, dry_run: bool = False
     ) -> VacuumReport:
         """Remove what a crash left: temporary files, broken parts, packs that no part names."""
+        self.store.require_own()
         return upkeep.vacuum_table(self, older_than, dry_run=dry_run)
+
+    def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
+        """Publish the facts for others, whole: as a store of Xskipper, version 4.
+
+        It becomes ``<destination>/<sha256 of the table's identifier>/``, by default below
+        ``xskipper/`` beside the facts. What an Xskipper cannot use is left out, and the report says
+        why; ``UnsupportedError`` where nothing remains.
+        """
+        self.store.require_own()
+        if kind != "xskipper":
+            raise UnsupportedError(
+                f"an export as {kind!r}", hint="kind='xskipper' is what there is"
+            )
+        return upkeep.export_table(self, destination)
 
     # -- Spark -------------------------------------------------------------------------------------
 
@@ -244,8 +287,16 @@ class Table:
         from skipstone.spark.skip import skip as skip_frame
 
         frame: DataFrame = spark.read.options(**options).parquet(self.path)
-        frame = skip_frame(frame, finder({self.path: self.location.root}))
+        frame = skip_frame(frame, finder({self.path: self.index_location}))
         return frame if where is None else frame.where(where)
+
+
+def _runner(spark: SparkSession | None) -> Runner:
+    if spark is None:
+        return in_turn
+    from skipstone.spark.plan_job import on_spark
+
+    return on_spark(spark)
 
 
 def _parsed(where: Where) -> tuple[Expr, str | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import kind as registered
 from skipstone.plan.prove import prove
@@ -17,17 +18,21 @@ from skipstone.store.reports import (
     CompactReport,
     Description,
     DropReport,
+    ExportReport,
     IndexInfo,
     VacuumReport,
 )
 from skipstone.store.upkeep import compact, drop_index, drop_store, vacuum
+from skipstone.store.xskipper import XskipperStore, publish
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from .table import Table
 
-__all__ = ["check_table", "compact_table", "drop", "vacuum_table"]
+__all__ = ["check_table", "compact_table", "drop", "export_table", "vacuum_table"]
+
+_LOG = logging.getLogger("skipstone")
 
 
 def drop(table: Table, index: str | None) -> DropReport:
@@ -75,6 +80,11 @@ def check_table(table: Table, *, deep: bool, sample: int) -> CheckReport:
     ``deep`` also decodes ``sample`` files, proves each of their facts true, and compares what
     plans read with what matches.
     """
+    if deep and isinstance(table.store, XskipperStore):
+        raise UnsupportedError(
+            f"{table.location.root} is a store of Xskipper",
+            hint="a deep check rebuilds facts of Skipstone's own: leave --deep out",
+        )
     listing = table.listing()
     found = check(table.store, listing)
     corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
@@ -104,6 +114,11 @@ def compact_table(table: Table) -> CompactReport:
     """Rewrite the facts into few parts, without those of files that are gone or changed."""
     started = time.perf_counter()
     done = compact(table.store, table.listing)
+    if table.store.storage.has_children(table.location.xskipper):
+        try:
+            export_table(table, None)
+        except UnsupportedError as error:
+            _LOG.warning("%s is left as it is: %s", table.location.xskipper, error)
     return CompactReport(
         table=table.path,
         location=table.location.root,
@@ -114,6 +129,18 @@ def compact_table(table: Table) -> CompactReport:
         bytes_before=done.bytes_before,
         bytes_after=done.bytes_after,
         seconds=time.perf_counter() - started,
+    )
+
+
+def export_table(table: Table, destination: str | None) -> ExportReport:
+    """Publish the facts as a store of Xskipper, at ``destination`` or beside them."""
+    listing = table.listing()
+    return publish(
+        table.store.snapshot().match(listing),
+        PartitionColumns.of_paths(table.path, listing.paths),
+        table=table.path,
+        base=destination or table.location.xskipper,
+        options=table.storage_options,
     )
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 import uuid as uuids
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -87,7 +87,8 @@ class Calendar:
 class Footer:
     """What a part says of itself. ``own``: written by Skipstone, so its bounds are Skipstone's.
 
-    ``keys``: the other keys of the footer.
+    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it; never ask it about the
+    column chunks of a store with encryption, since Arrow ends the process where a key is missing.
     """
 
     schema: StoreSchema
@@ -96,6 +97,7 @@ class Footer:
     own: bool
     created_by: str
     keys: tuple[tuple[str, str], ...]
+    metadata: pq.FileMetaData = field(compare=False, repr=False)
 
     @property
     def spark_version(self) -> str | None:
@@ -188,6 +190,7 @@ def _footer(reader: pq.ParquetFile, file: str | None) -> Footer:
         own=_OWN in keys,
         created_by=metadata.created_by or "",
         keys=tuple(sorted(keys.items())),
+        metadata=metadata,
     )
 
 

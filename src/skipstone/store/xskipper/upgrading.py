@@ -1,0 +1,136 @@
+"""Stores of versions 1 to 3 -> version 4, in their place or in another.
+
+Every part is read and brought to version 4 before anything is written; an error leaves the store as
+it was. What a part says of its author stays, so whoever reads it distrusts what was distrusted
+before. Partition values, which older stores do not hold, come from the paths of the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.formats.xskipper.naming import CURRENT_VERSION
+from skipstone.formats.xskipper.part import read_part, to_bytes
+from skipstone.formats.xskipper.rows import decode
+from skipstone.formats.xskipper.upgrade import upgrade
+from skipstone.human import plural, size
+from skipstone.identity import canonical_path
+from skipstone.index.partitions import PartitionColumns
+from skipstone.storage import open_storage
+
+from .snapshot import source
+from .store import part_files
+from .writing import replace_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from skipstone.formats.xskipper.part import Part
+    from skipstone.storage import Storage
+
+__all__ = ["UpgradeReport", "upgrade_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeReport:
+    """What an upgrade did; nothing where ``versions`` is 4 alone and it was to stay in place."""
+
+    store: str
+    destination: str
+    versions: tuple[int, ...]
+    parts: int
+    rows: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {**asdict(self), "versions": list(self.versions)}
+
+    def __str__(self) -> str:
+        if not self.parts:
+            return f"{self.store} is of version {CURRENT_VERSION} already"
+        versions = ", ".join(map(str, self.versions))
+        rows, parts = plural(self.rows, "row"), plural(self.parts, "part")
+        return (
+            f"upgraded {rows} from version {versions} to {CURRENT_VERSION}: {parts}, "
+            f"{size(self.bytes)}, in {self.destination}"
+        )
+
+
+def upgrade_store(
+    directory: str,
+    destination: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> UpgradeReport:
+    """Bring the store in ``directory`` to version 4, there or in the directory ``destination``.
+
+    ``UnsupportedError`` for version 0, above 4, and with encryption; ``FormatError`` for damage.
+    """
+    home = canonical_path(directory)
+    target = home if destination is None else canonical_path(destination)
+    storage = open_storage(home, options)
+    parts = _read(storage, home)
+    versions = tuple(sorted({part.footer.schema.version for part in parts}))
+    if versions == (CURRENT_VERSION,) and target == home:
+        return UpgradeReport(
+            store=home, destination=home, versions=versions, parts=0, rows=0, bytes=0
+        )
+    names = [decode(part).path for part in parts]
+    found = _partitions(parts, names)
+    done = []
+    first = 0
+    for part, paths in zip(parts, names, strict=True):
+        virtual = {name: values.slice(first, len(paths)) for name, values in found.items()}
+        table, schema = upgrade(part.table, part.footer.schema, virtual=virtual)
+        done.append((to_bytes(table, schema, like=part.footer), schema))
+        first += len(paths)
+    if any(schema != done[0][1] for _, schema in done):
+        raise UnsupportedError(
+            f"the parts of {home} do not describe the same indexes",
+            hint="a change was cut off there: let the real Xskipper refresh it, or drop it",
+        )
+    written = [data for data, _ in done]
+    where = open_storage(target, options)
+    return UpgradeReport(
+        store=home,
+        destination=target,
+        versions=versions,
+        parts=len(parts),
+        rows=first,
+        bytes=replace_parts(where, target, written, done[0][1]),
+    )
+
+
+def _read(storage: Storage, home: str) -> list[Part]:
+    found = []
+    for path in part_files(storage, home):
+        with source(storage, path) as file:
+            try:
+                part = read_part(file, file=path)
+            except KeyUnavailableError as error:
+                raise UnsupportedError(
+                    f"{error.message}: an encrypted store is not upgraded",
+                    hint="let the real Xskipper refresh it, or drop it and build an index anew",
+                ) from error
+        for name, text in part.unreadable:
+            raise SkipstoneError(f"{path}: {name}: {text}", hint="nothing was changed")
+        found.append(part)
+    if not found:
+        raise SkipstoneError(
+            f"{home} has no parts of a store of Xskipper",
+            hint="name the directory itself: <base>/<64 hexadecimal digits>",
+        )
+    return found
+
+
+def _partitions(parts: Sequence[Part], names: Sequence[pa.Array]) -> Mapping[str, pa.Array]:
+    """The partition values of all rows, one part after the other, typed as Spark infers them."""
+    root = parts[0].footer.schema.table_identifier
+    paths = pa.concat_arrays(list(names)).to_pylist()
+    if root is None or not all(path and path.startswith(f"{root}/") for path in paths):
+        return {}
+    return PartitionColumns.of_paths(root, paths).values
