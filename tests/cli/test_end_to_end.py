@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.table import Table
-from tests.cli.test_speech import command
+from tests.cli.test_speech import SOURCE, command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,6 +178,50 @@ def test_tables_of_other_formats_are_refused(run: Run, table: Path, name: str) -
     done = run("build", table, "-c", "id:minmax", "--no-spark")
     assert done.exit_code == 1
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+def on_a_terminal(*arguments: str, **env: str) -> tuple[str, str]:
+    """Run the command line with a terminal for stderr: what stdout got, and what it showed."""
+    master, slave = os.openpty()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "skipstone", *arguments],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", **env},
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        text=True,
+    )
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(master)
+    out, _ = running.communicate()
+    return out, shown.decode()
+
+
+def test_progress_is_drawn_on_a_terminal_and_stdout_stays_clean(table: Path) -> None:
+    build = ["build", str(table), "-c", "id:bloom", "--no-spark", "--json"]
+    out, shown = on_a_terminal(*build)
+    assert json.loads(out)["files_built"] == FILES
+    assert "indexing" in shown
+    assert "12" in shown
+    out, shown = on_a_terminal(*build, "--quiet")
+    assert json.loads(out)["files_already"] == FILES
+    assert shown == ""
+
+
+def test_no_colour_where_it_is_not_wanted(table: Path) -> None:
+    _, shown = on_a_terminal("explain", str(table), "nix = 1", NO_COLOR="")
+    assert "\x1b[1;31merror:" in shown
+    _, shown = on_a_terminal("explain", str(table), "nix = 1", NO_COLOR="1")
+    assert "\x1b" not in shown
+    assert shown.startswith("error:")
 
 
 @pytest.mark.spark
