@@ -30,7 +30,13 @@ from skipstone.index.minmax import MinMax
 from skipstone.index.registry import parse_indexes
 from skipstone.index.schema import file_schema
 from skipstone.index.valuelist import ValueList
-from skipstone.predicate.types import column_name, column_path, spark_type
+from skipstone.predicate.types import (
+    EXISTS_DEFAULT,
+    column_name,
+    column_path,
+    schema_from_spark,
+    spark_type,
+)
 from skipstone.storage import LocalStorage
 from tests.oracle import look_up, rows_of
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
@@ -209,6 +215,24 @@ def test_a_column_with_a_default_is_not_null_where_it_lacks(tmp_path: Path) -> N
     facts = build(path, ["id:minmax"], schema)
     assert facts.null_counts == {}
     assert "default" in facts.reasons["minmax(id)"]
+
+
+def test_sparks_note_of_a_default_is_kept() -> None:
+    field = {"name": "id", "type": "long", "nullable": True}
+    for default, noted in (("5", True), ("NULL", False), (None, False)):
+        metadata = {} if default is None else {"EXISTS_DEFAULT": default}
+        schema = schema_from_spark({"type": "struct", "fields": [{**field, "metadata": metadata}]})
+        assert (EXISTS_DEFAULT in (schema.field(0).metadata or {})) is noted
+
+
+def test_values_that_are_not_one_for_each_row() -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    builder = ColumnsBuilder([MinMax("a"), MinMax("b")], schema, BuildSettings())
+    builder.add("a", pa.array([1, 2]))
+    builder.add("b", pa.array([1, 2, 3]))
+    found = builder.finish(3)
+    assert found.null_counts == {"b": 0}
+    assert found.reasons == {"minmax(a)": "has 2 values in a file of 3 rows"}
 
 
 def test_a_leaf_is_null_where_a_struct_above_it_is(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import StaleError
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.predicate.types import TIMESTAMP, column_path
+from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, column_path
 
 from .calendar import ancient, proleptic
 from .columns import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
@@ -44,6 +44,7 @@ __all__ = [
     "build_columns",
     "build_file",
     "build_parquet",
+    "settled",
 ]
 
 _SECOND = 1_000_000_000
@@ -71,7 +72,7 @@ def build_file(
     settings = settings or BuildSettings()
     column_fields(definitions, schema)
     try:
-        if not _settled(object, storage, settings.settle):
+        if not settled(object, storage, settings.settle):
             text = f"too fresh: changed less than {settings.settle:g} s ago"
             return FileFacts(id=object, error=text, too_fresh=True)
         with storage.open(object.path, object) as source:
@@ -85,7 +86,7 @@ def build_file(
     return facts
 
 
-def _settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
+def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
     """Waits until the file is ``seconds`` old; False when waiting that long does not do."""
     tick = _SECOND // UNITS_PER_SECOND[object.unit]
     # A coarse mtime was cut: the true one may lie up to a tick later.
@@ -173,7 +174,8 @@ def _columns(
     for column in builder.wanted:
         found = _locate(arrow, column, settings.case_sensitive)
         if found is None:
-            if _DEFAULT in (builder.fields[column].metadata or {}):
+            # Spark reads the default there, and not null.
+            if EXISTS_DEFAULT in (builder.fields[column].metadata or {}):
                 builder.drop(column, "not in this file, and the column has a default value")
             else:
                 builder.add_missing(column, rows)

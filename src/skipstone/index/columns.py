@@ -102,6 +102,7 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
 class _Column:
     type: pa.DataType
     builders: dict[Index, Builder] = field(default_factory=dict)
+    rows: int = 0
     nulls: int = 0
 
 
@@ -149,6 +150,7 @@ class ColumnsBuilder:
             self.drop(column, f"{values.type} in this file, which is not exactly {state.type}")
             return
         chunk = Chunk(exact)
+        state.rows += len(exact)
         state.nulls += chunk.null_count
         for definition, builder in list(state.builders.items()):
             try:
@@ -185,6 +187,9 @@ class ColumnsBuilder:
 
     def finish(self, rows: int) -> Columns:
         """What was built of a file of ``rows`` rows."""
+        for column, state in list(self.columns.items()):
+            if state.rows != rows:
+                self.drop(column, f"has {state.rows:,} values in a file of {rows:,} rows")
         values: dict[Index, pa.Array | None] = dict.fromkeys(self.definitions)
         for state in self.columns.values():
             for definition, builder in list(state.builders.items()):

@@ -56,6 +56,9 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 # Set in an Arrow field's metadata: the value is why the column does not compare as its bytes do.
 UNCOMPARABLE = b"skipstone.uncomparable"
 
+# Likewise, and Spark's own name for it: the value of the column in files that lack it, as SQL.
+EXISTS_DEFAULT = b"EXISTS_DEFAULT"
+
 
 class Kind(Enum):
     """The kinds of canonical types; each has one stored domain (``literals.py``)."""
@@ -273,7 +276,14 @@ def _arrow_field(node: Any) -> pa.Field:
             type = "string"
         elif parse_type(type) is None:
             reason = f"type {type}"
-    metadata = {UNCOMPARABLE: reason.encode()} if reason else None
+    metadata = {UNCOMPARABLE: reason.encode()} if reason else {}
+    # What Spark reads where a file lacks the column: null unless it was added with a default.
+    default = str(extra.get(EXISTS_DEFAULT.decode(), "NULL"))
+    if default.upper() != "NULL":
+        metadata[EXISTS_DEFAULT] = default.encode()
     return pa.field(
-        node["name"], _arrow_type(type), nullable=node.get("nullable", True), metadata=metadata
+        node["name"],
+        _arrow_type(type),
+        nullable=node.get("nullable", True),
+        metadata=metadata or None,
     )
