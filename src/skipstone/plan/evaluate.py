@@ -127,7 +127,7 @@ def evaluate(
         wave = fetch_wave(asked, fetch)
         for question in asked:
             started = time.perf_counter()
-            before = np.count_nonzero(bounds.may)
+            before = int(np.count_nonzero(bounds.may))
             answers = question.answers(wave)
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
@@ -137,7 +137,7 @@ def evaluate(
             used = any(answer.bounds is not None for answer in answers)
             if used:
                 bounds = whole()
-            kept = np.count_nonzero(bounds.may)
+            kept = int(np.count_nonzero(bounds.may))
             steps.append(question.step(used, before, kept, started, answers))
     return Evaluation(units=units, bounds=bounds, leaves=found, steps=tuple(steps))
 

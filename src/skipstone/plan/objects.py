@@ -12,6 +12,7 @@ from skipstone.predicate.tree import leaves
 
 from .plan import Plan, Step
 from .planner import make_plan
+from .runs import Gathered, Outgrown, gather, sharpened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,11 +36,13 @@ def plan_objects(
     predicate: str,
     milliseconds: Mapping[str, float] | None = None,
     reasons: Sequence[Reason] = (),
+    outgrown: Outgrown | None = None,
 ) -> Plan:
     """The plan for ``tree`` over ``listing`` from what the stores know of its files.
 
     ``matches`` are one per store, each over the whole listing; usually there is one.
     ``milliseconds`` are of the phases before, ``reasons`` what else the reader should be told.
+    ``outgrown`` says what becomes of facts that are too large for this process.
     """
     columns = frozenset(leaf.column for leaf in leaves(tree))
     named = {column.lower() for column in columns}
@@ -49,8 +52,14 @@ def plan_objects(
     rows = np.full(total, -1, np.int64)
     idle: dict[tuple[str, str], Step] = {}
     notes: dict[Reason, None] = dict.fromkeys(reasons)
+    found: list[Gathered] = []
     for matched in matches:
-        evidence += matched.evidence(columns)
+        gathered = _gathered(tree, matched, outgrown or Outgrown())
+        if gathered is None:
+            evidence += matched.evidence(columns)
+        else:
+            found.append(gathered)
+            notes.update(dict.fromkeys(gathered.reasons))
         fresh |= matched.has_fact
         stale |= matched.stale
         rows = np.maximum(rows, matched.rows)
@@ -70,6 +79,8 @@ def plan_objects(
         predicate=predicate,
         row_counts=rows,
         idle=tuple(idle.values()),
+        inherited=sharpened(each.leaves for each in found),
+        asked=tuple(step for each in found for step in each.steps),
         known={
             "facts_fresh": fresh_count,
             "facts_stale": stale_count,
@@ -78,6 +89,17 @@ def plan_objects(
             "milliseconds": dict(milliseconds or {}),
         },
     )
+
+
+def _gathered(tree: Bound, matched: Matched, how: Outgrown) -> Gathered | None:
+    """``gather``, failing open: evidence that cannot be asked elsewhere says nothing."""
+    try:
+        return gather(tree, matched, how)
+    except Exception as error:
+        text = f"not asked: {type(error).__name__}: {error}"
+        root = matched.snapshot.location.root
+        reason = Reason(cause=Cause.UNREADABLE, subject=f"facts at {root}", text=text)
+        return Gathered(leaves={}, steps=(), reasons=(reason,))
 
 
 def _idle(kind: str, column: str, total: int) -> Step:

@@ -18,7 +18,7 @@ from skipstone.bounds import Bounds, Cause, Evidence, Level, Reason, RowSet, Uni
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
 from .asking import Fetch, no_fetch
-from .evaluate import Evaluation, RowTask, evaluate, evaluate_rows
+from .evaluate import Evaluation, LeafBounds, RowTask, evaluate, evaluate_rows
 from .plan import FileDetail, Plan, Step
 
 if TYPE_CHECKING:
@@ -69,19 +69,23 @@ def make_plan(
     rows: RowSource | None = None,
     idle: Sequence[Step] = (),
     fetch: Fetch = no_fetch,
+    inherited: LeafBounds | None = None,
+    asked: Sequence[Step] = (),
     known: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The plan for ``tree`` over the files of ``listing``.
 
     ``evidence`` is the object level's; ``row_counts`` int64 over the files, -1 where no fact
-    says it; ``idle`` are steps of indexes that the predicate does not concern; ``known`` further
-    fields of the plan (freshness, reasons, milliseconds of earlier phases).
+    says it; ``idle`` are steps of indexes that the predicate does not concern; ``inherited`` is
+    what was found out about the files elsewhere (``runs.py``), by the steps ``asked``; ``known``
+    further fields of the plan (freshness, reasons, milliseconds of earlier phases).
     """
     started = time.perf_counter()
     columns = frozenset(leaf.column for leaf in leaves(tree))
     files = np.arange(len(listing), dtype=np.int64)
-    state = evaluate(tree, evidence, Units.objects(files, row_counts), fetch=fetch)
-    steps: list[Step] = [*state.steps, *idle]
+    units = Units.objects(files, row_counts)
+    state = evaluate(tree, evidence, units, fetch=fetch, inherited=inherited)
+    steps: list[Step] = [*asked, *state.steps, *idle]
     failures: list[Reason] = []
     for source in sorted(finer, key=lambda item: item.level):
         try:

@@ -94,6 +94,10 @@ class Part:
                 found[name] = found.get(name, 0) + chunk.total_compressed_size
         return found
 
+    def load(self, reader: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+        """All that there is of these columns."""
+        return reader.read(columns=list(names))
+
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
         """These columns, in this order; ``FormatError`` for damage, ``OSError`` from the store.
 
@@ -108,7 +112,7 @@ class Part:
                     page_checksum_verification=True,
                     pre_buffer=not isinstance(storage, LocalStorage),
                 )
-                table = reader.read(columns=held)
+                table = self.load(reader, held)
         except (FileNotFoundError, SkipstoneError):
             raise
         except Exception as error:
