@@ -49,9 +49,9 @@ def percent(part: float, whole: float) -> str:
     if whole == 0:
         return "0 %"
     share = 100 * part / whole
-    if part not in (0, whole):
+    if 0 < part < whole:
         share = min(max(share, 0.1), 99.9)
-    return f"{share:.1f} %".replace(".0 %", " %")
+    return f"{share:,.1f} %".replace(".0 %", " %")
 
 
 def plural(count: int, unit: str) -> str:

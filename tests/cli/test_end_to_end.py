@@ -169,6 +169,23 @@ def test_nothing_is_written_into_the_table(run: Run, table: Path, tmp_path: Path
     assert plan["files"]["kept"] == 1
 
 
+def test_what_is_exported_can_be_inspected(run: Run, table: Path, tmp_path: Path) -> None:
+    run("build", table, "-c", "id:minmax,bloom", "--no-spark")
+    exported = told(run("export", table, tmp_path / "md", "--xskipper", "--json"))
+    assert (exported["kind"], exported["files"], exported["files_total"]) == ("xskipper", 12, 12)
+    (found,) = told(run("inspect", tmp_path / "md", "--json"))["found"]
+    assert (found["version"], found["rows"], found["table_identifier"]) == (4, 12, str(table))
+    assert [column["kind"] for column in found["columns"]] == ["minmax", "bloomfilter"]
+
+
+def test_an_index_larger_than_its_data_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    add(tmp_path / "t", 0)
+    built = run("build", tmp_path / "t", "-c", "id:minmax", "--no-spark")
+    share = built.stdout.partition("(")[2].partition(" %")[0]
+    assert float(share.replace(",", "")) > 100
+
+
 @pytest.mark.parametrize("name", ["_delta_log/0.json", "metadata/v1.metadata.json", ".hoodie/x"])
 def test_tables_of_other_formats_are_refused(run: Run, table: Path, name: str) -> None:
     (table / name).parent.mkdir()
