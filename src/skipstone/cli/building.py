@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["build", "definitions", "refresh"]
 
 _JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
-_KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
-# The kinds at the end of -c, separated by commas; a column's name may have colons of its own.
-_KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
 
 
 @contextmanager
@@ -62,13 +58,8 @@ def definitions(columns: Sequence[str]) -> list[Index]:
     """The indexes that ``-c`` spelled, ``a:x,y(p=1)`` being two; ``UsageError`` for other text."""
     from skipstone.index.registry import parse_indexes
 
-    single = []
-    for text in columns:
-        match = _KINDS.search(text)
-        column, kinds = (text[: match.start()], match[1]) if match else (text, "")
-        single += [f"{column}:{kind}" for kind in _KIND.findall(kinds)] or [text]
     try:
-        return parse_indexes(single)
+        return parse_indexes(columns)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

@@ -33,6 +33,9 @@ GROUP = "skipstone.indexes"
 
 _HOUSE: tuple[type[Index], ...] = (MinMax, ValueList, Bloom, NullCounts)
 _NAMES = {name: each for each in _HOUSE for name in (each.name, *each.aliases)}
+_KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
+# The kinds at the end of a definition, separated by commas; a column's name may have colons.
+_KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
 _SPEC = re.compile(r"(?P<kind>[A-Za-z_][\w.\-]*)\s*(?:\((?P<params>[^()]*)\))?\s*")
 
 log = logging.getLogger("skipstone")
@@ -93,10 +96,27 @@ def parse_index(text: str) -> Index:
 
 
 def parse_indexes(specs: str | Index | Iterable[str | Index]) -> list[Index]:
-    """The definitions of several, in order, each once; a definition stands for itself."""
+    """The definitions of several, in order, each once; a definition stands for itself.
+
+    ``"ts:minmax,bloom(fpp=0.1)"`` is two definitions over one column.
+    """
     several = [specs] if isinstance(specs, str | Index) else list(specs)
-    made = [each if isinstance(each, Index) else parse_index(each) for each in several]
+    made: list[Index] = []
+    for each in several:
+        if isinstance(each, Index):
+            made.append(each)
+        else:
+            made += [parse_index(single) for single in _one_by_one(each)]
     return list(dict.fromkeys(made))
+
+
+def _one_by_one(text: str) -> list[str]:
+    """``a:x,y(p=1)`` as ``a:x`` and ``a:y(p=1)``; other text as it is."""
+    match = _KINDS.search(text)
+    if match is None:
+        return [text]
+    column = text[: match.start()]
+    return [f"{column}:{kind}" for kind in _KIND.findall(match[1])]
 
 
 def _split(text: str) -> tuple[str, str, str]:
