@@ -63,7 +63,7 @@ def test_object_stores_keep_bucket_and_etag() -> None:
     )
     listing = FileListing.parse([f"{text}[eTag='\"0af3\"', versionId='null']"])
     assert listing.paths == ["s3://b/k %.parquet"]
-    assert listing.uri(0) == "s3a://b/k%20%25.parquet"
+    assert listing.uris(np.array([0])) == ["s3a://b/k%20%25.parquet"]
     assert listing.etags == ("0af3",)
     assert not listing.local
 

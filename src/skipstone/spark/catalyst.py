@@ -346,7 +346,7 @@ class _Reader:
         (type,) = types if len(types) == 1 else (None,)
         if type is None or not pa.types.is_timestamp(type):
             return None
-        array = self.jvm.expressions.CreateArray(self.node_at(index).list(), False)
+        array = self.jvm.type(f"{_PACKAGE}CreateArray")(self.node_at(index).list(), False)
         parts = str(array.eval(None).toString()).strip("[]").split(",")
         if len(parts) != len(items):
             raise UnreadableLiteral(f"{len(parts)} values where {len(items)} were listed")

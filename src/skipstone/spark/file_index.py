@@ -6,8 +6,8 @@ calls ``listFiles`` with its own filters while it plans, and its native reader s
 Sound by construction, whatever the pruner errs about paths:
 
 - without partitions, survivors are picked by position from the very sequence whose text was parsed;
-- with partitions, the files to skip are excluded by a filter on their paths (``not_in_paths``), so
-  that a path spelled otherwise, or a file that nobody listed, is read;
+- with partitions, Spark lists again with a filter on paths: on those to keep, and then it is seen
+  whether all of them came back, or on those to skip, and then a path spelled otherwise is read;
 - the listing is matched once and used only while Spark's own list is the same object;
 - local files about to be skipped are looked at once more: one that was replaced under a cached
   listing is read. Every exception means: all files, and a reason.
@@ -46,6 +46,7 @@ __all__ = ["SkippingFileIndex"]
 
 # Leniently, and for the counts of a report only: the files of partition directories, which print
 # with nothing certain between them.
+_DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); ", re.DOTALL)
 
 
@@ -67,6 +68,15 @@ class _Snapshot:
     @cached_property
     def positions(self) -> dict[str, int]:
         return {path: i for i, path in enumerate(self.listing.spelled)}
+
+    @cached_property
+    def data(self) -> NDArray[np.int64]:
+        """Positions without what Spark lists but never reads: empty and hidden files."""
+        if self.files is not None:
+            return np.arange(len(self.listing), dtype=np.int64)
+        names = [path.rpartition("/")[2] for path in self.listing.spelled]
+        data = [not name.startswith(".") and (name[:1] != "_" or "=" in name) for name in names]
+        return np.flatnonzero(np.array(data, np.bool_) & (self.listing.sizes > 0))
 
 
 @dataclass(slots=True, eq=False)
@@ -215,8 +225,6 @@ class SkippingFileIndex:
                 files, values = directory.files().toIndexedSeq(), directory.values()
                 texts = self.jvm.join(files)
             listing = FileListing.parse(texts)
-            if self.partitioned:
-                listing = _data_files(listing)
             clock.lap("listing")
             self._snapshot = _Snapshot(
                 index=self.original,
@@ -232,7 +240,7 @@ class SkippingFileIndex:
     def _of_catalog(self, partition_filters: JavaObject, clock: _Clock) -> _Snapshot:
         """The catalog's partitions that the filters leave, listed by Spark for this query."""
         index = self.original.filterPartitions(partition_filters)
-        listing = _data_files(FileListing.parse(self.jvm.join(index.allFiles())))
+        listing = FileListing.parse(self.jvm.join(index.allFiles()))
         clock.lap("listing")
         with self._lock:
             known = self._snapshot
@@ -280,7 +288,7 @@ class SkippingFileIndex:
 
     def _settings(self) -> ReadSettings:
         """The settings as Spark sees them on the thread that plans."""
-        conf = self.jvm.module(self.jvm.root.org.apache.spark.sql.internal, "SQLConf").get()
+        conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
         return ReadSettings(
             time_zone=str(conf.sessionLocalTimeZone()),
             case_sensitive=bool(conf.caseSensitiveAnalysis()),
@@ -295,12 +303,12 @@ class SkippingFileIndex:
         by_metadata: bool,
     ) -> NDArray[np.int64]:
         """Positions of the files that Spark's own pruning left: by partitions and by metadata."""
-        every = np.arange(len(current.listing), dtype=np.int64)
         if current.files is not None:
-            if int(result.size()) == 1 and int(result.head().files().size()) == len(every):
-                return every
+            every = len(current.listing)
+            if int(result.size()) == 1 and int(result.head().files().size()) == every:
+                return np.arange(every, dtype=np.int64)
         elif partition_filters.isEmpty() and not by_metadata:
-            return every
+            return current.data
         paths = [path for path, _ in _LISTED.findall(str(result.mkString("")))]
         found = [current.positions[path] for path in paths if path in current.positions]
         return np.array(found, np.int64)
@@ -332,10 +340,21 @@ class SkippingFileIndex:
     ) -> JavaObject:
         if current.files is not None and len(scope) == len(keep):
             files = self.jvm.pick(current.files, np.flatnonzero(keep))
-            return self.jvm.seq(self.jvm.datasources.PartitionDirectory(current.values, files))
-        uris = [current.listing.uri(i) for i in scope[~keep[scope]].tolist()]
-        exclude = self.jvm.not_in_paths(uris)
-        return current.index.listFiles(partition_filters, data_filters.appended(exclude))
+            return self.jvm.seq(self.jvm.type(_DIRECTORY)(current.values, files))
+        listing = current.listing
+        kept, skipped = np.flatnonzero(keep), scope[~keep[scope]]
+        if len(kept) == 0:
+            return self.jvm.nil()
+        if len(kept) <= len(skipped) // 4:
+            # What to keep of all that is listed; that it came back is seen, not believed.
+            wanted = self.jvm.in_paths(listing.uris(kept))
+            result = current.index.listFiles(partition_filters, data_filters.appended(wanted))
+            listed = {path for path, _ in _LISTED.findall(str(result.mkString("")))}
+            if all(listing.spelled[i] in listed for i in scope[keep[scope]].tolist()):
+                return result
+        # What to skip: a path that Spark spells otherwise is read.
+        unwanted = self.jvm.negated(self.jvm.in_paths(listing.uris(skipped)))
+        return current.index.listFiles(partition_filters, data_filters.appended(unwanted))
 
     # -- reporting ---------------------------------------------------------------------------------
 
@@ -349,7 +368,7 @@ class SkippingFileIndex:
         revived: int,
         clock: _Clock,
     ) -> Scan:
-        sizes = current.listing.sizes
+        sizes, data = current.listing.sizes, current.data
         kept = scope[keep[scope]]
         reasons: tuple[Reason, ...] = ()
         if revived:
@@ -359,8 +378,8 @@ class SkippingFileIndex:
             table=self.name,
             format=self.info.format,
             predicate=predicate,
-            files_listed=len(sizes),
-            bytes_listed=int(sizes.sum()),
+            files_listed=len(data),
+            bytes_listed=int(sizes[data].sum()),
             files_total=len(scope),
             bytes_total=int(sizes[scope].sum()),
             files_kept=len(kept),
@@ -421,11 +440,3 @@ def _text(filters: JavaObject) -> str:
     """Filters as Spark prints them, without the numbers of its attributes."""
     text = re.sub(r"#\d+L?", "", str(filters.mkString(" AND ")))
     return text if len(text) <= 500 else f"{text[:500]}…"
-
-
-def _data_files(listing: FileListing) -> FileListing:
-    """Without what Spark lists but never reads: empty and hidden files."""
-    names = [path.rpartition("/")[2] for path in listing.spelled]
-    data = [not name.startswith(".") and (name[:1] != "_" or "=" in name) for name in names]
-    wanted = np.flatnonzero(np.array(data, np.bool_) & (listing.sizes > 0))
-    return listing if len(wanted) == len(listing) else listing.take(wanted)

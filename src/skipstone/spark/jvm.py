@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,14 +21,21 @@ __all__ = ["JavaObject", "Jvm"]
 
 JavaObject: TypeAlias = Any  # py4j brings no types: an object in the JVM
 
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+_ARRAY_SEQ = "scala.collection.immutable.ArraySeq"
 
-@dataclass(frozen=True, slots=True, eq=False)
+
 class Jvm:
-    """The gateway of one Spark context, and the Scala packages that reading needs."""
+    """The gateway of one Spark context, and the Scala classes that reading needs.
 
-    gateway: Any
-    context: JavaObject  # org.apache.spark.SparkContext
-    root: Any  # the JVM view: packages by attribute
+    Every dot of a class's name is a call of its own, so classes are looked up once.
+    """
+
+    def __init__(self, gateway: Any, context: JavaObject) -> None:
+        self.gateway = gateway
+        self.context = context  # org.apache.spark.SparkContext
+        self.root = gateway.jvm
+        self._classes: dict[str, Any] = {}
 
     @classmethod
     def of(cls, spark: SparkSession) -> Jvm:
@@ -38,8 +44,7 @@ class Jvm:
 
         gateway = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        assert gateway is not None
-        return cls(gateway, spark.sparkContext._jsc.sc(), gateway.jvm)
+        return cls(gateway, spark.sparkContext._jsc.sc())
 
     @property
     def pinned(self) -> bool:
@@ -48,7 +53,7 @@ class Jvm:
 
     def thread_id(self) -> int:
         """The JVM thread that serves this Python thread, or that called back into it."""
-        return int(self.root.java.lang.Thread.currentThread().getId())
+        return int(self.type("java.lang.Thread").currentThread().getId())
 
     def local_property(self, key: str) -> str | None:
         """A Spark local property of that JVM thread."""
@@ -57,28 +62,23 @@ class Jvm:
 
     # -- Scala -------------------------------------------------------------------------------------
 
-    def module(self, package: Any, name: str) -> JavaObject:
-        """A Scala ``object`` (or companion) by name."""
-        return getattr(getattr(package, name + "$"), "MODULE$")
+    def type(self, name: str) -> Any:
+        """A class by its full name."""
+        found = self._classes.get(name)
+        if found is None:
+            found = self.root
+            for part in name.split("."):
+                found = getattr(found, part)
+            self._classes[name] = found
+        return found
 
-    @property
-    def immutable(self) -> Any:
-        """``scala.collection.immutable``."""
-        return self.root.scala.collection.immutable
-
-    @property
-    def expressions(self) -> Any:
-        """``org.apache.spark.sql.catalyst.expressions``."""
-        return self.root.org.apache.spark.sql.catalyst.expressions
-
-    @property
-    def datasources(self) -> Any:
-        """``org.apache.spark.sql.execution.datasources``."""
-        return self.root.org.apache.spark.sql.execution.datasources
+    def module(self, name: str) -> JavaObject:
+        """A Scala ``object`` (or companion) by its full name."""
+        return self.type(f"{name}$.MODULE$")
 
     def nil(self) -> JavaObject:
         """The empty ``Seq``."""
-        return self.module(self.immutable, "Nil")
+        return self.module("scala.collection.immutable.Nil")
 
     def seq(self, *items: JavaObject) -> JavaObject:
         """A ``Seq`` of a few objects: one call each."""
@@ -108,29 +108,27 @@ class Jvm:
         """
         array = self.gateway.new_array(self.root.int, len(indices))
         raw = np.ascontiguousarray(indices, dtype=">i4").tobytes()
-        self.root.java.nio.ByteBuffer.wrap(raw).asIntBuffer().get(array)
-        return self.immutable.ArraySeq.unsafeWrapArray(array).map(files)
+        self.type("java.nio.ByteBuffer").wrap(raw).asIntBuffer().get(array)
+        return self.type(_ARRAY_SEQ).unsafeWrapArray(array).map(files)
 
     def string_literals(self, values: list[str]) -> JavaObject:
         """A Scala ``Set`` of Catalyst strings; no value holds a line feed, and none is empty."""
-        strings = self.root.java.util.regex.Pattern.compile("\n").split("\n".join(values))
-        literal = self.module(self.expressions, "Literal").apply(strings)
-        return self.immutable.ArraySeq.unsafeWrapArray(literal.value().array()).toSet()
+        strings = self.type("java.util.regex.Pattern").compile("\n").split("\n".join(values))
+        literal = self.module(f"{_EXPRESSIONS}.Literal").apply(strings)
+        return self.type(_ARRAY_SEQ).unsafeWrapArray(literal.value().array()).toSet()
 
-    def not_in_paths(self, uris: list[str]) -> JavaObject:
-        """The Catalyst filter ``NOT _metadata.file_path IN (uris)``; paths as Spark encodes them.
+    def in_paths(self, uris: list[str]) -> JavaObject:
+        """The Catalyst filter ``_metadata.file_path IN (uris)``; paths as Spark encodes them."""
+        struct_field = self.module(f"{_EXPRESSIONS}.FileSourceConstantMetadataStructField")
+        string_type = self.module("org.apache.spark.sql.types.StringType")
+        field = struct_field.apply("file_path", string_type, False)
+        types = self.module("org.apache.spark.sql.catalyst.types.DataTypeUtils")
+        attribute = types.toAttribute(field)
+        return self.type(f"{_EXPRESSIONS}.InSet")(attribute, self.string_literals(uris))
 
-        Negative on purpose: a path that Spark spells otherwise, or a file that appears after the
-        listing, is then read, where a list of the paths to keep would lose it.
-        """
-        field = self.module(self.expressions, "FileSourceConstantMetadataStructField").apply(
-            "file_path",
-            self.module(self.root.org.apache.spark.sql.types, "StringType"),
-            False,
-        )
-        types = self.root.org.apache.spark.sql.catalyst.types
-        attribute = self.module(types, "DataTypeUtils").toAttribute(field)
-        return self.expressions.Not(self.expressions.InSet(attribute, self.string_literals(uris)))
+    def negated(self, filter: JavaObject) -> JavaObject:
+        """``NOT filter``."""
+        return self.type(f"{_EXPRESSIONS}.Not")(filter)
 
     def same_object(self, known: JavaObject, other: JavaObject) -> bool:
         """True when ``other`` is in ``known``, a ``java.util.IdentityHashMap``: the same object."""
@@ -138,7 +136,7 @@ class Jvm:
 
     def identity_set(self, item: JavaObject) -> JavaObject:
         """A ``java.util.IdentityHashMap`` that holds ``item`` only."""
-        known = self.root.java.util.IdentityHashMap()
+        known = self.type("java.util.IdentityHashMap")()
         known.put(item, True)
         return known
 

@@ -88,9 +88,9 @@ class FileListing:
             out.append(f"{canonical}/{name}")
         return out
 
-    def uri(self, index: int) -> str:
-        """A path as Spark's ``_metadata.file_path`` prints it."""
-        return encode_uri(self.spelled[index])
+    def uris(self, indices: NDArray[np.int64]) -> list[str]:
+        """Paths as Spark's ``_metadata.file_path`` prints them."""
+        return [encode_uri(self.spelled[i]) for i in indices.tolist()]
 
     @cached_property
     def local(self) -> bool:
@@ -117,24 +117,17 @@ class FileListing:
             etags=etags,
         )
 
-    def take(self, indices: NDArray[np.int64]) -> FileListing:
-        """The listing of some of the files."""
-        return FileListing(
-            spelled=tuple(self.spelled[i] for i in indices),
-            sizes=self.sizes[indices],
-            mtimes=self.mtimes[indices],
-            etags=None if self.etags is None else tuple(self.etags[i] for i in indices),
-        )
-
     def stat(self, indices: NDArray[np.int64]) -> FileStats:
         """What the local file system says of these files now; a file that is gone has size -1."""
-        out = np.full((4, len(indices)), -1, np.int64)
-        for column, index in enumerate(indices.tolist()):
+        paths, gone = self.paths, (-1, -1, -1, -1)
+        rows = []
+        for index in indices.tolist():
             try:
-                now = os.stat(self.paths[index])  # noqa: PTH116, a Path per file costs more than the call
+                now = os.stat(paths[index])  # noqa: PTH116, a Path per file costs more than the call
+                rows.append((now.st_size, now.st_mtime_ns, now.st_ino, now.st_ctime_ns))
             except OSError:
-                continue
-            out[:, column] = now.st_size, now.st_mtime_ns, now.st_ino, now.st_ctime_ns
+                rows.append(gone)
+        out = np.array(rows, np.int64).reshape(len(rows), 4).T
         return FileStats(size=out[0], mtime=out[1], inode=out[2], ctime=out[3])
 
     def unchanged(self, indices: NDArray[np.int64], now: FileStats) -> NDArray[np.bool_]:

@@ -118,8 +118,8 @@ class ScanLog:
 
     def _key(self, execution: int) -> object:
         """What stays the same when one DataFrame runs twice: its ``QueryExecution``."""
-        package = self.jvm.root.org.apache.spark.sql.execution
-        running = self.jvm.module(package, "SQLExecution").getQueryExecution(execution)
+        executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
+        running = executions.getQueryExecution(execution)
         return ("execution", execution) if running is None else ("query", int(running.id()))
 
     def _set_last(self, thread: int, query: _Query) -> None:
