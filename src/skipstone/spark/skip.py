@@ -73,7 +73,7 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
         return df
     log = scan_log(df.sparkSession)
     plan = df._jdf.queryExecution().analyzed()
-    swaps = log.jvm.module(log.jvm.immutable, "Map").empty()
+    swaps = log.jvm.module("scala.collection.immutable.Map").empty()
     proxies = []
     for leaf in _leaves(plan):
         proxy = _proxy(df, leaf, find, log)
@@ -118,8 +118,8 @@ def _frame(df: DataFrame, jvm: Jvm, plan: JavaObject) -> DataFrame:
     from pyspark.sql import DataFrame as ClassicFrame
 
     session = df.sparkSession
-    dataset = jvm.root.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-    return ClassicFrame(dataset, session)
+    dataset = jvm.type("org.apache.spark.sql.classic.Dataset")
+    return ClassicFrame(dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def _items(sequence: JavaObject) -> Iterator[JavaObject]:
