@@ -3,6 +3,7 @@ files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,7 @@ def plan_objects(
     predicate: str,
     milliseconds: Mapping[str, float] | None = None,
     reasons: Sequence[Reason] = (),
+    mute: bool = False,
     outgrown: Outgrown | None = None,
 ) -> Plan:
     """The plan for ``tree`` over ``listing`` from what the stores know of its files.
@@ -43,6 +45,7 @@ def plan_objects(
     ``matches`` are one per store, each over the whole listing; usually there is one.
     ``milliseconds`` are of the phases before, ``reasons`` what else the reader should be told.
     ``outgrown`` says what becomes of facts that are too large for this process.
+    With ``mute`` facts are counted and not asked, because of one of the ``reasons``.
     """
     columns = frozenset(leaf.column for leaf in leaves(tree))
     named = {column.lower() for column in columns}
@@ -53,12 +56,18 @@ def plan_objects(
     idle: dict[tuple[str, str], Step] = {}
     notes: dict[Reason, None] = dict.fromkeys(reasons)
     found: list[Gathered] = []
+    # Where a folder and the files both have a column, Spark takes the folder's value.
+    shadowed = {name.lower() for name in partitions.values}
+    told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
     for matched in matches:
         gathered = _gathered(tree, matched, outgrown or Outgrown())
         if gathered is None:
-            evidence += matched.evidence(columns)
+            evidence += matched.evidence(told)
         else:
-            found.append(gathered)
+            leaf_bounds = {
+                leaf: bounds for leaf, bounds in gathered.leaves.items() if leaf.column in told
+            }
+            found.append(replace(gathered, leaves=leaf_bounds))
             notes.update(dict.fromkeys(gathered.reasons))
         fresh |= matched.has_fact
         stale |= matched.stale

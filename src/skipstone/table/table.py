@@ -103,13 +103,11 @@ class Table:
 
         schema = table_schema(listing, self.storage.open, list(needed))
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
-        data = {field.name for field in schema}
-        extra = [
-            pa.field(name, values.type)
-            for name, values in partitions.values.items()
-            if name not in data
-        ]
-        return pa.schema([*schema, *extra])
+        # Where a folder and the files both have a column, Spark takes the folder's value.
+        folders = {name.lower() for name in partitions.values}
+        data = [field for field in schema if field.name.lower() not in folders]
+        extra = [pa.field(name, values.type) for name, values in partitions.values.items()]
+        return pa.schema([*data, *extra])
 
     # -- build and refresh -------------------------------------------------------------------------
 
