@@ -203,7 +203,8 @@ def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matc
     has_fact[doubtful] = False
     in_doubt = np.zeros(len(listing), np.bool_)
     in_doubt[doubtful] = True
-    file_of_row[(file_of_row >= 0) & in_doubt[file_of_row]] = -1
+    about = np.flatnonzero(file_of_row >= 0)
+    file_of_row[about[in_doubt[file_of_row[about]]]] = -1
 
     stale = np.zeros(len(listing), np.bool_)
     stale[file] = True
