@@ -190,7 +190,7 @@ def literal_of(literal: Literal, zone: tzinfo) -> Typed:
             return Typed(value, "float", 64)
         case Decimal():
             scale = max(0, -int(value.as_tuple().exponent))
-            digits = len(str(abs(int(value.scaleb(scale)))))
+            digits = len(str(abs(int(Fraction(value) * 10**scale))))
             return Typed(Fraction(value), "decimal", 0, max(digits, scale), scale)
         case str():
             return Typed(value, "string")
@@ -261,11 +261,13 @@ def cast(x: Typed, target: tuple[str, int, int, int], zone: tzinfo) -> Typed:
             else:
                 with np.errstate(over="ignore"):
                     found = float(np.float32(float(x.value)))
-        case "string", "float" if bits == 64:
+        case "string", "float":
             try:
                 found = float(x.value)
             except ValueError:
                 raise SparkError("CAST_INVALID_INPUT") from None
+            if bits == 32:
+                found = float(np.float32(found))
         case "int" | "decimal", "decimal":
             found = half_up(x.value, scale)
         case "string", "binary":
@@ -458,6 +460,8 @@ class Oracle:
                 left, right = self.operand(node.left, row), self.operand(node.right, row)
                 if isinstance(left, str) or isinstance(right, str):
                     return MAYBE
+                if (decided := beyond_long(node, left, right)) is not None:
+                    return decided
                 if isinstance(node.right, Literal):
                     right = shortest(left, right)
                 if isinstance(node.left, Literal):
@@ -501,6 +505,25 @@ class Oracle:
         raise NotModelled(repr(node))
 
 
+def beyond_long(node: Comparison, left: Typed, right: Typed) -> bool | None:
+    """Spark's analyzer decides an integer against a decimal literal beyond bigint, nulls too."""
+    if node.op not in ("<", "<=", ">", ">="):
+        return None
+    below = node.op in ("<", "<=")
+    for number, literal, written, smaller in (
+        (left, right, node.right, below),
+        (right, left, node.left, not below),
+    ):
+        if number.kind == "int" and literal.kind == "decimal" and isinstance(written, Literal):
+            if literal.value is None:
+                return None
+            if literal.value > 2**63 - 1:
+                return smaller
+            if literal.value < -(2**63):
+                return not smaller
+    return None
+
+
 def shortest(other: Typed, literal: Typed) -> Typed:
     """An integer literal next to a decimal counts with the digits that it has."""
     if other.kind == "decimal" and literal.kind == "int" and literal.value is not None:
@@ -520,5 +543,8 @@ def matching_rows(
 
         predicate = parse_sql(predicate)
     oracle = Oracle(table.schema, session_zone)
-    found = [oracle.truth(predicate, row) for row in rows_of(table)]
+    try:
+        found = [oracle.truth(predicate, row) for row in rows_of(table)]
+    except OverflowError as error:
+        raise NotModelled(f"Python has no such date: {error}") from None
     return [at for at, x in enumerate(found) if x is True or (may and x is MAYBE)]

@@ -8,6 +8,7 @@ characters beyond the BMP, and file names with a blank, ``%``, ``é`` and ``=``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -322,15 +323,14 @@ def _spellings(value: Any, type: pa.DataType) -> st.SearchStrategy[Literal]:
     elif t.is_floating(type):
         own = [st.just(Literal(value, type)), st.just(Literal(value))]
         other += [
-            st.just(Literal(float(np.nextafter(value, np.inf)))),
+            st.just(Literal(math.nextafter(value, math.inf))),
             st.integers(-3, 3).map(Literal),
             st.sampled_from(["0.1", "0.25", "-1.50"]).map(lambda d: Literal(Decimal(d))),
             st.just(Literal(repr(value), pa.string())),
         ]
     elif t.is_decimal(type):
-        unscaled = int(value.scaleb(0).as_tuple().exponent or 0)
         digits = int("".join(map(str, value.as_tuple().digits)))
-        number = (-digits if value.is_signed() else digits) * 10 ** max(0, unscaled)
+        number = -digits if value.is_signed() else digits
         own = [st.just(Literal(number, pa.decimal128(type.precision, type.scale)))]
         other += [
             st.just(Literal(value)),

@@ -135,6 +135,9 @@ class _Binder:
             left, right, op = right, left, _FLIPPED[op]
         if isinstance(right, Column):
             raise Unusable("two columns are compared")
+        decided = _beyond_long(left, op, right, expr.left, expr.right)
+        if decided is not None:
+            return Const(decided is not negated)
         meeting = _literal_precision(left.top, right)
         common = self.meet(left.top, meeting.type)
         if right.value is None:
@@ -352,6 +355,29 @@ def _direct(column: Column, op: str, values: list[Value], negated: bool) -> Leaf
         op = "=" if op == "IN" else op
         found = Op(_NEGATED[op] if negated else op)
     return Leaf(column.name, column.type, found, (values[0],))
+
+
+_LONG = 2**63
+
+
+def _beyond_long(column: Column, op: str, constant: Constant, *sides: Operand) -> bool | None:
+    """What Spark's analyzer makes of an integer next to a decimal literal beyond bigint.
+
+    A constant, and not only for values: ``l < 9223372036854775808`` is TRUE for nulls as well.
+    """
+    if (
+        op in ("<", "<=", ">", ">=")
+        and kind_of(column.top) is Kind.INTEGER
+        and pa.types.is_decimal(constant.type)
+        and isinstance(constant.value, int)
+        and any(isinstance(side, Literal) for side in sides)
+    ):
+        scale = 10**constant.type.scale
+        if constant.value > (_LONG - 1) * scale:
+            return op in ("<", "<=")
+        if constant.value < -_LONG * scale:
+            return op in (">", ">=")
+    return None
 
 
 def _literal_precision(other: pa.DataType, constant: Constant) -> Constant:

@@ -17,19 +17,24 @@ back.
 |---|---|
 | integer → wider integer, boolean → integer | cut to the narrower range |
 | integer or decimal → decimal with room for it | divide by the power of ten, rounding inwards |
-| float, integer, decimal → double; integer → float | bisection |
+| float, integer, decimal → double | bisection |
 | date → timestamp_ntz | divide by a day, rounding inwards |
-| date → timestamp | bisection over the first instants of days in the session zone |
+| timestamp_ntz → date | first and last instant of the days |
+| date → timestamp, timestamp → date, timestamp ↔ timestamp_ntz | session zone (``clocks.py``) |
+
+Integer → float is not one: Spark's optimizer drops the float from int → float → double, and with it
+the rounding, so what such a cast means depends on what is around it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
+from .clocks import days_of_instants, instants_of_days, instants_of_local, local_of_instants
 from .coercion import Unusable
 from .literals import float_key, float_of_key
 from .tree import And, Bound, Const, Leaf, Op, Or
@@ -37,6 +42,8 @@ from .types import Kind, kind_of, spark_name
 from .zones import DAY, UnknownLocalTime
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .tree import Value
     from .zones import Zone
 
@@ -212,8 +219,19 @@ def _back(source: pa.DataType, target: pa.DataType, session: Zone | None) -> Bac
         return _same
     if b is Kind.FLOATING and a in (Kind.INTEGER, Kind.DECIMAL):
         return _by_bisection(source, target)
-    if a is Kind.DATE and b is Kind.TIMESTAMP and session is not None:
-        return _days(session, extent(target))
+    if a is Kind.TIMESTAMP_NTZ and b is Kind.DATE:
+        return lambda lo, hi: [(lo * DAY, hi * DAY + DAY - 1)]
+    if session is None:
+        return None
+    match a, b:
+        case Kind.DATE, Kind.TIMESTAMP:
+            return partial(days_of_instants, session)
+        case Kind.TIMESTAMP, Kind.DATE:
+            return partial(instants_of_days, session)
+        case Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ:
+            return partial(instants_of_local, session)
+        case Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP:
+            return partial(local_of_instants, session)
     return None
 
 
@@ -253,8 +271,6 @@ def _by_bisection(source: pa.DataType, target: pa.DataType) -> Back | None:
             # Division of integers rounds once and correctly, as Java's conversion does.
             divisor = 10**source.scale if kind is Kind.DECIMAL else 1
             cast = lambda key: float_key(key / divisor)  # noqa: E731
-        case Kind.INTEGER, 32:
-            cast = lambda key: range_key(float(np.int64(key).astype(np.float32)), target)  # noqa: E731
         case _:
             return None
     image = _Image(cast, *extent(source))
@@ -268,30 +284,6 @@ def _by_bisection(source: pa.DataType, target: pa.DataType) -> Back | None:
 
 def _float_in_double(key: int) -> int:
     return float_key(_float_of(key))
-
-
-def _days(session: Zone, instants: Range) -> Back:
-    if session.fixed is not None:
-        offset = session.fixed
-        return lambda lo, hi: _inwards(
-            lo + offset if lo > instants[0] else lo, hi + offset if hi < instants[1] else hi, DAY
-        )
-    # Rules are certain from 1970 on; year 9998 is the last whole one (zones.py).
-    first, last = 0, 2_932_000
-    image = _Image(session.start_of_day, first, last)
-    days = extent(pa.date32())
-
-    def at_least(instant: int) -> int:
-        if not session.start_of_day(first) < instant <= session.start_of_day(last):
-            raise UnknownLocalTime("time zone rules are only certain from 1970 to 9998")
-        return image.first_at_least(instant)
-
-    def back(lo: int, hi: int) -> Ranges:
-        a = days[0] if lo <= instants[0] else at_least(lo)
-        b = days[1] if hi >= instants[1] else at_least(hi + 1) - 1
-        return [(a, b)] if a <= b else []
-
-    return back
 
 
 # -- sets as leaves --------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import PredicateError
+from .coercion import Unusable, cast_constant
 from .lexer import Token, TokenKind, number, tokenize
 from .tree import (
     And,
@@ -261,10 +262,7 @@ class _Parser:
         self.expect("(")
         values: list[Literal] = []
         while True:
-            value = self.operand()
-            if not isinstance(value, Literal):
-                raise _Unknown("a list with something other than literals")
-            values.append(value)
+            values.append(_folded(self.operand()))
             if not self.symbol(","):
                 break
         self.expect(")")
@@ -375,6 +373,27 @@ class _Parser:
         if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
             raise _Unknown("a cast to a string with a collation")
         return parse_type(self.text[first.start : last.end])
+
+
+def _folded(value: Operand) -> Literal:
+    """A literal, or a literal under casts that no session setting changes, as one literal."""
+    if isinstance(value, Literal):
+        return value
+    if isinstance(value, Cast) and value.type is not None and not pa.types.is_null(value.type):
+        inner = _folded(value.operand)
+        if inner.value is None:
+            return Literal(None, value.type)
+        if value.type == TIMESTAMP and inner.type == pa.string():
+            return Literal(inner.value, TIMESTAMP)
+        if inner.type is not None and not (
+            inner.type == TIMESTAMP and isinstance(inner.value, str)
+        ):
+            try:
+                folded = cast_constant(inner.value, inner.type, value.type, None)  # type: ignore[arg-type]
+            except Unusable as unusable:
+                raise _Unknown(str(unusable)) from None
+            return Literal(folded, value.type)
+    raise _Unknown("a list with something other than literals")
 
 
 def _typed_literal(name: str, text: str) -> Literal:

@@ -17,10 +17,19 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = ["DAY", "UnknownLocalTime", "Zone", "civil_day", "parse_date", "parse_timestamp", "zone"]
+__all__ = [
+    "DAY",
+    "HOUR",
+    "UnknownLocalTime",
+    "Zone",
+    "civil_day",
+    "parse_date",
+    "parse_timestamp",
+    "zone",
+]
 
 SECOND = 1_000_000
-DAY = 86_400 * SECOND
+HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
 _EPOCH = datetime(1970, 1, 1)
 _FIRST, _LAST = 0, (date(9999, 1, 1) - date(1970, 1, 1)).days * DAY
 
@@ -68,6 +77,32 @@ class Zone:
                 high = middle
         return high
 
+    def changes(self, first: int, last: int) -> list[tuple[int, int, int]]:
+        """The instants between ``first`` and ``last``, days apart, when the offset changes.
+
+        Each with the offset before it and the offset from it on.
+        """
+        if self.fixed is not None:
+            return []
+        found: list[tuple[int, int, int]] = []
+        offset, at = self._offset_at(first), first
+        while at < last:
+            # No zone changes its clocks twice within a quarter of an hour.
+            ahead = min(at + HOUR // 4, last)
+            after = self._offset_at(ahead)
+            if after != offset:
+                low, high = at, ahead
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    if self._offset_at(middle) == offset:
+                        low = middle
+                    else:
+                        high = middle
+                found.append((high, offset, after))
+                offset = after
+            at = ahead
+        return found
+
     def _offset_at_local(self, local: int, fold: int) -> int:
         assert self.rules is not None
         _check(local)
@@ -82,8 +117,8 @@ class Zone:
 
 
 def _check(micros: int) -> None:
-    # A day of slack: what is compared with 1970 may be local time.
-    if not _FIRST - DAY <= micros <= _LAST:
+    # Three days of slack: local time, and a window around it, may begin before 1970.
+    if not _FIRST - 3 * DAY <= micros <= _LAST:
         raise UnknownLocalTime("time zone rules are only certain from 1970 to 9998")
 
 
