@@ -3,8 +3,8 @@
 Clocks go back, so ``CAST(ts AS TIMESTAMP_NTZ)`` and ``CAST(ts AS DATE)`` fall at times; a local
 time that is skipped moves forward by the gap, so ``CAST(ntz AS TIMESTAMP)`` falls after it; and two
 dates begin together where one was skipped. There Spark contradicts itself: its optimizer moves the
-cast to the literal, which matches other rows than the cast that was written. A bound that lies where
-this can happen raises ``UnknownLocalTime``; elsewhere the cast rises, with one value at the bound.
+cast to the literal, which matches other rows than the cast that was written. A bound that lies
+where this can happen raises ``UnknownLocalTime``; elsewhere the cast rises, with one value there.
 """
 
 from __future__ import annotations
