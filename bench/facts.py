@@ -1,0 +1,204 @@
+"""Planning over facts alone: what a predicate over 10,000, 100,000 and a million files costs.
+
+The facts are generated (``factstore.py``), and so is the listing, as nobody has a million files at
+hand. Evaluation is what a query waits for once the facts are read, which happens once per
+listing: reading and the first look at a column (``first``), listing and matching are apart.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from skipstone.index.partitions import PartitionColumns
+from skipstone.plan.objects import plan_objects
+from skipstone.plan.runs import Outgrown, in_turn
+from skipstone.predicate import bind, parse_sql
+from skipstone.storage import open_storage
+
+from .factstore import (
+    SCHEMA,
+    STEP,
+    TABLE,
+    keys_of_file,
+    lay_filters,
+    lay_ranges_and_lists,
+    listing_of,
+    store_at,
+)
+from .figure import Figure, Peer, interleaved, median, timed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from skipstone.plan import Plan
+    from skipstone.storage import Listing
+    from skipstone.store import Matched
+
+    from .workbench import Workbench
+
+__all__ = ["figures"]
+
+TARGETS = {10_000: 10.0, 1_000_000: 100.0}
+
+
+def figures(bench: Workbench) -> Iterator[Figure]:
+    """Evaluation at every size, matching, listing, and Bloom filters that outgrow a driver."""
+    for count in bench.sizes.facts:
+        yield from _evaluation(bench, count)
+    yield _listing(bench)
+    yield from _filters(bench, bench.sizes.bloom_facts)
+
+
+def predicates(count: int) -> dict[str, str]:
+    """What is asked of ``count`` files."""
+    low, high = count // 2 * STEP, count * 52 // 100 * STEP
+    return {
+        "range": f"ts >= {low} AND ts < {low + 5 * STEP}",
+        "value": "tag = 'tag-0000007'",
+        "number": "code = 77",
+        "list": "code IN (1, 22, 333, 4444, 5, 66, 777, 8888, 9, 1010, 1111, 1212)",
+        "text range": "user < 'user-0001000'",
+        "three columns": f"ts BETWEEN {low} AND {high} AND tag = 'tag-0000007' AND code = 77",
+        "or": "tag = 'tag-0000007' OR code = 77",
+        "like": "user LIKE 'user-0001%' AND tag > 'tag-0000400' AND code < 100",
+        "keeps all": "tag <> 'tag-0000007'",
+    }
+
+
+def planner(matched: Matched, listing: Listing, where: str) -> Callable[[], Plan]:
+    """The plan for ``where``, from a bound predicate on."""
+    tree = bind(parse_sql(where), SCHEMA)
+    none = PartitionColumns({})
+    return lambda: plan_objects(tree, listing, [matched], none, table=TABLE, predicate=where)
+
+
+def _evaluation(bench: Workbench, count: int) -> Iterator[Figure]:
+    listing = listing_of(count)
+    runs = bench.sizes.runs
+    stores: dict[str, Path] = {}
+    for kind, shuffled in (("in order", False), ("shuffled", True)):
+        name = f"facts-{count}{'-shuffled' if shuffled else ''}"
+        lay = partial(lay_ranges_and_lists, count=count, shuffled=shuffled)
+        stores[kind] = bench.generated(name, lay, count=count, shuffled=shuffled, version=1)
+    matching = {}
+    for kind, home in stores.items():
+        match = partial(store_at(home).snapshot().match, listing)
+        first = timed(match)
+        again = interleaved(runs, {kind: match})
+        matching[kind] = {"first_ms": first * 1e3, "ms": median(again[kind]) * 1e3}
+    yield Figure(
+        name=f"facts.matching.{count}",
+        value=matching["in order"]["ms"],
+        unit="ms",
+        details={"files": count, **matching},
+    )
+
+    matched = store_at(stores["shuffled"]).snapshot().match(listing)
+    asked = {name: planner(matched, listing, where) for name, where in predicates(count).items()}
+    first_ms = {name: timed(ask) * 1e3 for name, ask in asked.items()}
+    taken = interleaved(runs, asked)
+    wall = {name: median(seconds) * 1e3 for name, seconds in taken.items()}
+    cpu = {name: _processor(ask, runs) for name, ask in asked.items()}
+    slowest = max(wall, key=lambda name: wall[name])
+    target = TARGETS.get(count)
+    yield Figure(
+        name=f"facts.evaluation.{count}",
+        value=wall[slowest],
+        unit="ms",
+        target=None if target is None else f"<= {target:g} ms",
+        met=None if target is None else wall[slowest] <= target,
+        details={
+            "files": count,
+            "slowest": slowest,
+            "ms": wall,
+            "processor_ms": cpu,
+            "first_ms": first_ms,
+            "kept": {name: ask().files_kept for name, ask in asked.items()},
+        },
+    )
+
+
+def _processor(work: Callable[[], object], runs: int) -> float:
+    """Milliseconds of processor time, all threads: what a busy machine does not change."""
+    taken = []
+    for _ in range(max(3, runs)):
+        started = time.process_time()
+        work()
+        taken.append((time.process_time() - started) * 1e3)
+    return median(taken)
+
+
+def _listing(bench: Workbench) -> Figure:
+    """Listing a real directory of small files, which the figures above leave out."""
+    growth = {}
+    for count in bench.sizes.facts[:2]:
+        folder = str(bench.generated(f"listed-{count}", partial(_lay_files, count), count=count))
+        work = {"list": partial(open_storage(folder).list_files, folder)}
+        growth[count] = median(interleaved(bench.sizes.runs, work)["list"]) * 1e3
+    largest = max(growth)
+    return Figure(
+        name="facts.listing",
+        value=growth[largest],
+        unit="ms",
+        details={"files": largest, "growth_ms": growth},
+    )
+
+
+def _lay_files(count: int, home: Path) -> None:
+    for number in range(count):
+        (home / f"part-{number:07d}.parquet").write_bytes(b"x")
+
+
+def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
+    """One needle asked of ``count`` Bloom filters: held in memory, in turn, and as a Spark job."""
+    from skipstone.spark.plan_job import on_spark
+
+    home = bench.generated(f"filters-{count}", partial(lay_filters, count=count), count=count)
+    listing = listing_of(count)
+    snapshot = store_at(home).snapshot()
+    matched = snapshot.match(listing)
+    key = int(keys_of_file(count // 3)[17])
+    where = f"key = {key}"
+    tree = bind(parse_sql(where), SCHEMA)
+
+    def plan(how: Outgrown | None) -> Plan:
+        none = PartitionColumns({})
+        return plan_objects(
+            tree, listing, [matched], none, table=TABLE, predicate=where, outgrown=how
+        )
+
+    job = Outgrown(limit=0, runner=on_spark(bench.spark))
+    first = timed(lambda: plan(job))
+    ways: dict[str, Any] = {
+        "spark": lambda: plan(job),
+        "in turn": lambda: plan(Outgrown(limit=0, runner=in_turn)),
+    }
+    taken = interleaved(max(1, bench.sizes.runs // 3), ways)
+    plans = {name: work() for name, work in ways.items()}
+    held_first = timed(lambda: plan(Outgrown(limit=2**40)))
+    held = median(interleaved(bench.sizes.runs, {"held": lambda: plan(None)})["held"])
+    kept = plan(None).keep
+    assert all((found.keep == kept).all() for found in plans.values()), "the ways disagree"
+    assert kept[count // 3], "the needle's file was lost"
+    seconds, in_turn_seconds = median(taken["spark"]), median(taken["in turn"])
+    yield Figure(
+        name=f"facts.filters.{count}",
+        value=seconds,
+        unit="s",
+        peer=Peer(
+            what="the same in one process, run by run, without Spark",
+            value=median(taken["in turn"]),
+        ),
+        ratio=seconds / in_turn_seconds,
+        details={
+            "files": count,
+            "kept": int(kept.sum()),
+            "bytes": snapshot.size,
+            "first_s": first,
+            "held_in_memory_first_s": held_first,
+            "held_in_memory_ms": held * 1e3,
+        },
+    )
