@@ -1,0 +1,118 @@
+"""Reading under Spark Connect: the client prunes, and tells Spark which files not to read.
+
+There is no way to the plan from a client, but every file relation has a hidden column
+``_metadata``, and Spark applies filters on its fields while it lists files. So the filter is
+
+    NOT (startswith(_metadata.file_path, <common prefix>)
+         AND concat(<rest of file_path>, '|', <file_size>, '|', <modification time>) IN (…))
+
+over the files to skip. Sound against all that happens between the client's listing and Spark's: a
+new file is in no list; a replaced one has another key; a path that Spark spells otherwise is read.
+A list of the files to keep would lose the first and the third.
+
+The list is text. Past ``LIMIT`` files only the largest are skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from skipstone.errors import SkipstoneError
+from skipstone.identity import UNITS_PER_SECOND, encode_uri
+
+from .facts import harmful
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.plan import Plan
+
+__all__ = ["LIMIT", "Planned", "read_connect", "skip_filter"]
+
+_LOG = logging.getLogger("skipstone")
+
+#: files that one filter names at most; the text is about 60 bytes for each
+LIMIT = 50_000
+
+_CONFS = ("spark.sql.parquet.int96TimestampConversion", "spark.sql.parquet.fieldId.read.enabled")
+
+
+class Planned(Protocol):
+    """A table that can say which files a predicate needs (``skipstone.Table``)."""
+
+    @property
+    def path(self) -> str:
+        """Its canonical path."""
+
+    def plan(self, where: str | None = None, *, time_zone: str = "UTC") -> Plan:
+        """The plan for SQL text."""
+
+
+def read_connect(
+    spark: SparkSession, table: Planned, where: str | None, options: Mapping[str, str]
+) -> DataFrame:
+    """The rows of ``table`` for which ``where`` holds, from the files that may have some.
+
+    Pruning happens now; a file that changes later is read. Without ``where``, or when planning
+    fails, every file is read (and a warning says why).
+    """
+    frame: DataFrame = spark.read.options(**options).parquet(table.path)
+    if where is None:
+        return frame
+    try:
+        text = _filter(spark, table, where, frame)
+    except SkipstoneError as error:
+        _LOG.warning("%s is read in full: %s", table.path, error)
+        text = None
+    if text is not None:
+        frame = frame.where(text)
+    return frame.where(where)
+
+
+def _filter(spark: SparkSession, table: Planned, where: str, frame: DataFrame) -> str | None:
+    confs = {key: value for key in _CONFS if (value := spark.conf.get(key, None)) is not None}
+    if found := harmful(confs):
+        _LOG.warning("%s is read in full: %s", table.path, found[0])
+        return None
+    if any(name.lower() == "_metadata" for name in frame.columns):
+        _LOG.warning("%s is read in full: it has a column _metadata of its own", table.path)
+        return None
+    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+    return skip_filter(table.plan(where, time_zone=zone))
+
+
+def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:
+    """The SQL condition that leaves out the files that ``plan`` skips; ``None`` for none."""
+    listing = plan.listing
+    skipped = np.flatnonzero(~plan.keep)
+    if len(skipped) == 0:
+        return None
+    if len(skipped) > limit:
+        largest = np.argsort(listing.sizes[skipped], kind="stable")[-limit:]
+        skipped = skipped[np.sort(largest)]
+    scale = UNITS_PER_SECOND[listing.unit]
+    if scale >= 1000:
+        clock, times = "unix_millis", listing.mtimes[skipped] // (scale // 1000)
+    else:
+        clock, times = "unix_seconds", listing.mtimes[skipped]
+    uris = [encode_uri(listing.paths[i]) for i in skipped.tolist()]
+    prefix = os.path.commonprefix(uris)  # noqa: RUF071, characters are what counts
+    triples = zip(uris, listing.sizes[skipped].tolist(), times.tolist(), strict=True)
+    keys = ",".join(_quoted(f"{uri[len(prefix) :]}|{size}|{time}") for uri, size, time in triples)
+    key = (
+        f"concat(substring(_metadata.file_path, {len(prefix) + 1}), '|', "
+        f"CAST(_metadata.file_size AS STRING), '|', "
+        f"CAST({clock}(_metadata.file_modification_time) AS STRING))"
+    )
+    return f"NOT (startswith(_metadata.file_path, {_quoted(prefix)}) AND {key} IN ({keys}))"
+
+
+def _quoted(text: str) -> str:
+    """A SQL string. URIs hold no control characters and no backslash."""
+    return "'" + text.replace("'", "\\'") + "'"

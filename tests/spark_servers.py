@@ -1,0 +1,172 @@
+"""Servers for tests: Spark Connect and a standalone cluster, from the pip package, on loopback.
+
+Each runs in processes of its own, on free ports, and is ended by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+READY = 120  # seconds; how long a server may take to answer
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def spark_home() -> Path:
+    """The pip package, which is a whole Spark."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What server processes see: this Python, Skipstone importable, loopback only."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), *sys.path])
+    return {
+        **os.environ,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_LOG_DIR": str(home),
+        "SPARK_WORKER_DIR": str(home / "work"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": path,
+    }
+
+
+class Server:
+    """A process of Spark's scripts in a session of its own, so that its children end with it."""
+
+    def __init__(self, home: Path, name: str, *command: str) -> None:
+        self.log = home / f"{name}.log"
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [str(spark_home() / "bin" / command[0]), *command[1:]],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment(home),
+                cwd=home,
+                start_new_session=True,
+            )
+
+    def wait_for(self, *, port: int | None = None, text: str | None = None) -> None:
+        """Return when the server listens on ``port`` or has logged ``text``."""
+        end = time.monotonic() + READY
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                break
+            if port is not None:
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    return
+            if text is not None and text in self.log.read_text(errors="replace"):
+                return
+            time.sleep(0.1)  # between two looks; the loop ends by what it sees
+        self.stop()
+        raise RuntimeError(f"{self.log.name}:\n{self.log.read_text(errors='replace')[-4000:]}")
+
+    def stop(self) -> None:
+        """End the process and its children, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of Spark Connect, its server in a process of its own."""
+    pytest.importorskip("grpc")
+    home = tmp_path_factory.mktemp("connect")
+    port = free_port()
+    server = Server(
+        home,
+        "connect",
+        "spark-submit",
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--name",
+        "skipstone tests: Connect",
+        "--master",
+        "local[2]",
+        "--driver-memory",
+        "1g",
+        *settings(home, {"spark.connect.grpc.binding.port": str(port)}),
+        "spark-internal",
+    )
+    server.wait_for(port=port)
+    try:
+        from pyspark.sql.connect.session import SparkSession as Remote
+
+        session = Remote.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        yield session  # type: ignore[misc]
+        session.stop()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The master URL of a standalone cluster of one worker with two cores and 1 GiB."""
+    home = tmp_path_factory.mktemp("cluster")
+    port = free_port()
+    place = ["--host", "127.0.0.1", "--webui-port", "0"]
+    package = "org.apache.spark.deploy"
+    master = Server(
+        home, "master", "spark-class", f"{package}.master.Master", *place, "--port", str(port)
+    )
+    servers = [master]
+    try:
+        master.wait_for(port=port)
+        url = f"spark://127.0.0.1:{port}"
+        size = ["--cores", "2", "--memory", "1g"]
+        worker = Server(
+            home, "worker", "spark-class", f"{package}.worker.Worker", *place, *size, url
+        )
+        servers.append(worker)
+        worker.wait_for(text="Successfully registered with master")
+        yield url
+    finally:
+        for server in reversed(servers):
+            server.stop()
+
+
+def settings(home: Path, more: dict[str, str]) -> list[str]:
+    """``--conf`` arguments: those of the classic test session, and ``more``."""
+    confs = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(home / "local"),
+        **more,
+    }
+    return [part for key, value in confs.items() for part in ("--conf", f"{key}={value}")]
