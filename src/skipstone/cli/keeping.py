@@ -103,14 +103,29 @@ def drop(
 
 @click.command()
 @index_options
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="TABLE is the directory of a store of Xskipper: bring it to version 4, in its place.",
+)
 @reporting
 def compact(
-    table: str, index_location: str | None, storage_options: dict[str, str], out: Output
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    upgrade: bool,
+    out: Output,
 ) -> None:
     """Merge the parts of the index of TABLE into few.
 
-    Facts of files that are gone or have changed are left out on the way.
+    Facts of files that are gone or have changed are left out on the way. What was once exported
+    beside the index is published anew.
     """
+    if upgrade:
+        from skipstone.store.xskipper import upgrade_store
+
+        out.result(upgrade_store(table, options=storage_options))
+        return
     out.result(table_of(table, index_location, storage_options).compact())
 
 
@@ -141,18 +156,21 @@ def vacuum(
 
 @click.command()
 @index_options
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="[DEST]", required=False)
 @click.option("--xskipper", is_flag=True, help="As a metadata directory of Xskipper, version 4.")
 @reporting
 def export(
     table: str,
     index_location: str | None,
     storage_options: dict[str, str],
-    destination: str,
+    destination: str | None,
     xskipper: bool,
     out: Output,
 ) -> None:
-    """Publish the index of TABLE below the directory DEST, for others to read."""
+    """Publish the index of TABLE below the directory DEST, for others to read.
+
+    Without DEST: beside the index, and again on every `compact`.
+    """
     if not xskipper:
         raise click.UsageError("as what? --xskipper publishes what Xskipper reads")
     target = table_of(table, index_location, storage_options)

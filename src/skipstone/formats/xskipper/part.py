@@ -87,8 +87,9 @@ class Calendar:
 class Footer:
     """What a part says of itself. ``own``: written by Skipstone, so its bounds are Skipstone's.
 
-    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it; never ask it about the
-    column chunks of a store with encryption, since Arrow ends the process where a key is missing.
+    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it, where it was read. Of
+    a store with encryption never ask it about column chunks: without the key Arrow ends the
+    process.
     """
 
     schema: StoreSchema
@@ -97,7 +98,7 @@ class Footer:
     own: bool
     created_by: str
     keys: tuple[tuple[str, str], ...]
-    metadata: pq.FileMetaData = field(compare=False, repr=False)
+    metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
 
     @property
     def spark_version(self) -> str | None:

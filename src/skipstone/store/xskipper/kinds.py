@@ -5,6 +5,9 @@ with. So a column is compared only where its type in the query is exactly the ty
 values; the one of a Bloom filter is not stored, but Xskipper builds them over integers (which it
 widens to 64 bits) and over strings only, and the two never meet in one column of one Parquet file.
 
+Dates before 1582-10-15 and timestamps before 1900 may have been read from files in the hybrid
+calendar, as the session of then saw them. A row with one says nothing about its column.
+
 Counts of rows and nulls are not stored either. A row of no value at all is told by a null count
 equal to a row count of 1: that all of its rows are null, however many.
 """
@@ -21,6 +24,7 @@ import pyarrow.compute as pc
 from skipstone.bounds import Answer, Cause, Reason
 from skipstone.formats.xskipper.rows import BloomRows, MinMaxRows, ValueListRows
 from skipstone.index.bloom import Bloom
+from skipstone.index.calendar import FIRST_DATE, FIRST_TIMESTAMP
 from skipstone.index.minmax import MinMax
 from skipstone.index.perfile import PerFile, Rows
 from skipstone.index.valuelist import ValueList
@@ -77,22 +81,45 @@ def foreign_index(kind: str, column: str) -> _MinMax | _ValueList | _Bloom | Non
     return None if found is None else found(column)
 
 
-def stored_values(rows: IndexRows) -> tuple[list[pa.Array], BoolArray]:
+def stored_values(rows: IndexRows, *, own: bool) -> tuple[list[pa.Array], BoolArray]:
     """The values as the kind stores them, in pieces, null where nothing is known; and where there
-    is no value at all in the file.
+    is no value at all in the file. ``own``: Skipstone wrote them, so nothing ancient is doubtful.
 
     Columns that were not understood give no pieces.
     """
     if isinstance(rows, MinMaxRows):
         ends = [rows.minimum, rows.maximum]
-        known = rows.empty | np.any([end.is_valid().to_numpy(False) for end in ends], axis=0)
+        known = rows.empty | ~_nulls(ends[0]) | ~_nulls(ends[1])
+        if not own:
+            known &= ~_ancient(rows.minimum)
         fields = [pa.field(name, ends[0].type) for name in ("min", "max")]
         return [pa.StructArray.from_arrays(ends, fields=fields, mask=pa.array(~known))], rows.empty
     if isinstance(rows, ValueListRows):
-        return [rows.values], rows.empty
+        return [rows.values if own else _modern_lists(rows.values)], rows.empty
     if isinstance(rows, BloomRows):
         return rows.blobs.chunks, np.zeros(len(rows.blobs), np.bool_)
     return [], np.zeros(0, np.bool_)
+
+
+def _ancient(values: pa.Array) -> BoolArray:
+    if pa.types.is_date32(values.type):
+        older = pc.less(values.view(pa.int32()), FIRST_DATE)
+    elif pa.types.is_timestamp(values.type):
+        older = pc.less(values.view(pa.int64()), FIRST_TIMESTAMP)
+    else:
+        return np.zeros(len(values), np.bool_)
+    return np.asarray(pc.fill_null(older, False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _modern_lists(lists: pa.ListArray) -> pa.Array:
+    """The lists, null where one of its values is ancient."""
+    ancient = _ancient(lists.flatten())
+    if not ancient.any():
+        return lists
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    doubtful = np.zeros(len(lists), np.bool_)
+    doubtful[np.repeat(np.arange(len(lists)), lengths)[ancient]] = True
+    return pc.if_else(pa.array(doubtful), pa.scalar(None, lists.type), lists)
 
 
 def same_values(values: pa.Array, a: NDArray[np.int64], b: NDArray[np.int64]) -> BoolArray:

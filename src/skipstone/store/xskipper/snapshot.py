@@ -226,7 +226,7 @@ class XskipperSnapshot(Snapshot):
             cause = Cause.UNDECRYPTABLE if locked else Cause.UNSUPPORTED
             subject = f"{found.index.kind}({', '.join(found.index.columns)})"
             self._add(Reason(cause=cause, subject=subject, text=found.reason))
-        return stored_values(found)
+        return stored_values(found, own=part.footer.own)
 
     def _add(self, reason: Reason) -> None:
         self._reasons.setdefault(reason)
@@ -279,7 +279,9 @@ class XskipperSnapshot(Snapshot):
         identities = copy.copy(self.identities)
         short = _bucket(table_identifier(root, "cos"))
         paths = identities.paths
-        bare = pc.binary_join_element_wise(pa.scalar(authority, paths.type), paths, "")
+        bare = pc.binary_join_element_wise(
+            pa.scalar(authority, paths.type), paths, pa.scalar("", paths.type)
+        )
         placed = pc.if_else(pc.starts_with(paths, "/"), bare, paths)
         if short and short != authority:
             moved = pc.utf8_replace_slice(paths, 0, len(short), authority)

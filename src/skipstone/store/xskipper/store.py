@@ -120,6 +120,7 @@ class XskipperStore(Store):
             with source(self.storage, path) as file:
                 footer = read_footer(file, file=path, decryption=self.decryption)
             footer.schema.require_usable()
+            assert footer.metadata is not None
             return XskipperPart(
                 name=name,
                 path=path,
