@@ -105,8 +105,13 @@ def publish(
     """Write what ``matched`` knows of ``table`` as ``<base>/<sha256 of its identifier>/``.
 
     A publication that is there is replaced (``writing.py``). ``UnsupportedError`` where nothing can
-    be published.
+    be published, and for facts that hang on options of the reader.
     """
+    if matched.fingerprint is not None:
+        raise UnsupportedError(
+            f"the facts of {table} hold for its reader's options, which a store of Xskipper lacks",
+            hint="what can be published are the facts of a table of Parquet files",
+        )
     listing = matched.listing
     identifier = table_identifier(table)
     directory = f"{canonical_path(base)}/{directory_name(identifier)}"
