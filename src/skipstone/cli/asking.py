@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .faults import FOUND
-from .options import index_options, reporting, table_of
+from .options import index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
     from .output import Output
@@ -17,6 +17,7 @@ __all__ = ["check", "describe", "explain"]
 
 @click.command()
 @index_options
+@source_options
 @reporting
 def describe(
     table: str, index_location: str | None, storage_options: dict[str, str], out: Output
@@ -27,6 +28,7 @@ def describe(
 
 @click.command()
 @index_options
+@source_options
 @click.argument("where")
 @reporting
 def explain(
@@ -49,6 +51,7 @@ def explain(
 
 @click.command()
 @index_options
+@source_options
 @click.option("--deep", is_flag=True, help="Also read sampled files, and prove their facts true.")
 @click.option(
     "--sample",

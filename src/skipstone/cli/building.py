@@ -11,7 +11,7 @@ import click
 
 from skipstone.errors import SkipstoneError
 
-from .options import index_options, reporting, size, spark_options, table_of
+from .options import index_options, reporting, size, source_options, spark_options, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,6 +66,7 @@ def definitions(columns: Sequence[str]) -> list[Index]:
 
 @click.command()
 @index_options
+@source_options
 @click.option(
     "-c",
     "--column",
@@ -122,6 +123,7 @@ def build(
 
 @click.command()
 @index_options
+@source_options
 @spark_options
 @reporting
 def refresh(

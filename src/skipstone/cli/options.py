@@ -27,6 +27,7 @@ __all__ = [
     "index_options",
     "reporting",
     "size",
+    "source_options",
     "spark_options",
     "storage_option",
     "table_of",
@@ -114,6 +115,39 @@ def index_options(function: Function) -> Function:
     return click.argument("table")(location(storage_option(function)))
 
 
+def source_options(function: Function) -> Function:
+    """How the files are read where they are not Parquet; ``table_of`` finds it in the context."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        ctx.meta[f"skipstone.{param.name}"] = value
+
+    schema = click.option(
+        "--schema",
+        expose_value=False,
+        callback=keep,
+        help="The schema of CSV, JSON or ORC files, as DDL or Spark's JSON; else Spark infers it.",
+    )
+    option = click.option(
+        "--option",
+        "options",
+        metavar="KEY=VALUE",
+        multiple=True,
+        expose_value=False,
+        callback=lambda ctx, param, value: keep(ctx, param, _storage_options(ctx, param, value)),
+        help="An option of Spark's reader for such files (header=true, ...); may be given again.",
+    )
+    format_ = click.option(
+        "--format",
+        type=click.Choice(["parquet", "csv", "json", "orc"]),
+        default="parquet",
+        show_default=True,
+        expose_value=False,
+        callback=keep,
+        help="What the files are.",
+    )
+    return format_(option(schema(function)))
+
+
 def spark_options(function: Function) -> Function:
     """Where a build runs."""
     master = click.option(
@@ -166,4 +200,12 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
     spare_pandas()
     from skipstone.table import Table
 
-    return Table(table, index_location=index_location, storage_options=storage_options or None)
+    meta = click.get_current_context().meta
+    return Table(
+        table,
+        index_location=index_location,
+        storage_options=storage_options or None,
+        format=meta.get("skipstone.format", "parquet"),
+        options=meta.get("skipstone.options"),
+        schema=meta.get("skipstone.schema"),
+    )

@@ -14,10 +14,10 @@ from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.index.build import BuildSettings
 from skipstone.index.columns import column_fields
 from skipstone.index.partitions import PartitionColumns
-from skipstone.index.schema import find_path, table_schema
+from skipstone.index.schema import find_path
 from skipstone.predicate.types import column_name
 from skipstone.store.coverage import by_lacking
-from skipstone.store.job import BuildJob, Outcome, run_here
+from skipstone.store.job import BuildJob, Outcome
 from skipstone.store.reports import BuildReport
 from skipstone.store.upkeep import compact, needs_merge
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from skipstone.index.kind import Index
     from skipstone.storage import Listing
 
-    from .table import Progress, Table
+    from .reading import Progress
+    from .table import Table
 
 __all__ = ["run_build"]
 
@@ -45,9 +46,9 @@ def run_build(
     """Build ``wanted`` for the files that lack them; see ``Table.build``."""
     started = time.perf_counter()
     listing = table.listing()
-    wanted, schema = _checked(table, listing, wanted)
+    wanted, schema = _checked(table, listing, wanted, spark)
     before = table.store.snapshot()
-    matched = before.match(listing)
+    matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
     for lacking, files in by_lacking(matched, wanted):
@@ -59,8 +60,9 @@ def run_build(
             definitions=lacking,
             schema=schema,
             settings=BuildSettings(memory=memory),
+            fingerprint=matched.fingerprint,
         )
-        outcomes += _execute(spark, job, listing.where(files), progress)
+        outcomes += table.reading.execute(spark, job, listing.where(files), progress)
     merged = _merge_if_needed(table)
     good = [outcome for outcome in outcomes if outcome.built]
     left_out = Counter(text for o in good for text in o.reasons.items())
@@ -85,28 +87,16 @@ def run_build(
     )
 
 
-def _execute(
-    spark: SparkSession | None,
-    job: BuildJob,
-    files: Listing,
-    progress: Progress | None,
-) -> list[Outcome]:
-    if spark is None:
-        return run_here(job, files, progress)
-    from skipstone.spark.build import run_on_spark
-
-    return run_on_spark(spark, job, files, progress)
-
-
 def _checked(
-    table: Table, listing: Listing, wanted: Sequence[Index]
+    table: Table, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
 ) -> tuple[list[Index], pa.Schema]:
     """``wanted`` with each column as the table spells it, and the table's schema.
 
     Raises ``PredicateError`` with the nearest name for a column that is not there, and
     ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
     """
-    schema = table_schema(listing, table.storage.open, [index.column for index in wanted])
+    needed = [index.column for index in wanted]
+    schema = table.reading.schema(listing, needed, spark, table.store)
     partitions = PartitionColumns.of_paths(table.path, listing.paths).values
     spelled = []
     for index in wanted:

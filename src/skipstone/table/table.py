@@ -13,7 +13,6 @@ directory. Spark is imported by the calls that are given a session, and by no ot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +20,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import parse_indexes
-from skipstone.index.schema import find_field, table_schema
+from skipstone.index.schema import find_field
 from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
@@ -31,8 +30,11 @@ from skipstone.store.xskipper import find_store
 
 from . import upkeep
 from .building import run_build
+from .reading import Progress, reading_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "Table", "Where"]
 
-Progress: TypeAlias = Callable[[int, int], None]
 #: SQL text, or pyarrow's DNF tuples
 Where: TypeAlias = "str | Any"
 
@@ -64,7 +65,12 @@ DEFAULT_MEMORY = 512 * 2**20
 
 
 class Table:
-    """A table of plain files below one directory, and its index; see the module."""
+    """A table of plain files below one directory, and its index; see the module.
+
+    ``format`` may also be ``csv``, ``json`` or ``orc``, read by Spark under ``options`` and
+    ``schema`` (DDL or JSON); such a table is built with a session, and its facts hold for the same
+    options and schema only.
+    """
 
     def __init__(
         self,
@@ -72,10 +78,14 @@ class Table:
         *,
         index_location: str | XskipperLocation | None = None,
         storage_options: Mapping[str, str] | None = None,
+        format: str = "parquet",
+        options: Mapping[str, str] | None = None,
+        schema: str | None = None,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
         self.storage: Storage = open_storage(self.path, self.storage_options)
+        self.reading = reading_of(self.path, self.storage, format, options, schema)
         self.store: Store = find_store(self.path, index_location, self.storage_options)
         self.location = self.store.location
         #: where transparent reading looks for the index
@@ -97,17 +107,22 @@ class Table:
             )
         return self.storage.list_files(self.path)
 
-    def schema(self, listing: Listing, needed: Iterable[str] = ()) -> pa.Schema:
+    def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
         import pyarrow as pa
 
-        schema = table_schema(listing, self.storage.open, list(needed))
+        schema = self.reading.schema(listing, (), spark, self.store)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
         # Where a folder and the files both have a column, Spark takes the folder's value.
         folders = {name.lower() for name in partitions.values}
         data = [field for field in schema if field.name.lower() not in folders]
         extra = [pa.field(name, values.type) for name, values in partitions.values.items()]
         return pa.schema([*data, *extra])
+
+    def match(self, listing: Listing, spark: SparkSession | None = None) -> Matched:
+        """What the facts know of the files of ``listing``."""
+        fingerprint = self.reading.fingerprint(spark, self.store)
+        return self.store.snapshot().match(listing, fingerprint)
 
     # -- build and refresh -------------------------------------------------------------------------
 
@@ -176,11 +191,11 @@ class Table:
 
         listing = self.listing()
         lap("listing")
-        matched = self.store.snapshot().match(listing)
+        matched = self.match(listing, spark)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
         lap("matching")
         expr, text = _parsed(where)
-        schema = self._bindable(listing, matched)
+        schema = self._bindable(listing, matched, spark)
         tree = bind(expr, schema, session_zone=time_zone, text=text)
         lap("binding")
         return plan_objects(
@@ -198,11 +213,13 @@ class Table:
 
     explain = plan
 
-    def _bindable(self, listing: Listing, matched: Matched) -> pa.Schema:
+    def _bindable(
+        self, listing: Listing, matched: Matched, spark: SparkSession | None
+    ) -> pa.Schema:
         """The table's schema, with indexed columns that no sampled file has."""
         import pyarrow as pa
 
-        schema = self.schema(listing)
+        schema = self.schema(listing, spark)
         extra = {}
         for definition in matched.snapshot.definitions:
             for field in definition.types:
@@ -216,7 +233,7 @@ class Table:
 
     def describe(self) -> Description:
         """Which indexes there are, the files they cover, and their bytes against the data's."""
-        return describe(self.path, self.store.snapshot().match(self.listing()))
+        return describe(self.path, self.match(self.listing()))
 
     def advise(self, sample: int = 20) -> Advice:
         """Propose indexes, with a reason and a size each, from a look at ``sample`` files."""
@@ -284,7 +301,7 @@ class Table:
         from skipstone.spark.facts import finder
         from skipstone.spark.skip import skip as skip_frame
 
-        frame: DataFrame = spark.read.options(**options).parquet(self.path)
+        frame = self.reading.frame(spark, options)
         frame = skip_frame(frame, finder({self.path: self.index_location}))
         return frame if where is None else frame.where(where)
 

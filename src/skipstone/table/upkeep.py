@@ -37,7 +37,7 @@ _LOG = logging.getLogger("skipstone")
 
 def drop(table: Table, index: str | None) -> DropReport:
     """Remove one index (``"user_id:bloom"``), or all of them; the data is not touched."""
-    matched = table.store.snapshot().match(table.listing())
+    matched = table.match(table.listing())
     before = describe(table.path, matched)
     if not before.indexes:
         raise SkipstoneError(f"{table.path} has no index", hint="there is nothing to drop")
@@ -86,11 +86,11 @@ def check_table(table: Table, *, deep: bool, sample: int) -> CheckReport:
             hint="a deep check rebuilds facts of Skipstone's own: leave --deep out",
         )
     listing = table.listing()
-    found = check(table.store, listing)
+    found = check(table.store, listing, table.reading.fingerprint(None, table.store))
     corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
     proof = None
     if deep:
-        matched = table.store.snapshot().match(listing)
+        matched = table.match(listing)
         partitions = PartitionColumns.of_paths(table.path, listing.paths)
         proof = prove(matched, partitions, table.storage, table=table.path, sample=sample)
         corrupt += proof.unreadable
@@ -136,7 +136,7 @@ def export_table(table: Table, destination: str | None) -> ExportReport:
     """Publish the facts as a store of Xskipper, at ``destination`` or beside them."""
     listing = table.listing()
     return publish(
-        table.store.snapshot().match(listing),
+        table.match(listing),
         PartitionColumns.of_paths(table.path, listing.paths),
         table=table.path,
         base=destination or table.location.xskipper,

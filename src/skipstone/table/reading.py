@@ -1,0 +1,171 @@
+"""How a table's files are read: Parquet by its own footers, everything else by Spark's reader.
+
+The two differ in four things: what the schema is, under which fingerprint facts are stored and
+asked for, which job builds them, and how Spark is told to read. A table of CSV, JSON or ORC has
+the schema and the values that a session makes of it; without a session it can only be described
+by what it was when it was indexed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from skipstone.errors import UnsupportedError
+from skipstone.index.schema import schema_of_columns, table_schema
+from skipstone.store.job import BuildJob, Outcome, run_here
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.spark.sources import SourceTable
+    from skipstone.storage import Listing, Storage
+    from skipstone.store import Store
+
+__all__ = ["ParquetReading", "Progress", "Reading", "SourceReading", "reading_of"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+class Reading(Protocol):
+    """See the module; ``spark`` is ``None`` where a call was given no session."""
+
+    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
+        """Under which facts are stored, ``None`` where they hang on nothing but the file."""
+
+    def schema(
+        self,
+        listing: Listing,
+        needed: Collection[str],
+        spark: SparkSession | None,
+        store: Store,
+    ) -> pa.Schema:
+        """The columns in the files; ``needed`` are some that should be among them."""
+
+    def execute(
+        self,
+        spark: SparkSession | None,
+        job: BuildJob,
+        files: Listing,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """Run a build job over ``files``."""
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """The table as plain Spark reads it."""
+
+
+class ParquetReading:
+    """Files that say themselves what is in them."""
+
+    def __init__(self, root: str, storage: Storage) -> None:
+        self.root, self.storage = root, storage
+
+    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
+        """None: a Parquet file's values hang on nothing but the file."""
+        return None
+
+    def schema(
+        self,
+        listing: Listing,
+        needed: Collection[str],
+        spark: SparkSession | None,
+        store: Store,
+    ) -> pa.Schema:
+        """From the footers."""
+        return table_schema(listing, self.storage.open, needed)
+
+    def execute(
+        self,
+        spark: SparkSession | None,
+        job: BuildJob,
+        files: Listing,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """In this process, or as a Spark job."""
+        if spark is None:
+            return run_here(job, files, progress)
+        from skipstone.spark.build import run_on_spark
+
+        return run_on_spark(spark, job, files, progress)
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """``spark.read.parquet``."""
+        frame: DataFrame = spark.read.options(**options).parquet(self.root)
+        return frame
+
+
+class SourceReading:
+    """CSV, JSON or ORC under reader ``options``, and ``schema`` (DDL or Spark's JSON) if given."""
+
+    def __init__(
+        self, root: str, format: str, options: Mapping[str, str], schema: str | None
+    ) -> None:
+        from skipstone.spark.sources import Source
+
+        self.root = root
+        self.source = Source(format=format, options=dict(options), schema=schema)
+
+    def _open(self, spark: SparkSession) -> SourceTable:
+        from skipstone.spark.sources import open_source
+
+        return open_source(spark, self.root, self.source)
+
+    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
+        """That of the session's reading; without one, that of the newest facts."""
+        if spark is not None:
+            return self._open(spark).fingerprint
+        known = store.snapshot().identities.fingerprints.drop_null()
+        return str(known[-1]) if len(known) else None
+
+    def schema(
+        self,
+        listing: Listing,
+        needed: Collection[str],
+        spark: SparkSession | None,
+        store: Store,
+    ) -> pa.Schema:
+        """What the session's reader makes of the files; without one, the indexed columns."""
+        if spark is not None:
+            return self._open(spark).schema
+        columns = {
+            field.name: field
+            for definition in store.snapshot().definitions
+            for field in definition.types
+        }
+        return schema_of_columns(columns)
+
+    def execute(
+        self,
+        spark: SparkSession | None,
+        job: BuildJob,
+        files: Listing,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """As a Spark job over the rows that Spark reads."""
+        if spark is None:
+            raise UnsupportedError(
+                f"a table of {self.source.format} files is indexed through Spark's reader",
+                hint="give build and refresh a Spark session",
+            )
+        from skipstone.spark.sources import build_source
+
+        return build_source(spark, job, self._open(spark), files, progress)
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """As the source says."""
+        return self.source.read(spark, self.root)
+
+
+def reading_of(
+    root: str,
+    storage: Storage,
+    format: str,
+    options: Mapping[str, str] | None,
+    schema: str | None,
+) -> Reading:
+    """How the files below ``root`` are read; ``UnsupportedError`` for a format without an index."""
+    if format == "parquet":
+        return ParquetReading(root, storage)
+    return SourceReading(root, format, options or {}, schema)
