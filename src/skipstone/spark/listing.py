@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FileListing", "FileStats", "ListingError"]
 
-_STATUS = re.compile(
-    r"(?:FileStatusWithMetadata\()?\w+\{path=(?P<path>.*); isDirectory=(?:true|false); "
-    r"length=(?P<length>\d+); replication=\d+; blocksize=\d+; "
-    r"modification_time=(?P<mtime>-?\d+); access_time=-?\d+; owner=[^;]*; group=[^;]*; "
+# What stands before the path, and after the ``; isDirectory=`` behind it. One pattern for all of it
+# would go back over every status character by character.
+_BEFORE = re.compile(r"(?:FileStatusWithMetadata\()?\w+")
+_AFTER = re.compile(
+    r"(?:true|false); length=(\d+); replication=\d+; blocksize=\d+; "
+    r"modification_time=(-?\d+); access_time=-?\d+; owner=[^;]*; group=[^;]*; "
     r"permission=[^;]*; isSymlink=(?:true|false)(?:; symlink=[^;]*)?"
-    r"(?:; (?:hasAcl|isEncrypted|isErasureCoded)=(?:true|false))*\}(?P<rest>[^{};]*)",
-    re.DOTALL,
+    r"(?:; (?:hasAcl|isEncrypted|isErasureCoded)=(?:true|false))*\}([^{};]*)"
 )
 _ETAG = re.compile(r"eTag='?\"?([^'\",\]\s]+)", re.IGNORECASE)
 
@@ -100,20 +101,27 @@ class FileListing:
     @classmethod
     def parse(cls, texts: Sequence[str]) -> FileListing:
         """The listing from one text per file. Raises ``ListingError``."""
-        match = _STATUS.fullmatch
-        found = [match(text) for text in texts]
-        for text, entry in zip(texts, found, strict=True):
-            if entry is None:
+        after, before = _AFTER.fullmatch, set[str]()
+        fields: list[tuple[str, str, str]] = []
+        spelled: list[str] = []
+        for text in texts:
+            head, _, tail = text.rpartition("; isDirectory=")
+            start, opened, path = head.partition("{path=")
+            found = after(tail)
+            if start not in before and _BEFORE.fullmatch(start):
+                before.add(start)
+            if found is None or not opened or start not in before:
                 raise ListingError(f"a file status that prints otherwise: {text[:200]}")
-        fields = [entry.group("path", "length", "mtime", "rest") for entry in found if entry]
+            spelled.append(path)
+            fields.append(found.group(1, 2, 3))
         etags = None
-        if any("tag=" in rest.lower() for _, _, _, rest in fields):
-            tags = [_ETAG.search(rest) for _, _, _, rest in fields]
+        if any("tag=" in rest.lower() for rest in {rest for _, _, rest in fields}):
+            tags = [_ETAG.search(rest) for _, _, rest in fields]
             etags = tuple(tag and tag[1] for tag in tags)
         return cls(
-            spelled=tuple(path for path, _, _, _ in fields),
-            sizes=np.array([int(length) for _, length, _, _ in fields], np.int64),
-            mtimes=np.array([int(mtime) for _, _, mtime, _ in fields], np.int64),
+            spelled=tuple(spelled),
+            sizes=np.array([int(length) for length, _, _ in fields], np.int64),
+            mtimes=np.array([int(mtime) for _, mtime, _ in fields], np.int64),
             etags=etags,
         )
 
