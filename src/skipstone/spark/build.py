@@ -21,20 +21,27 @@ from skipstone.store.job import BuildJob, Outcome, shares
 from .session import is_connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from skipstone.storage import Listing
 
-__all__ = ["run_on_spark"]
+__all__ = [
+    "OUTCOME_SCHEMA",
+    "outcome_batch",
+    "outcome_of",
+    "parallelism",
+    "run_on_spark",
+    "watched",
+]
 
 # Small enough that a task's share is soon published, large enough that starting one is cheap.
 BYTES_PER_TASK = 256 * 2**20
 TASKS_PER_CORE = 3
 
-_SCHEMA = "path string, size long, error string, too_fresh boolean, reasons string"
+OUTCOME_SCHEMA = "path string, size long, error string, too_fresh boolean, reasons string"
 
 
 def run_on_spark(
@@ -46,7 +53,7 @@ def run_on_spark(
     """Run ``job`` over the files of ``listing`` and collect what became of each."""
     if not len(listing):
         return []
-    cores = _parallelism(spark)
+    cores = parallelism(spark)
     wanted = max(TASKS_PER_CORE * cores, int(listing.sizes.sum()) // BYTES_PER_TASK)
     parts = shares(listing, wanted)
     work = zlib.compress(pickle.dumps((job, parts)), 1)
@@ -56,45 +63,49 @@ def run_on_spark(
 
         return run_shares(work, batches)
 
-    frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, _SCHEMA)
-    files_of_share = [len(part) for part in parts]
-    with _watched(spark, files_of_share, len(listing), progress):
+    frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, OUTCOME_SCHEMA)
+    with watched(spark, len(parts), len(listing), progress):
         rows = frame.collect()
-    return [
-        Outcome(
-            path=row["path"],
-            size=row["size"],
-            error=row["error"],
-            too_fresh=row["too_fresh"],
-            reasons=json.loads(row["reasons"]),
-        )
-        for row in rows
-    ]
+    return [outcome_of(row) for row in rows]
+
+
+def outcome_of(row: Row) -> Outcome:
+    """What a task said of one file, in columns of ``OUTCOME_SCHEMA``."""
+    return Outcome(
+        path=row["path"],
+        size=row["size"],
+        error=row["error"],
+        too_fresh=row["too_fresh"],
+        reasons=json.loads(row["reasons"]),
+    )
 
 
 def run_shares(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a Spark worker does: run the shares whose numbers come in, one batch of outcomes
     each."""
-    import pyarrow as pa
-
     job, parts = pickle.loads(zlib.decompress(work))
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            outcomes = list(job.run(parts[number]))
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "path": pa.array([o.path for o in outcomes], pa.string()),
-                    "size": pa.array([o.size for o in outcomes], pa.int64()),
-                    "error": pa.array([o.error for o in outcomes], pa.string()),
-                    "too_fresh": pa.array([o.too_fresh for o in outcomes], pa.bool_()),
-                    "reasons": pa.array(
-                        [json.dumps(dict(o.reasons)) for o in outcomes], pa.string()
-                    ),
-                }
-            )
+            yield outcome_batch(list(job.run(parts[number])))
 
 
-def _parallelism(spark: SparkSession) -> int:
+def outcome_batch(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
+    """Outcomes as a batch of ``OUTCOME_SCHEMA``."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict(
+        {
+            "path": pa.array([o.path for o in outcomes], pa.string()),
+            "size": pa.array([o.size for o in outcomes], pa.int64()),
+            "error": pa.array([o.error for o in outcomes], pa.string()),
+            "too_fresh": pa.array([o.too_fresh for o in outcomes], pa.bool_()),
+            "reasons": pa.array([json.dumps(dict(o.reasons)) for o in outcomes], pa.string()),
+        }
+    )
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Tasks that run at once, as far as the session tells."""
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
     # Connect does not tell; leaf-node parallelism is the documented stand-in where it is set.
@@ -103,9 +114,9 @@ def _parallelism(spark: SparkSession) -> int:
 
 
 @contextmanager
-def _watched(
+def watched(
     spark: SparkSession,
-    files_of_share: list[int],
+    tasks: int,
     total: int,
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[None]:
@@ -121,7 +132,7 @@ def _watched(
     context = spark.sparkContext
     tag = f"skipstone-{uuid.uuid4()}"
     done = threading.Event()
-    per_task = total / len(files_of_share)
+    per_task = total / tasks
 
     def watch() -> None:
         tracker = context.statusTracker()

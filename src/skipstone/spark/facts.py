@@ -24,6 +24,7 @@ from skipstone.predicate import bind, schema_from_spark, to_sql
 from skipstone.storage import Listing
 from skipstone.store.xskipper import XskipperStore, find_store
 
+from .fingerprint import FORMATS, fingerprint
 from .pruner import Pruning
 
 if TYPE_CHECKING:
@@ -112,6 +113,17 @@ class FactsPruner:
             case_sensitive=settings.case_sensitive,
             session_zone=settings.time_zone,
         )
+        reasons = self.reasons
+        if settings.case_sensitive:
+            # Facts of `id` may be of a file's `ID`, which is another column for this session.
+            text = "is true: facts are built as for false"
+            case = Reason(cause=Cause.UNSUPPORTED, subject="spark.sql.caseSensitive", text=text)
+            reasons = (*reasons, case)
+        changed = _fingerprint(self.info) != self.fingerprint
+        if changed:
+            text = "settings that change what is read were changed after skip(df)"
+            reason = Reason(cause=Cause.STALE, subject=self.info.format, text=text)
+            reasons = (*reasons, reason)
         plan: Plan = plan_objects(
             tree,
             matched.listing,
@@ -120,7 +132,8 @@ class FactsPruner:
             table=", ".join(self.info.roots),
             predicate=to_sql(predicate),
             milliseconds={"matching": matched.milliseconds},
-            reasons=self.reasons,
+            reasons=reasons,
+            mute=settings.case_sensitive or changed,
         )
         return Pruning(keep=plan.keep, report=plan)
 
@@ -171,7 +184,9 @@ def finder(locations: Locations = None) -> FindPruner:
         return None
 
     def find(relation: RelationInfo) -> FactsPruner | None:
-        found = {id(store): store for root in relation.roots if (store := of_root(root)) is not None}
+        found = {
+            id(store): store for root in relation.roots if (store := of_root(root)) is not None
+        }
         if not found:
             return None
         reasons = harmful(relation.confs or {})
@@ -182,7 +197,7 @@ def finder(locations: Locations = None) -> FindPruner:
             text = "its names know no case, and two columns here differ in nothing else"
             subject = foreign[0].location.root
             reasons = (Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text),)
-        return FactsPruner(stores, relation, reasons=reasons)
+        return FactsPruner(stores, relation, fingerprint=_fingerprint(relation), reasons=reasons)
 
     return find
 
@@ -193,6 +208,15 @@ def _case_matters(fields: Iterable[pa.Field]) -> bool:
     return len({field.name.lower() for field in every}) < len(every) or any(
         _case_matters(field.type) for field in every if pa.types.is_struct(field.type)
     )
+
+
+def _fingerprint(relation: RelationInfo) -> str | None:
+    """Under which facts of this relation are stored, by the session as it is now; Parquet's need
+    none."""
+    if relation.format not in FORMATS or relation.settings is None:
+        return None
+    settings = relation.settings()
+    return fingerprint(relation.format, relation.options, relation.data_schema, settings)
 
 
 def nonzero(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -35,6 +35,7 @@ class RelationInfo:
     """A file relation of a plan. Schemas are Spark's JSON.
 
     ``roots`` are canonical paths as the user named them: the table, a folder in it, single files.
+    ``settings`` gives what the session says now of how values are read, where the format needs it.
     """
 
     roots: tuple[str, ...]
@@ -45,6 +46,7 @@ class RelationInfo:
     partition_schema: str
     table: str | None = None
     confs: Mapping[str, str] | None = None
+    settings: Callable[[], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

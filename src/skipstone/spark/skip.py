@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skipstone.bounds import Cause, Reason
@@ -16,6 +17,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
 
 from .file_index import SkippingFileIndex
+from .fingerprint import FORMATS, session_settings
 from .jvm import simple_name
 from .pruner import RelationInfo
 from .scan import QueryScans
@@ -87,6 +89,25 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     for proxy in proxies:
         proxy.settled = True
     return _frame(df, log.jvm, swapped)
+
+
+def relation_of(df: DataFrame) -> RelationInfo:
+    """The one file relation that a DataFrame reads, as a pruner is told of it.
+
+    ``UnsupportedError`` where it reads something else, or more than that. Classic sessions only.
+    """
+    log = scan_log(df.sparkSession)
+    found = []
+    for leaf in _leaves(df._jdf.queryExecution().analyzed()):
+        if isinstance(pair := _relation(leaf), tuple):
+            relation, format = pair
+            found.append(_info(df, log.jvm, leaf, relation, relation.location(), format))
+    if len(found) != 1:
+        raise UnsupportedError(
+            f"reads {len(found)} file relations, where one is indexed at a time",
+            hint="read the table alone, through Spark's version 1 sources",
+        )
+    return found[0]
 
 
 def explain(df: DataFrame) -> QueryScans:
@@ -241,8 +262,10 @@ def _info(
     format: str,
 ) -> RelationInfo:
     options = _pairs(jvm, relation.options())
+    session = df.sparkSession
+    settings = partial(session_settings, session, format) if format in FORMATS else None
     table = leaf.catalogTable()
-    conf = df.sparkSession.conf
+    conf = session.conf
     return RelationInfo(
         roots=_roots(location),
         format=format,
@@ -252,6 +275,7 @@ def _info(
         partition_schema=str(relation.partitionSchema().json()),
         table=str(table.get().identifier().unquotedString()) if table.isDefined() else None,
         confs={key: value for key in _CONFS if (value := conf.get(key, None)) is not None},
+        settings=settings,
     )
 
 
