@@ -113,7 +113,8 @@ class FileListing:
             if found is None or not opened or start not in before:
                 raise ListingError(f"a file status that prints otherwise: {text[:200]}")
             spelled.append(path)
-            fields.append(found.group(1, 2, 3))
+            length, mtime, rest = found.groups()
+            fields.append((length, mtime, rest))
         etags = None
         if any("tag=" in rest.lower() for rest in {rest for _, _, rest in fields}):
             tags = [_ETAG.search(rest) for _, _, rest in fields]
