@@ -58,7 +58,7 @@ def everywhere(bench: Workbench) -> None:
     joined = left.join(right, on="kind", how="full").selectExpr("count(*)")
     check(bench, joined, 2, 2 * FILES)
     assert skipstone.last_scan(spark) is not None
-    assert len(skipstone.last_scan(spark).scans) == 2, "a join has two scans"  # type: ignore[union-attr]
+    assert len(skipstone.last_scan(spark).scans) == 2, "a join has two scans"
 
 
 @point("reading: Table.read, and SQL over a view of it")
