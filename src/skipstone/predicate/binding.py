@@ -82,7 +82,11 @@ def bind(
     ``session_zone`` is Spark's session time zone, ``text`` the predicate's text for messages.
     ``PredicateError`` when a column does not exist or could be two.
     """
-    return _Binder(schema, case_sensitive, zone(session_zone), text).bind(expr, negated=False)
+    binder = _Binder(schema, case_sensitive, zone(session_zone), text)
+    try:
+        return binder.bind(expr, negated=False)
+    except RecursionError:
+        return Opaque(text or "…", "the condition is nested too deeply")
 
 
 class _Binder:
@@ -156,6 +160,7 @@ class _Binder:
         if kind_of(column.top) in (Kind.STRING, Kind.BINARY):
             raise Unusable(inexact(column.type, column.top))
         keys = [range_key(value, column.top) for value in values]
+        single = op in ("IN", "=", "<=>", "<>")
         ranges = (
             union([(key, key) for key in keys])
             if op in ("IN", "=", "<=>")
@@ -163,7 +168,13 @@ class _Binder:
         )
         if negated:
             ranges = complement(ranges, column.top)
-        found = leaves_of(column.name, column.type, self.back(column, ranges))
+        found = leaves_of(
+            column.name,
+            column.type,
+            self.back(column, ranges),
+            # A rounding cast may bring two values to one: 2^53 and 2^53 + 1 as double.
+            points=2 * len(keys) if single else 1,
+        )
         if negated and same_null:
             return _disjunction([Leaf(column.name, column.type, Op.IS_NULL), found])
         return found
@@ -203,8 +214,8 @@ class _Binder:
         if not constants:
             return Const(negated)  # Spark 4: even NULL IN () is FALSE
         common = operand.top if isinstance(operand, Column) else operand.type
-        for constant in constants:
-            common = self.meet(common, constant.type)
+        for type in dict.fromkeys(constant.type for constant in constants):
+            common = self.meet(common, type)
         if pa.types.is_decimal(common) and any(pa.types.is_string(c.type) for c in constants):
             raise Unusable("a list mixes strings with decimals")
         if isinstance(operand, Constant):

@@ -81,21 +81,21 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 def float32_of(value: Fraction) -> float:
     """The float (32 bits) nearest to ``value``, ties to even: one rounding, as Java's."""
-    try:
-        near = np.float32(float(value))
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    if not np.isfinite(near):
-        # From the midpoint between the largest float and 2^128 on, rounding gives infinity.
-        limit = Fraction(2) ** 128 - Fraction(2) ** 103
-        largest = float(np.finfo(np.float32).max)
-        size = largest if abs(value) < limit else float("inf")
+    largest = Fraction(float(np.finfo(np.float32).max))
+    # From the midpoint between the largest float and 2^128 on, rounding gives infinity.
+    if abs(value) > largest:
+        size = float(largest) if abs(value) < largest + Fraction(2) ** 103 else float("inf")
         return size if value > 0 else -size
-    # Rounding twice can only go wrong by one neighbour.
-    down, up = np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))
-    finite = [c for c in (down, near, up) if np.isfinite(c)]
-    even = min(finite, key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.int32)) & 1))
-    return float(even)
+    near = np.float32(float(value))
+    # Rounding twice, to a double first, can only go wrong by one neighbour.
+    with np.errstate(over="ignore"):
+        beside = [np.nextafter(near, np.float32(side)) for side in (-np.inf, np.inf)]
+    return float(
+        min(
+            (c for c in (near, *beside) if np.isfinite(c)),
+            key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.int32)) & 1),
+        )
+    )
 
 
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -129,6 +129,8 @@ def _cast(
     value: Value, source: pa.DataType, target: pa.DataType, session: Zone | None
 ) -> Value | None:
     match kind_of(source), kind_of(target), value:
+        case Kind.INTEGER, Kind.INTEGER, int() if source.bit_width < target.bit_width:
+            return value
         case Kind.STRING, kind, str():
             return _from_text(value.strip(_SPACE), kind, value, target, session)
         case Kind.DATE, Kind.TIMESTAMP_NTZ, int():

@@ -13,6 +13,7 @@ General SQL parsers lose what matters here, the exact value and type of a litera
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -58,6 +59,7 @@ _RAW = re.compile(r"[rR](?:'([^']*)'|\"([^\"]*)\")")
 _STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.|\"\")*)\"", re.DOTALL)
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 _SYMBOL = re.compile(r"<=>|<>|!=|==|<=|>=|!>|!<|\|\||::|->|=>|.", re.DOTALL)
+_MOST_FLOAT = Fraction("3.4028235e38")
 _SAME = {"==": "=", "!=": "<>", "!>": "<=", "!<": ">="}
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
@@ -148,6 +150,8 @@ def unescape(body: str) -> str:
 
 def number(text: str, *, negative: bool) -> Literal | None:
     """The literal that a number token (upper case) is; ``None`` where Spark refuses it."""
+    if len(text) > 1_000:
+        return None
     sign = -1 if negative else 1
     body, suffix = text, ""
     for candidate in ("BD", "L", "S", "Y", "F", "D"):
@@ -159,9 +163,14 @@ def number(text: str, *, negative: bool) -> Literal | None:
         bits, type = {"L": (64, pa.int64()), "S": (16, pa.int16()), "Y": (8, pa.int8())}[suffix]
         return _integer(sign * int(body), bits, type) if whole else None
     if suffix == "D" or (not suffix and "E" in body):
-        return Literal(sign * float(body), pa.float64())
+        double = float(body)
+        return Literal(sign * double, pa.float64()) if math.isfinite(double) else None
     if suffix == "F":
-        return Literal(sign * float32_of(Fraction(body)), pa.float32())
+        # A double's range is far beyond a float's, and a fraction's digits are not for free.
+        if not 1e-60 < float(body) < 1e60:
+            return Literal(sign * 0.0, pa.float32()) if float(body) < 1 else None
+        exact = Fraction(body)
+        return Literal(sign * float32_of(exact), pa.float32()) if exact <= _MOST_FLOAT else None
     if whole and not suffix:
         value = sign * int(body)
         for bits, type in ((32, pa.int32()), (64, pa.int64())):

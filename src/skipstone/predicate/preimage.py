@@ -28,11 +28,15 @@ the rounding, so what such a cast means depends on what is around it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from .clocks import days_of_instants, instants_of_days, instants_of_local, local_of_instants
 from .coercion import Unusable
@@ -42,8 +46,6 @@ from .types import Kind, kind_of, spark_name
 from .zones import DAY, UnknownLocalTime
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from .tree import Value
     from .zones import Zone
 
@@ -244,15 +246,26 @@ def _inwards(lo: int, hi: int, factor: int) -> Ranges:
     return [(a, b)] if a <= b else []
 
 
+@dataclass(frozen=True, slots=True)
 class _Image:
-    """``cast`` over the keys ``low`` to ``high`` as a sequence, for ``bisect``."""
+    """A cast that never falls, over the keys ``low`` to ``high``, and about where it came from."""
 
-    def __init__(self, cast: Callable[[int], int], low: int, high: int) -> None:
-        self.cast, self.low, self.high = cast, low, high
+    cast: Callable[[int], int]
+    guess: Callable[[int], int]
+    low: int
+    high: int
+
+    def back(self, lo: int, hi: int) -> Ranges:
+        a, b = self.first_at_least(lo), self.first_at_least(hi + 1) - 1
+        return [(a, b)] if a <= b else []
 
     def first_at_least(self, key: int) -> int:
         """The lowest key whose cast is at least ``key``; ``high + 1`` when there is none."""
         low, high = self.low, self.high + 1
+        near = self.guess(key)
+        for there in (near, near + 1):
+            if low < there < high and self.cast(there - 1) < key <= self.cast(there):
+                return there
         while low < high:
             middle = (low + high) // 2
             if self.cast(middle) < key:
@@ -263,34 +276,39 @@ class _Image:
 
 
 def _by_bisection(source: pa.DataType, target: pa.DataType) -> Back | None:
-    cast: Callable[[int], int]
     match kind_of(source), target.bit_width:
         case Kind.FLOATING, 64:
-            cast = _float_in_double
+            return _Image(_float_in_double, _float_near, *extent(source)).back
         case (Kind.INTEGER | Kind.DECIMAL) as kind, 64:
             # Division of integers rounds once and correctly, as Java's conversion does.
             divisor = 10**source.scale if kind is Kind.DECIMAL else 1
-            cast = lambda key: float_key(key / divisor)  # noqa: E731
-        case _:
-            return None
-    image = _Image(cast, *extent(source))
 
-    def back(lo: int, hi: int) -> Ranges:
-        a, b = image.first_at_least(lo), image.first_at_least(hi + 1) - 1
-        return [(a, b)] if a <= b else []
+            def guess(key: int) -> int:
+                value = float_of_key(key)
+                return int(Fraction(value) * divisor) if math.isfinite(value) else 0
 
-    return back
+            return _Image(lambda key: float_key(key / divisor), guess, *extent(source)).back
+    return None
 
 
 def _float_in_double(key: int) -> int:
     return float_key(_float_of(key))
 
 
+def _float_near(key: int) -> int:
+    with np.errstate(over="ignore"):
+        return range_key(float(np.float32(float_of_key(key))), pa.float32())
+
+
 # -- sets as leaves --------------------------------------------------------------------------------
 
 
-def leaves_of(column: str, type: pa.DataType, ranges: Ranges) -> Bound:
-    """The bound tree that is TRUE for exactly the non-null values in ``ranges``."""
+def leaves_of(column: str, type: pa.DataType, ranges: Ranges, *, points: int = 1) -> Bound:
+    """The bound tree that is TRUE for exactly the non-null values in ``ranges``.
+
+    Up to ``points`` values in all are named one by one, which more kinds of index can answer than
+    ranges; likewise up to ``points`` values that are left out.
+    """
     low, high = extent(type)
 
     def leaf(op: Op, *keys: int) -> Leaf:
@@ -301,13 +319,13 @@ def leaves_of(column: str, type: pa.DataType, ranges: Ranges) -> Bound:
     missing = complement(ranges, type)
     if not missing:
         return Leaf(column, type, Op.NOT_NULL)
-    holes = [a for a, b in missing if a == b]
-    if len(holes) == len(missing) and len(ranges) > 1:
-        return leaf(Op.NE if len(holes) == 1 else Op.NOT_IN, *holes)
-    points = [a for a, b in ranges if a == b]
+    if (named := _named(ranges, points)) is not None:
+        return leaf(Op.EQ if len(named) == 1 else Op.IN, *named)
+    if len(ranges) > 1 and (named := _named(missing, points)) is not None:
+        return leaf(Op.NE if len(named) == 1 else Op.NOT_IN, *named)
     parts: list[Bound] = []
-    if points:
-        parts.append(leaf(Op.EQ if len(points) == 1 else Op.IN, *points))
+    if single := [a for a, b in ranges if a == b]:
+        parts.append(leaf(Op.EQ if len(single) == 1 else Op.IN, *single))
     for a, b in ranges:
         if a == b:
             continue
@@ -315,3 +333,10 @@ def leaves_of(column: str, type: pa.DataType, ranges: Ranges) -> Bound:
         sides += [leaf(Op.LE, b)] if b < high else []
         parts.append(sides[0] if len(sides) == 1 else And(tuple(sides)))
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _named(ranges: Ranges, limit: int) -> list[int] | None:
+    """The keys in ``ranges``, if there are at most ``limit``."""
+    if sum(b - a + 1 for a, b in ranges) > limit:
+        return None
+    return [key for a, b in ranges for key in range(a, b + 1)]

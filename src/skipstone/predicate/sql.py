@@ -18,12 +18,14 @@ loaded.
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..errors import PredicateError
 from .coercion import Unusable, cast_constant
+from .judge import NotSql, judge
 from .lexer import Token, TokenKind, number, tokenize
 from .tree import (
     And,
@@ -60,7 +62,6 @@ BIGINT BINARY BOOLEAN DATE DOUBLE FLOAT INT SMALLINT STRING TIMESTAMP TINYINT
 """
 _CAST_FUNCTIONS = frozenset(_TYPES.split())
 _DEEPEST = 64
-_PROBE = "SELECT 1 WHERE "
 
 
 class _Unknown(Exception):
@@ -70,7 +71,10 @@ class _Unknown(Exception):
 def parse_sql(text: str) -> Expr:
     """The tree of a condition; ``PredicateError`` with its position if it is no SQL condition."""
     parser = _Parser(text)
-    tree = parser.condition(0)
+    try:
+        tree = parser.condition(0)
+    except NotSql as refused:
+        raise refused.error from None
     end = parser.peek()
     if end.kind is not TokenKind.END:
         raise PredicateError(f"unexpected {end.value!r}", text=text, position=end.start)
@@ -80,6 +84,7 @@ def parse_sql(text: str) -> Expr:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.at = text, tokenize(text), 0
+        self.depth = 0
 
     # -- tokens -----------------------------------------------------------------------------------
 
@@ -151,6 +156,7 @@ class _Parser:
     def atom(self, depth: int) -> Expr:
         start = self.at
         reason = "nested too deeply"
+        inner: NotSql | None = None
         if depth <= _DEEPEST:
             attempts: list[Callable[[], Expr]] = [self.predicate]
             if self.peek().text == "(" and self.peek().kind is TokenKind.SYMBOL:
@@ -164,8 +170,13 @@ class _Parser:
                     reason = "an expression that no index knows"
                 except _Unknown as unknown:
                     reason = str(unknown)
+                except NotSql as refused:
+                    inner = refused
         self.at = start
-        return self.opaque(reason)
+        try:
+            return self.opaque(reason)
+        except NotSql as refused:
+            raise inner or refused from None
 
     def group(self, depth: int) -> Expr:
         self.expect("(")
@@ -200,7 +211,7 @@ class _Parser:
                 position=first.start,
             )
         piece = self.text[first.start : last.end]
-        _judge(piece, self.text, first.start)
+        judge(piece, self.text, first.start)
         return Opaque(piece, reason)
 
     # -- predicates -------------------------------------------------------------------------------
@@ -301,9 +312,13 @@ class _Parser:
             case TokenKind.SYMBOL if token.text in ("-", "+"):
                 if self.peek().kind is TokenKind.NUMBER:
                     return self.number(self.next(), negative=token.text == "-")
-            case TokenKind.SYMBOL if token.text == "(":
-                found = self.operand()
-                self.expect(")")
+            case TokenKind.SYMBOL if token.text == "(" and self.depth < _DEEPEST:
+                self.depth += 1
+                try:
+                    found = self.operand()
+                    self.expect(")")
+                finally:
+                    self.depth -= 1
                 return found
             case _:
                 pass
@@ -399,9 +414,8 @@ def _folded(value: Operand) -> Literal:
 def _typed_literal(name: str, text: str) -> Literal:
     match name:
         case "X":
-            digits = text if len(text) % 2 == 0 else f"0{text}"
             try:
-                return Literal(bytes.fromhex("" if " " in digits else digits), pa.binary())
+                return Literal(unhexlify(text.rjust(len(text) + len(text) % 2, "0")), pa.binary())
             except ValueError:
                 raise _Unknown(f"X'{text}' is no binary literal") from None
         case "DATE":
@@ -416,27 +430,3 @@ def _typed_literal(name: str, text: str) -> Literal:
             # Without an offset it depends on the session zone, which binding knows.
             return Literal(text, TIMESTAMP)
     raise _Unknown(f"{name} '{text}' cannot be read with certainty")
-
-
-def _judge(piece: str, text: str, start: int) -> None:
-    """``PredicateError`` unless sqlglot takes ``piece`` of ``text`` for a condition."""
-    import sqlglot
-    from sqlglot.errors import ParseError, SqlglotError
-
-    try:
-        sqlglot.parse_one(_PROBE + piece, dialect="spark")
-    except RecursionError:
-        return
-    except SqlglotError as error:
-        position, why = start, "this is no Spark SQL"
-        if isinstance(error, ParseError) and error.errors:
-            first = error.errors[0]
-            said = str(first.get("description") or "").rstrip(".")
-            why = "an expression is not complete" if "missing for" in said else said or why
-            line, column = int(first.get("line") or 1), int(first.get("col") or 0)
-            lines = (_PROBE + piece).splitlines(keepends=True)
-            offset = (
-                sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
-            )
-            position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        raise PredicateError(why, text=text, position=position) from None

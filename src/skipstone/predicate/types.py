@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -75,6 +76,7 @@ class Kind(Enum):
     DURATION = "duration"
 
 
+@lru_cache(maxsize=1024)
 def spark_type(type: pa.DataType) -> pa.DataType | None:
     """The canonical type as which Spark reads an Arrow type, or ``None`` (see the module)."""
     t = pa.types
@@ -112,6 +114,7 @@ def spark_type(type: pa.DataType) -> pa.DataType | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def kind_of(type: pa.DataType) -> Kind:
     """The kind of a canonical type; ``UnsupportedError`` for a type that has none."""
     canonical = spark_type(type)
