@@ -36,7 +36,7 @@ from tests import oracle, strategies
 from tests.oracle import sort_key, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 TYPES = [type for type in strategies.SPARK_TYPES if type != pa.timestamp("us")]
 KINDS = ("minmax", "valuelist", "bloomfilter")
@@ -98,15 +98,14 @@ def facts_of(chosen: Sequence[tuple[str, str]], files: Sequence[pa.Table]) -> li
         for name, kind in chosen
     )
     found: list[Facts] = []
-    of_values: Callable[[str, Sequence[pa.Array]], Facts]
     for name, kind in chosen:
         columns = [_one(file.column(name)) for file in files]
         if kind == "minmax":
             found.append(minmax(name, columns, footers=numbers))
+        elif kind == "valuelist":
+            found.append(valuelist(name, columns))
         else:
-            found.append(
-                valuelist(name, columns) if kind == "valuelist" else bloomfilter(name, columns)
-            )
+            found.append(bloomfilter(name, columns))
     return found
 
 
