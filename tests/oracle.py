@@ -40,6 +40,7 @@ from skipstone.predicate.tree import (
     Truth,
 )
 from tests.oracle_values import (
+    Kind,
     NotModelled,
     SparkError,
     Typed,
@@ -53,6 +54,8 @@ from tests.oracle_values import (
 )
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     import pyarrow as pa
 
 __all__ = [

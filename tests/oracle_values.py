@@ -1,7 +1,8 @@
 """Values of rows and literals as Spark has them, and its casts, for the oracle.
 
-Numbers are exact (``Fraction``), floats are floats; dates are days, timestamps microseconds. A local
-time that does not exist moves forward by the gap, one that exists twice is the earlier instant.
+Numbers are exact (``Fraction``), floats are floats; dates are days, timestamps microseconds. A
+local time that does not exist moves forward by the gap, one that exists twice is the earlier
+instant.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ def from_iso(text: str, zone: tzinfo) -> int:
     return to_instant(local, zoneinfo.ZoneInfo(region) if region else zone)
 
 
-# -- where types meet -----------------------------------------------------------------------------------
+# -- where types meet ------------------------------------------------------------------------------
 
 Kind = tuple[str, int, int, int]
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
