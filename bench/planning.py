@@ -87,8 +87,8 @@ def _added(bench: Workbench, path: str, files: int) -> Figure:
             found["swap"] = time.perf_counter() - started
             found["whole first"] = timed(_plan, skipping)
             scan = skipstone.last_scan(bench.spark).scans[-1]
-            found["first"] = found["swap"] + _sum(spent, skipping)
             found["calls"] = len(spent) / 1e3
+            found["first"] = found["swap"] + _sum(spent, skipping)
         with _callbacks() as spent:
             found["whole again"] = timed(_plan, skipping)
             found["again"] = _sum(spent, skipping)

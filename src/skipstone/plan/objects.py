@@ -3,7 +3,6 @@ files."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,14 +59,11 @@ def plan_objects(
     shadowed = {name.lower() for name in partitions.values}
     told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
     for matched in matches:
-        gathered = _gathered(tree, matched, outgrown or Outgrown())
+        gathered = _gathered(tree, matched, told, outgrown or Outgrown())
         if gathered is None:
             evidence += matched.evidence(told)
         else:
-            leaf_bounds = {
-                leaf: bounds for leaf, bounds in gathered.leaves.items() if leaf.column in told
-            }
-            found.append(replace(gathered, leaves=leaf_bounds))
+            found.append(gathered)
             notes.update(dict.fromkeys(gathered.reasons))
         fresh |= matched.has_fact
         stale |= matched.stale
@@ -100,10 +96,12 @@ def plan_objects(
     )
 
 
-def _gathered(tree: Bound, matched: Matched, how: Outgrown) -> Gathered | None:
+def _gathered(
+    tree: Bound, matched: Matched, columns: frozenset[str], how: Outgrown
+) -> Gathered | None:
     """``gather``, failing open: evidence that cannot be asked elsewhere says nothing."""
     try:
-        return gather(tree, matched, how)
+        return gather(tree, matched, columns, how)
     except Exception as error:
         text = f"not asked: {type(error).__name__}: {error}"
         root = matched.snapshot.location.root

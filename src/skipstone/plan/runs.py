@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from skipstone.bounds import Bounds, Reason, Units
+from skipstone.bounds import Bounds, Cause, Reason, Units
+from skipstone.human import size
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.storage import open_storage
 from skipstone.store import Location, Snapshot
@@ -70,11 +71,15 @@ class RunAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunJob:
-    """Everything that a task must know but its runs; travels by pickle."""
+    """Everything that a task must know but its runs; travels by pickle.
+
+    Facts about ``columns`` are asked, about others of the tree nothing is said.
+    """
 
     location: str
     storage_options: Mapping[str, str]
     tree: Bound
+    columns: frozenset[str]
 
     def run(self, run: FactRun) -> RunAnswer:
         """Evaluate the tree over one run. Never raises for what it reads: it says nothing then."""
@@ -83,7 +88,7 @@ class RunJob:
         if isinstance(opened, Reason):
             return RunAnswer(run=run, reasons=(opened,))
         leaves = leaves_of(self.tree)
-        evidence = opened.evidence(frozenset(leaf.column for leaf in leaves))
+        evidence = opened.evidence(self.columns)
         about = run.about
         found = evaluate(self.tree, evidence, Units.objects(about, opened.rows[about]))
         return RunAnswer(
@@ -129,8 +134,10 @@ class Outgrown:
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
 
-def gather(tree: Bound, matched: Matched, how: Outgrown) -> Gathered | None:
-    """What the facts say of ``tree`` run by run; ``None`` where their columns fit in memory.
+def gather(
+    tree: Bound, matched: Matched, columns: frozenset[str], how: Outgrown
+) -> Gathered | None:
+    """What facts about ``columns`` say of ``tree`` run by run; ``None`` where they fit in memory.
 
     Steps count fact rows: one per file, or more where indexes were added later. A foreign store is
     held whole in any case: its parts are made ours while they are read.
@@ -138,19 +145,22 @@ def gather(tree: Bound, matched: Matched, how: Outgrown) -> Gathered | None:
     if type(matched.snapshot) is not Snapshot:
         return None
     leaves = leaves_of(tree)
-    columns = frozenset(leaf.column for leaf in leaves)
-    if column_bytes(matched.snapshot, columns) <= how.limit:
+    needed = column_bytes(matched.snapshot, columns)
+    if needed <= how.limit:
         return None
+    root = matched.snapshot.location.root
+    text = f"{size(needed)} of them are wanted, more than memory is given: asked run by run"
+    reasons = {Reason(cause=Cause.COSTLY, subject=f"facts at {root}", text=text): None}
     job = RunJob(
-        location=matched.snapshot.location.root,
+        location=root,
         storage_options=dict(how.storage_options),
         tree=tree,
+        columns=columns,
     )
     count = len(matched)
     may: dict[int, NDArray[np.bool_]] = {}
     must: dict[int, NDArray[np.bool_]] = {}
     steps: dict[tuple[str, str], Step] = {}
-    reasons: dict[Reason, None] = {}
     for answer in how.runner(job, runs(matched, columns)):
         reasons.update(dict.fromkeys(answer.reasons))
         for step in answer.steps:

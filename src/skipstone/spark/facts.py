@@ -7,6 +7,7 @@ where the user says it is.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,27 +21,32 @@ from skipstone.bounds import Cause, Reason
 from skipstone.errors import SkipstoneError
 from skipstone.index.partitions import PartitionColumns
 from skipstone.plan.objects import plan_objects
+from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import bind, schema_from_spark, to_sql
 from skipstone.storage import Listing
-from skipstone.store.xskipper import XskipperStore, find_store
+from skipstone.store.xskipper import find_store
 
 from .fingerprint import FORMATS, fingerprint
-from .pruner import Pruning
+from .pruner import FACTS_MEMORY, Pruning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.plan import Plan
+    from skipstone.plan.runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.store import Matched, Store
+    from skipstone.store.runs import FactRun
     from skipstone.store.xskipper import XskipperLocation
 
     from .listing import FileListing, FileStats
     from .pruner import FindPruner, ReadSettings, RelationInfo
 
 __all__ = ["FactsPruner", "Locations", "finder"]
+
+_LOG = logging.getLogger("skipstone")
 
 #: one location for all tables of a query, or table path -> location
 Locations: TypeAlias = "str | XskipperLocation | Mapping[str, str | XskipperLocation] | None"
@@ -75,6 +81,7 @@ class FactsPruner:
     ) -> None:
         self.stores, self.info, self.fingerprint = stores, info, fingerprint
         self.reasons = reasons
+        self.memory = _memory((info.confs or {}).get(FACTS_MEMORY))
         self.schema = schema_from_spark(info.schema)
 
     def match(self, listing: FileListing) -> _Joined:
@@ -134,6 +141,7 @@ class FactsPruner:
             milliseconds={"matching": matched.milliseconds},
             reasons=reasons,
             mute=settings.case_sensitive or changed,
+            outgrown=Outgrown(limit=self.memory, runner=_by_a_job),
         )
         return Pruning(keep=plan.keep, report=plan)
 
@@ -191,23 +199,9 @@ def finder(locations: Locations = None) -> FindPruner:
             return None
         reasons = harmful(relation.confs or {})
         stores = () if reasons else tuple(found.values())
-        foreign = [store for store in stores if isinstance(store, XskipperStore)]
-        if foreign and _case_matters(schema_from_spark(relation.schema)):
-            stores = tuple(store for store in stores if store not in foreign)
-            text = "its names know no case, and two columns here differ in nothing else"
-            subject = foreign[0].location.root
-            reasons = (Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text),)
         return FactsPruner(stores, relation, fingerprint=_fingerprint(relation), reasons=reasons)
 
     return find
-
-
-def _case_matters(fields: Iterable[pa.Field]) -> bool:
-    """True where two columns of one struct have names that differ in case only."""
-    every = list(fields)
-    return len({field.name.lower() for field in every}) < len(every) or any(
-        _case_matters(field.type) for field in every if pa.types.is_struct(field.type)
-    )
 
 
 def _fingerprint(relation: RelationInfo) -> str | None:

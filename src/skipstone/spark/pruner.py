@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     from .listing import FileListing, FileStats
 
-__all__ = ["FindPruner", "Pruner", "Pruning", "ReadSettings", "RelationInfo"]
+__all__ = ["FACTS_MEMORY", "FindPruner", "Pruner", "Pruning", "ReadSettings", "RelationInfo"]
+
+#: The setting: bytes of fact columns that one predicate may take on the driver. Past that, they
+#: are asked by a Spark job.
+FACTS_MEMORY = "spark.skipstone.facts.memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

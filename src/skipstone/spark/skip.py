@@ -19,7 +19,7 @@ from skipstone.identity import canonical_path
 from .file_index import SkippingFileIndex
 from .fingerprint import FORMATS, session_settings
 from .jvm import simple_name
-from .pruner import RelationInfo
+from .pruner import FACTS_MEMORY, RelationInfo
 from .scan import QueryScans
 from .scans import scan_log
 from .session import is_connect
@@ -56,6 +56,7 @@ _CONFS = (
     "spark.sql.files.ignoreCorruptFiles",
     "spark.sql.session.timeZone",
     "spark.sql.caseSensitive",
+    FACTS_MEMORY,
 )
 
 
