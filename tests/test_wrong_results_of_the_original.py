@@ -153,8 +153,8 @@ def test_zeros_of_both_signs_are_one_value(tmp_path: Path, where: str) -> None:
 # -- 4: another schema or other options ------------------------------------------------------------
 
 
-def test_indexed_as_int_and_asked_as_string(tmp_path: Path, spark: SparkSession) -> None:
-    # 0 holds 10 and 11, 1 holds 30. As strings both are below '4'; as numbers 30 is not below 4.
+def numbers_as_text(tmp_path: Path) -> list[Path]:
+    # 0 holds 10 and 11, 1 holds 30. As strings both are below '4'; as numbers 30 is above 20.
     root = tmp_path / "csv"
     root.mkdir()
     paths = []
@@ -163,6 +163,28 @@ def test_indexed_as_int_and_asked_as_string(tmp_path: Path, spark: SparkSession)
         path.write_text(text)
         os.utime(path, (1_600_000_000, 1_600_000_000))
         paths.append(path)
+    return paths
+
+
+def test_indexed_as_int_and_asked_as_string(tmp_path: Path, spark: SparkSession) -> None:
+    root = numbers_as_text(tmp_path)[0].parent
+    header = {"header": "true"}
+    own = skipstone.Table(str(root), format="csv", options=header, schema="c int")
+    assert own.build(spark, ["c:minmax,valuelist"]).ok
+    reader = spark.read.options(**header)
+    same = skipstone.skip(reader.schema("c int").csv(str(root)).where("c > 20"))
+    assert [row.c for row in same.collect()] == [30]
+    assert scanned(same).files == 1
+    other = skipstone.skip(reader.schema("c string").csv(str(root)).where("c < '4'"))
+    assert sorted(row.c for row in other.collect()) == ["10", "11", "30"]
+    # The first line of each file is a row now, and null for a number.
+    bare = skipstone.skip(spark.read.schema("c int").csv(str(root)).where("c IS NULL"))
+    assert [row.c for row in bare.collect()] == [None, None]
+
+
+def test_a_foreign_store_of_ints_asked_as_strings(tmp_path: Path, spark: SparkSession) -> None:
+    paths = numbers_as_text(tmp_path)
+    root = paths[0].parent
     values = bounds(pa.int32(), (10, 11), (30, 30))
     store = foreign(tmp_path / "md", paths, "minmax", "c", "integer", values)
     reader = spark.read.option("header", "true")
