@@ -204,6 +204,24 @@ def finder(locations: Locations = None) -> FindPruner:
     return find
 
 
+def _memory(setting: str | None) -> int:
+    try:
+        return IN_MEMORY if setting is None else int(setting)
+    except ValueError:
+        _LOG.warning("%s is no number of bytes: %r", FACTS_MEMORY, setting)
+        return IN_MEMORY
+
+
+def _by_a_job(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
+    """As tasks of the session that is planning; in this process where there is none to be seen."""
+    from pyspark.sql import SparkSession
+
+    from .plan_job import on_spark
+
+    session = SparkSession.getActiveSession()
+    return in_turn(job, runs) if session is None else on_spark(session)(job, runs)
+
+
 def _fingerprint(relation: RelationInfo) -> str | None:
     """Under which facts of this relation are stored, by the session as it is now; Parquet's need
     none."""
