@@ -24,7 +24,6 @@ What makes a fact true of *every* query with the same fingerprint:
 
 from __future__ import annotations
 
-import itertools
 import json
 import pickle
 import re
@@ -32,26 +31,23 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.index.build import settled
-from skipstone.index.columns import ColumnsBuilder, column_fields
-from skipstone.index.facts import FileFacts
+from skipstone.index.columns import column_fields
 from skipstone.predicate.types import schema_from_spark
 from skipstone.storage import open_storage
 from skipstone.store.job import Outcome
 
-from .build import OUTCOME_SCHEMA, outcome_batch, outcome_of, parallelism, watched
+from .build import OUTCOME_SCHEMA, outcome_of, parallelism, watched
 from .fingerprint import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
+from .source_task import MALFORMED, WHOLE, WITH_NULLS, facts_of_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -69,8 +65,6 @@ BYTES_PER_TASK = 256 * 2**20
 _FAILURES = 3
 
 _CORRUPT = "_skipstone_corrupt"
-# What the state of a row may be.
-_WHOLE, _WITH_NULLS, _MALFORMED = 0, 1, 2
 _FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+(?:: [^\n]*)?)")
 
@@ -311,7 +305,7 @@ def _one_job(
     work = zlib.compress(pickle.dumps((job, keys, columns)), 1)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from skipstone.spark.sources import run_task
+        from skipstone.spark.source_task import run_task
 
         return run_task(work, batches)
 
@@ -328,7 +322,7 @@ def _one_job(
         if each.path not in listed
     ]
     empty = [each for each in silent if each.path in listed]
-    return [*outcomes, *found, *job.publish(_facts_of_none(job, storage, empty))]
+    return [*outcomes, *found, *job.publish(facts_of_none(job, storage, empty))]
 
 
 def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) -> set[str]:
@@ -373,7 +367,7 @@ def _rows(
     options = {key.lower(): value for key, value in source.options.items()}
     # A query may be told to pass over them; here a broken file must be known.
     options |= {"ignorecorruptfiles": "false", "ignoremissingfiles": "false"}
-    state = f.lit(_WHOLE)
+    state = f.lit(WHOLE)
     if source.format != "orc":
         corrupt = options.get("columnnameofcorruptrecord") or spark.conf.get(CORRUPT_NAME)
         names = [each["name"].lower() for each in struct["fields"]]
@@ -385,9 +379,9 @@ def _rows(
         # Asked of every row, so that every column is parsed.
         nulls = [f.col(_quoted(each["name"])).isNull() for each in struct["fields"]]
         state = (
-            f.when(f.col(_quoted(corrupt)).isNotNull(), _MALFORMED)
-            .when(f.greatest(*nulls, f.lit(False)), _WITH_NULLS)
-            .otherwise(_WHOLE)
+            f.when(f.col(_quoted(corrupt)).isNotNull(), MALFORMED)
+            .when(f.greatest(*nulls, f.lit(False)), WITH_NULLS)
+            .otherwise(WHOLE)
         )
     reader = spark.read.format(source.format).options(**options)
     frame = reader.schema(_schema(json.dumps(struct))).load(table.root)
@@ -400,93 +394,3 @@ def _rows(
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-# -- in a task ------------------------------------------------------------------------------------
-
-
-def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a Spark worker does: rows sorted by key -> facts of one file after the other."""
-    job, keys, columns = pickle.loads(zlib.decompress(work))
-    storage = open_storage(job.table, job.storage_options)
-    for outcome in job.publish(_facts(job, storage, keys, columns, batches)):
-        yield outcome_batch([outcome])
-
-
-def _facts(
-    job: BuildJob,
-    storage: Storage,
-    keys: Mapping[int, ObjectId],
-    columns: Sequence[str],
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[FileFacts]:
-    current: _File | None = None
-    for batch in batches:
-        for start, stop in _runs(batch.column(0).to_numpy()):
-            key = batch.column(0)[start].as_py()
-            if current is None or current.key != key:
-                if current is not None:
-                    yield current.finish(storage)
-                current = _File(key, keys[key], job) if key in keys else None
-            if current is not None:
-                current.add(batch.slice(start, stop - start), columns)
-    if current is not None:
-        yield current.finish(storage)
-
-
-def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    borders = np.flatnonzero(np.diff(keys)) + 1
-    if len(keys):
-        yield from itertools.pairwise([0, *borders.tolist(), len(keys)])
-
-
-class _File:
-    """One file while its rows come in."""
-
-    def __init__(self, key: int, object: ObjectId, job: BuildJob) -> None:
-        self.key, self.object = key, object
-        self.rows = self.malformed = 0
-        self.error: str | None = None
-        self.builder = ColumnsBuilder(job.definitions, job.schema, job.settings)
-
-    def add(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
-        self.rows += batch.num_rows
-        self.malformed += int(np.count_nonzero(batch.column(1).to_numpy() == _MALFORMED))
-        if self.malformed or self.error is not None:
-            return  # the rest is only counted
-        try:
-            for at, column in enumerate(columns):
-                if column in self.builder.columns:
-                    self.builder.add(column, batch.column(2 + at))
-        except Exception as error:  # one file must not end the build of the others
-            self.error = f"{type(error).__name__}: {error}"
-
-    def finish(self, storage: Storage) -> FileFacts:
-        """The facts, if all is well and the file is still what was listed."""
-        if self.malformed:
-            text = f"{self.malformed:,} of {self.rows:,} rows are malformed under these options"
-            return FileFacts(id=self.object, error=text)
-        if self.error is not None:
-            return FileFacts(id=self.object, error=self.error)
-        try:
-            found = self.builder.finish(self.rows)
-            if not storage.stat(self.object.path).same_version(self.object):
-                raise OSError("changed while it was read")
-        except FileNotFoundError:
-            return FileFacts(id=self.object, error="gone")
-        except OSError as error:
-            return FileFacts(id=self.object, error=f"{self.object.path} {error}")
-        return FileFacts(
-            id=self.object,
-            row_count=found.row_count,
-            null_counts=found.null_counts,
-            values=found.values,
-            reasons=found.reasons,
-        )
-
-
-def _facts_of_none(
-    job: BuildJob, storage: Storage, files: Sequence[ObjectId]
-) -> Iterator[FileFacts]:
-    for each in files:
-        yield _File(0, each, job).finish(storage)
