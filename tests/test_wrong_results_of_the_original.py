@@ -198,6 +198,10 @@ def test_a_foreign_store_of_ints_asked_as_strings(tmp_path: Path, spark: SparkSe
     ours = skipstone.skip(same, XskipperLocation(str(store), same_reader=True))
     assert [row.c for row in ours.collect()] == [30]
     assert scanned(ours).files == 1
+    # And without a session.
+    for location, files in ((str(store), 2), (XskipperLocation(str(store), same_reader=True), 1)):
+        table = skipstone.Table(str(root), format="csv", index_location=location)
+        assert len(table.plan("c > 20").paths) == files
 
 
 def test_a_column_that_was_narrower_is_compared_exactly(tmp_path: Path) -> None:

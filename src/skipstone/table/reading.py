@@ -117,7 +117,8 @@ class SourceReading:
         if spark is not None:
             return self._open(spark).fingerprint
         known = store.snapshot().identities.fingerprints.drop_null()
-        return str(known[-1]) if len(known) else None
+        # A store that names none is not one of such facts, whatever it says.
+        return str(known[-1]) if len(known) else "not known"
 
     def schema(
         self,
