@@ -26,6 +26,8 @@ class Storage(Protocol):
 
     #: Requests made so far (system calls count for local files), for tests and figures.
     requests: int
+    #: True where a request is worth waiting for several at once.
+    remote: bool
 
     def list_all(self, prefix: str) -> Listing:
         """Every object below the directory ``prefix``, hidden ones too; empty when it is absent."""

@@ -40,6 +40,8 @@ class LocalStorage:
     joins ranges.
     """
 
+    remote = False
+
     def __init__(self, *, gap: int = 16 * 1024, limit: int = 8 * 1024 * 1024) -> None:
         self.gap, self.limit = gap, limit
         self.requests = 0

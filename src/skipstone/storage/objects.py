@@ -63,6 +63,8 @@ class ObjectStorage:
     object may be written to read the store's clock; without it this machine's clock serves.
     """
 
+    remote = True
+
     def __init__(
         self,
         base: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-import skipstone
+from skipstone import __version__
 from skipstone.errors import FormatError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.storage import int64
@@ -52,7 +52,7 @@ PART_BYTES = 256 * 1024 * 1024
 
 def created_by() -> str:
     """What parts say about their writer."""
-    return f"skipstone {skipstone.__version__}"
+    return f"skipstone {__version__}"
 
 
 def facts_to_parts(

@@ -110,7 +110,7 @@ class Part:
                     file,
                     metadata=self.metadata,
                     page_checksum_verification=True,
-                    pre_buffer=not isinstance(storage, LocalStorage),
+                    pre_buffer=storage.remote,
                 )
                 table = self.load(reader, held)
         except (FileNotFoundError, SkipstoneError):

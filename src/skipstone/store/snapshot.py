@@ -39,6 +39,7 @@ __all__ = ["Column", "Identities", "Snapshot", "cause_of", "integers", "nonnull"
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
+_SERIAL = 4 << 20
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -238,7 +239,8 @@ class Snapshot:
                 return cause_of(f"fact part {part.name}", error)
 
         wanted = [[name] for name in names] if each else [list(names)] * len(parts)
-        if len(parts) < 2:
+        # A few small files are read before a pool of threads has started.
+        if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
             results = list(map(read, parts, wanted))
         else:
             with ThreadPoolExecutor(min(8, len(parts))) as pool:
