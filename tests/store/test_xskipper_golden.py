@@ -256,8 +256,9 @@ def encrypted(golden: Path) -> tuple[Path, dict[str, Any]]:
 def ask_encrypted(golden: Path, keys: dict[str, str] | None, where: str) -> Plan:
     base, case = encrypted(golden)
     [file] = base.rglob("part-*.parquet")
-    rows = decode(read_part(file.read_bytes(), decryption=decryption(case["keys"])))
-    table = "/tmp/golden/xskipper/encrypted_spark400/data"
+    part = read_part(file.read_bytes(), decryption=decryption(case["keys"]))
+    rows, table = decode(part), part.footer.schema.table_identifier
+    assert table is not None
     location = XskipperLocation(str(base), decryption=None if keys is None else decryption(keys))
     types = {"id": pa.int64(), "s": pa.string()}
     return plan(location, table, where, rows.path.to_pylist(), rows.mtime_ms.to_pylist(), types)

@@ -25,7 +25,8 @@ from skipstone.errors import UnsupportedError
 from skipstone.formats.xskipper.javaser import BloomFilterMetaData
 from skipstone.formats.xskipper.part import read_part
 from skipstone.predicate.tree import ColumnRef, Comparison, Literal, Membership, Not
-from tests.oracle import Typed, compare, kind_of, matching_rows, values_of
+from tests.oracle import compare, kind_of, matching_rows, values_of
+from tests.oracle_values import Typed
 from tests.strategies import TIMESTAMP, columns
 
 TYPES: tuple[pa.DataType, ...] = (
