@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +21,9 @@ from skipstone.formats.xskipper.naming import (
     unclean,
     virtual_name,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = st.text(
     st.sampled_from("#.$_ab9-: %é=😀İ") | st.characters(exclude_categories=["Cs"]), min_size=1
@@ -120,11 +126,9 @@ def test_two_buckets_with_equal_paths_never_meet() -> None:
     assert table_identifier("s3a://one/t", "path") == table_identifier("s3a://two/t", "path")
 
 
-def test_the_directory_of_a_real_store() -> None:
-    identifier = "/tmp/xskipper_version_tests/input_datasets/sample1Na2/initial/csv"
-    assert directory_name(identifier) == (
-        "f3f40cfdd79f4d3bfbf896335f957f44e7f77b34b39dead4a373a75487a670ee"
-    )
+def test_the_directory_of_a_real_store(golden: Path) -> None:
+    case = json.loads((golden / "xskipper" / "testID=01" / "case.json").read_text())
+    assert directory_name(case["table_identifier"]) == case["expected_md_dir"]
 
 
 def test_virtual_columns_keep_the_case_of_the_table() -> None:
