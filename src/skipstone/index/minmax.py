@@ -50,6 +50,7 @@ class MinMax(PerFile):
     aliases = ("min_max",)
     parameters = ("truncate",)
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
+    sweeps = True
 
     def __init__(self, column: str, truncate: int = TRUNCATE) -> None:
         super().__init__(column)

@@ -35,6 +35,7 @@ class NullCounts(PerFile):
 
     name = "nulls"
     cost = 0.5
+    sweeps = True
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """``int64``, for any atomic type."""

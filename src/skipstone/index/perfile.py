@@ -73,6 +73,8 @@ class PerFile(Index):
 
     #: leaves that this kind can say something of; others get a silent answer
     ops: ClassVar[frozenset[Op]] = frozenset(Op)
+    #: judging all rows in the order of memory costs no more than gathering an eighth of them
+    sweeps: ClassVar[bool] = False
 
     @abstractmethod
     def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
@@ -140,8 +142,14 @@ class PerFile(Index):
             bounds = (Bounds.everything if local.value else Bounds.nothing)(len(rows))
         elif local.op in (Op.IS_NULL, Op.NOT_NULL) and local.op is not leaf.op:
             bounds = null_bounds(local.op, rows.rows, rows.nulls)
+        elif local.op not in self.ops:
+            bounds = None
+        elif self.sweeps and rows.at is not None and 8 * len(rows) >= len(rows.stored.rows):
+            bounds = self.judge(local, Rows(rows.stored))
+            if bounds is not None:
+                bounds = Bounds(bounds.must[rows.at], bounds.may[rows.at])
         else:
-            bounds = self.judge(local, rows) if local.op in self.ops else None
+            bounds = self.judge(local, rows)
         if bounds is None:
             text = f"says nothing of {leaf.op}"
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
