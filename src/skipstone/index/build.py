@@ -96,7 +96,7 @@ def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
     wait = ripe - storage.now()
     if wait <= 0:
         return True
-    time.sleep(min(wait / _SECOND, seconds))
+    time.sleep(min(wait, ripe - object.mtime * tick) / _SECOND)
     return storage.now() >= ripe
 
 
