@@ -349,6 +349,35 @@ def test_reasons(condition: str, reason: str) -> None:
     assert reason in found.reason
 
 
+@pytest.mark.parametrize(
+    "condition, usable",
+    [
+        ("i = 5.5", True),
+        ("l < 5e0", True),
+        ("f = 0.1", True),
+        ("day = '2024-01-01'", True),
+        ("ts = '2024-01-01'", True),
+        ("i IN (5, 5.5, NULL)", True),
+        ("i = '5'", False),
+        ("f = '5'", False),
+        ("dec = '5'", False),
+        ("f = 5", False),
+        ("i = 5F", False),
+        ("i IN (5, '6')", False),
+        ("day IN ('2024-01-01')", False),
+    ],
+)
+def test_without_ansi_mode_what_meets_elsewhere_prunes_nothing(
+    condition: str, usable: bool
+) -> None:
+    found = bound(condition, ansi=False)
+    if usable:
+        assert found == bound(condition)
+    else:
+        assert isinstance(found, Opaque)
+        assert not isinstance(bound(condition), Opaque)
+
+
 def test_opaque_pieces_stay_where_they_decide() -> None:
     opaque = Opaque("upper(s) = 'A'", "function upper is nothing that an index knows")
     five = Leaf("i", pa.int32(), Op.EQ, (5,))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.predicate import compare, display, isin, order_key, order_keys, stored, to_domain
-from skipstone.predicate.literals import Keys, float_key, float_of_key, from_key, sql_text
+from skipstone.predicate.literals import Keys, float_key, float_of_key, from_key
+from skipstone.predicate.text import sql_text
 from skipstone.predicate.tree import Op
 from tests.oracle import sort_key, values_of
 from tests.strategies import ARROW_TYPES, SPARK_TYPES, columns, values

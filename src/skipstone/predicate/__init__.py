@@ -38,21 +38,12 @@ from .tree import (
 if TYPE_CHECKING:
     from .binding import bind
     from .dnf import from_dnf
-    from .literals import (
-        Key,
-        Keys,
-        compare,
-        display,
-        isin,
-        order_key,
-        order_keys,
-        stored,
-        to_domain,
-    )
+    from .literals import Key, Keys, compare, isin, order_key, order_keys, stored, to_domain
     from .operands import resolve
     from .preimage import exact_cast
     from .render import to_sql
     from .sql import parse_sql
+    from .text import display
     from .types import (
         Kind,
         column_name,
@@ -117,7 +108,6 @@ _LATE = {
         "Key",
         "Keys",
         "compare",
-        "display",
         "isin",
         "order_key",
         "order_keys",
@@ -128,6 +118,7 @@ _LATE = {
     "preimage": ("exact_cast",),
     "render": ("to_sql",),
     "sql": ("parse_sql",),
+    "text": ("display",),
     "types": (
         "Kind",
         "column_name",

@@ -16,9 +16,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ..errors import PredicateError
-from .coercion import Unusable, cast_constant, common_type
+from .coercion import Unusable, cast_constant, common_type, meets_elsewhere
+from .folding import conjunction, disjunction, flat
 from .literals import order_key
 from .operands import BARE_FUNCTIONS, Column, Constant, resolve, typed
+from .patterns import literal_prefix
 from .preimage import (
     Ranges,
     carry_back,
@@ -52,6 +54,7 @@ from .tree import (
     Value,
 )
 from .types import (
+    INTERVAL,
     TIMESTAMP,
     UNCOMPARABLE,
     Kind,
@@ -75,14 +78,16 @@ def bind(
     *,
     case_sensitive: bool = False,
     session_zone: str = "UTC",
+    ansi: bool = True,
     text: str | None = None,
 ) -> Bound:
     """``expr`` over the columns of ``schema``: a bound tree, TRUE for exactly the same rows.
 
-    ``session_zone`` is Spark's session time zone, ``text`` the predicate's text for messages.
+    ``session_zone`` and ``ansi`` are Spark's ``spark.sql.session.timeZone`` and
+    ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages.
     ``PredicateError`` when a column does not exist or could be two.
     """
-    binder = _Binder(schema, case_sensitive, zone(session_zone), text)
+    binder = _Binder(schema, case_sensitive, zone(session_zone), ansi, text)
     try:
         return binder.bind(expr, negated=False)
     except RecursionError:
@@ -91,10 +96,15 @@ def bind(
 
 class _Binder:
     def __init__(
-        self, schema: pa.Schema, case_sensitive: bool, session: Zone | None, text: str | None
+        self,
+        schema: pa.Schema,
+        case_sensitive: bool,
+        session: Zone | None,
+        ansi: bool,
+        text: str | None,
     ) -> None:
         self.schema, self.case_sensitive = schema, case_sensitive
-        self.session, self.text = session, text
+        self.session, self.ansi, self.text = session, ansi, text
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -103,9 +113,9 @@ class _Binder:
         while isinstance(expr, Not):
             expr, negated = expr.child, not negated
         if isinstance(expr, And | Or):
-            conjunction = isinstance(expr, And) is not negated
-            bound = [self.bind(child, negated=negated) for child in _flat(expr)]
-            return _conjunction(bound) if conjunction else _disjunction(bound)
+            both = isinstance(expr, And) is not negated
+            bound = [self.bind(child, negated=negated) for child in flat(expr)]
+            return conjunction(bound) if both else disjunction(bound)
         try:
             return self.leaf(expr, negated)
         except Unusable as unusable:
@@ -176,7 +186,7 @@ class _Binder:
             points=2 * len(keys) if single else 1,
         )
         if negated and same_null:
-            return _disjunction([Leaf(column.name, column.type, Op.IS_NULL), found])
+            return disjunction([Leaf(column.name, column.type, Op.IS_NULL), found])
         return found
 
     def back(self, column: Column, ranges: Ranges) -> Ranges:
@@ -215,7 +225,7 @@ class _Binder:
             return Const(negated)  # Spark 4: even NULL IN () is FALSE
         common = operand.top if isinstance(operand, Column) else operand.type
         for type in dict.fromkeys(constant.type for constant in constants):
-            common = self.meet(common, type)
+            common = self.meet(common, type, listed=True)
         if pa.types.is_decimal(common) and any(pa.types.is_string(c.type) for c in constants):
             raise Unusable("a list mixes strings with decimals")
         if isinstance(operand, Constant):
@@ -268,7 +278,7 @@ class _Binder:
         if expr.prefix_only:
             prefix, exact, plain = expr.pattern, True, False
         else:
-            prefix, exact, plain = _literal_prefix(expr.pattern, expr.escape)
+            prefix, exact, plain = literal_prefix(expr.pattern, expr.escape)
         if plain:
             return Leaf(name, type, Op.NE if negated else Op.EQ, (prefix,))
         if exact and not prefix:
@@ -292,6 +302,8 @@ class _Binder:
                 if target is None:
                     raise Unusable("a cast to a type that no index takes")
                 if isinstance(inner, Column):
+                    if inner.units:
+                        raise Unusable(f"a cast of {inner.units} counts in other units")
                     return inner.cast(target)
                 return self.constant(inner, target)
             case ColumnRef():
@@ -316,7 +328,7 @@ class _Binder:
             why = (field.metadata or {}).get(UNCOMPARABLE)
             detail = why.decode() if why else f"type {field.type}"
             raise Unusable(f"no index takes column {name}: {detail}")
-        return Column(name, (type,))
+        return Column(name, (type,), (field.metadata or {}).get(INTERVAL, b"").decode())
 
     def literal(self, literal: Literal) -> Constant:
         value, type = literal.value, literal.type
@@ -338,7 +350,9 @@ class _Binder:
         value = cast_constant(constant.value, constant.type, target, self.session)
         return Constant(value + 0.0 if isinstance(value, float) else value, target)
 
-    def meet(self, a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    def meet(self, a: pa.DataType, b: pa.DataType, *, listed: bool = False) -> pa.DataType:
+        if not self.ansi and meets_elsewhere(a, b, listed=listed):
+            raise Unusable(f"without ANSI mode, {spark_name(a)} and {spark_name(b)} meet elsewhere")
         common = common_type(a, b)
         if common is None:
             raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare")
@@ -400,69 +414,3 @@ def _literal_precision(other: pa.DataType, constant: Constant) -> Constant:
     ):
         return Constant(constant.value, pa.decimal128(len(str(abs(constant.value))), 0))
     return constant
-
-
-def _literal_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
-    """(literal prefix, prefix decides alone, no wildcard at all) of a LIKE pattern."""
-    prefix: list[str] = []
-    at = 0
-    open_ended = False
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == escape:
-            if at == len(pattern) or (pattern[at] not in "_%" and pattern[at] != escape):
-                raise Unusable("the pattern has an escape character before nothing special")
-            if not open_ended:
-                prefix.append(pattern[at])
-            at += 1
-        elif char in "_%":
-            if not open_ended:
-                open_ended, rest = True, pattern[at - 1 :]
-        elif not open_ended:
-            prefix.append(char)
-    text = "".join(prefix)
-    if not open_ended:
-        return text, False, True
-    return text, set(rest) == {"%"} and escape != "%", False
-
-
-def _flat(tree: And | Or) -> list[Expr | Bound]:
-    """The children, those of nested nodes of the same kind among them, without recursion."""
-    out: list[Expr | Bound] = []
-    stack: list[Expr | Bound] = [tree]
-    while stack:
-        node = stack.pop()
-        if type(node) is type(tree):
-            stack.extend(reversed(node.children))
-        else:
-            out.append(node)
-    return out
-
-
-def _conjunction(children: list[Bound]) -> Bound:
-    kept = _distinct(children, And)
-    if Const(False) in kept:
-        return Const(False)
-    kept = [child for child in kept if child != Const(True)]
-    if not kept:
-        return Const(True)
-    return kept[0] if len(kept) == 1 else And(tuple(kept))
-
-
-def _disjunction(children: list[Bound]) -> Bound:
-    kept = _distinct(children, Or)
-    if Const(True) in kept:
-        return Const(True)
-    kept = [child for child in kept if child != Const(False)]
-    if not kept:
-        return Const(False)
-    return kept[0] if len(kept) == 1 else Or(tuple(kept))
-
-
-def _distinct(children: list[Bound], joined: type[And] | type[Or]) -> list[Bound]:
-    found: dict[Bound, None] = {}
-    for child in children:
-        for part in child.children if isinstance(child, joined) else (child,):
-            found.setdefault(part)  # type: ignore[arg-type]
-    return list(found)

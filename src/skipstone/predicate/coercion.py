@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from .tree import Value
     from .zones import Zone
 
-__all__ = ["Unusable", "cast_constant", "common_type", "decimal_for", "float32_of"]
+__all__ = [
+    "Unusable",
+    "cast_constant",
+    "common_type",
+    "decimal_for",
+    "float32_of",
+    "meets_elsewhere",
+]
 
 
 class Unusable(Exception):
@@ -77,6 +84,20 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if kinds <= {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ}:
         return TIMESTAMP
     return None
+
+
+def meets_elsewhere(a: pa.DataType, b: pa.DataType, *, listed: bool) -> bool:
+    """True where Spark without ANSI mode compares two types at another type than ``common_type``.
+
+    An integer and a float meet at float there, a string meets a number at the number's own type;
+    in a list (``listed``) a string draws the others to string.
+    """
+    if a == b or pa.types.is_null(a) or pa.types.is_null(b):
+        return False
+    kinds = {kind_of(a), kind_of(b)}
+    if Kind.STRING in kinds:
+        return listed or bool(kinds & {Kind.INTEGER, Kind.FLOATING, Kind.DECIMAL})
+    return kinds == {Kind.INTEGER, Kind.FLOATING} and pa.float32() in (a, b)
 
 
 def float32_of(value: Fraction) -> float:

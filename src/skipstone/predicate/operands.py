@@ -98,10 +98,14 @@ def _some(names: Sequence[str], limit: int = 8) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column under casts that keep order: its type, then the types it is cast to, in turn."""
+    """A column under casts that keep order: its type, then the types it is cast to, in turn.
+
+    ``units``: Spark's type, where it is an interval: a cast then counts in other units.
+    """
 
     name: str
     chain: tuple[pa.DataType, ...]
+    units: str = ""
 
     @property
     def type(self) -> pa.DataType:
@@ -112,7 +116,7 @@ class Column:
         return self.chain[-1]
 
     def cast(self, type: pa.DataType) -> Column:
-        return self if type == self.top else Column(self.name, (*self.chain, type))
+        return self if type == self.top else Column(self.name, (*self.chain, type), self.units)
 
 
 @dataclass(frozen=True, slots=True)

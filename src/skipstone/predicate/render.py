@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from .literals import decimal_text, quote, sql_text, to_domain
+from .literals import to_domain
+from .text import decimal_text, quote, sql_text
 from .tree import (
     And,
     Bound,

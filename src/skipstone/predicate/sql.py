@@ -18,13 +18,12 @@ loaded.
 
 from __future__ import annotations
 
-from binascii import unhexlify
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..errors import PredicateError
-from .coercion import Unusable, cast_constant
+from .constants import Unknown, folded, typed_literal
 from .judge import NotSql, judge
 from .lexer import Token, TokenKind, number, tokenize
 from .tree import (
@@ -44,7 +43,7 @@ from .tree import (
     Truth,
 )
 from .types import TIMESTAMP, TIMESTAMP_NTZ, parse_type
-from .zones import parse_date, parse_timestamp
+from .zones import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,13 +63,13 @@ _CAST_FUNCTIONS = frozenset(_TYPES.split())
 _DEEPEST = 64
 
 
-class _Unknown(Exception):
-    """Not one of the forms that are read here; the message says why."""
+def parse_sql(text: str, *, timestamp_ntz: bool = False) -> Expr:
+    """The tree of a condition; ``PredicateError`` with its position if it is no SQL condition.
 
-
-def parse_sql(text: str) -> Expr:
-    """The tree of a condition; ``PredicateError`` with its position if it is no SQL condition."""
-    parser = _Parser(text)
+    ``timestamp_ntz`` where ``spark.sql.timestampType`` is TIMESTAMP_NTZ. Otherwise the text is read
+    as under Spark's defaults (double quotes are strings, backslashes escape).
+    """
+    parser = _Parser(text, timestamp_ntz)
     try:
         tree = parser.condition(0)
     except NotSql as refused:
@@ -82,8 +81,9 @@ def parse_sql(text: str) -> Expr:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, timestamp_ntz: bool) -> None:
         self.text, self.tokens, self.at = text, tokenize(text), 0
+        self.timestamp = TIMESTAMP_NTZ if timestamp_ntz else TIMESTAMP
         self.depth = 0
 
     # -- tokens -----------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ class _Parser:
 
     def expect(self, symbol: str) -> None:
         if not self.symbol(symbol):
-            raise _Unknown(f"{symbol!r} is expected before {self.peek().value!r}")
+            raise Unknown(f"{symbol!r} is expected before {self.peek().value!r}")
 
     def string(self) -> str:
         """The next string, neighbours joined as Spark does."""
         if self.peek().kind is not TokenKind.STRING:
-            raise _Unknown("a string literal is expected")
+            raise Unknown("a string literal is expected")
         parts = [self.next().value]
         while self.peek().kind is TokenKind.STRING:
             parts.append(self.next().value)
@@ -168,7 +168,7 @@ class _Parser:
                     if self.at_border():
                         return found
                     reason = "an expression that no index knows"
-                except _Unknown as unknown:
+                except Unknown as unknown:
                     reason = str(unknown)
                 except NotSql as refused:
                     inner = refused
@@ -233,12 +233,12 @@ class _Parser:
         elif self.word("BETWEEN"):
             low = self.operand()
             if not self.word("AND"):
-                raise _Unknown("BETWEEN with an expression")
+                raise Unknown("BETWEEN with an expression")
             found = And((Comparison(">=", left, low), Comparison("<=", left, self.operand())))
         elif self.word("LIKE"):
             found = self.like(left)
         elif negated:
-            raise _Unknown(f"NOT {self.peek().value} is no predicate that an index knows")
+            raise Unknown(f"NOT {self.peek().value} is no predicate that an index knows")
         else:
             return Truth(left)
         return Not(found) if negated else found
@@ -266,14 +266,14 @@ class _Parser:
         elif self.word("DISTINCT", "FROM"):
             found, negated = Comparison("<=>", left, self.operand()), not negated
         else:
-            raise _Unknown("IS with something that no index knows")
+            raise Unknown("IS with something that no index knows")
         return Not(found) if negated else found
 
     def listed(self) -> tuple[Literal, ...]:
         self.expect("(")
         values: list[Literal] = []
         while True:
-            values.append(_folded(self.operand()))
+            values.append(folded(self.operand()))
             if not self.symbol(","):
                 break
         self.expect(")")
@@ -286,7 +286,7 @@ class _Parser:
         if self.word("ESCAPE"):
             escape = self.string()
             if len(escape) != 1 or ord(escape) > 0xFFFF:
-                raise _Unknown("an escape that is not one character")
+                raise Unknown("an escape that is not one character")
         return PatternMatch(left, pattern, escape)
 
     # -- operands ---------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class _Parser:
                 return found
             case _:
                 pass
-        raise _Unknown("an expression that no index knows")
+        raise Unknown("an expression that no index knows")
 
     def number(self, token: Token, *, negative: bool) -> Literal:
         found = number(token.text, negative=negative)
@@ -344,20 +344,20 @@ class _Parser:
             case "CAST" if self.symbol("("):
                 found = self.operand()
                 if not self.word("AS"):
-                    raise _Unknown("CAST of an expression")
+                    raise Unknown("CAST of an expression")
                 target = self.type_name()
                 self.expect(")")
                 return Cast(found, target)
             case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ" | "X" if (
                 after.kind is TokenKind.STRING
             ):
-                return _typed_literal(token.text, self.string())
+                return self.typed_literal(token.text, self.string())
             case name if name in _CAST_FUNCTIONS and self.symbol("("):
                 found = self.operand()
                 self.expect(")")
-                return Cast(found, parse_type(name))
+                return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
             case name if name in _NOT_COLUMNS:
-                raise _Unknown(f"{token.value} starts nothing that an index knows")
+                raise Unknown(f"{token.value} starts nothing that an index knows")
         return self.column(token)
 
     def column(self, token: Token) -> ColumnRef:
@@ -368,65 +368,33 @@ class _Parser:
         after = self.peek()
         if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
             what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
-            raise _Unknown(f"{what} is nothing that an index knows")
+            raise Unknown(f"{what} is nothing that an index knows")
         if after.kind is TokenKind.STRING:
-            raise _Unknown(f"a literal of type {path[0]}")
+            raise Unknown(f"a literal of type {path[0]}")
         return ColumnRef(tuple(path), token.start)
 
     def type_name(self) -> pa.DataType | None:
         """The type whose name comes next, ``None`` for one that no index takes."""
         first = self.next()
         if first.kind is not TokenKind.NAME:
-            raise _Unknown("a type is expected")
+            raise Unknown("a type is expected")
         last = first
         if self.symbol("("):
             while not self.symbol(")"):
                 if self.peek().kind not in (TokenKind.NUMBER, TokenKind.SYMBOL):
-                    raise _Unknown(f"a cast to {first.value}(…)")
+                    raise Unknown(f"a cast to {first.value}(…)")
                 self.at += 1
         last = self.tokens[self.at - 1]
         if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
-            raise _Unknown("a cast to a string with a collation")
+            raise Unknown("a cast to a string with a collation")
+        if first is last and first.text == "TIMESTAMP":
+            return self.timestamp
         return parse_type(self.text[first.start : last.end])
 
-
-def _folded(value: Operand) -> Literal:
-    """A literal, or a literal under casts that no session setting changes, as one literal."""
-    if isinstance(value, Literal):
-        return value
-    if isinstance(value, Cast) and value.type is not None and not pa.types.is_null(value.type):
-        inner = _folded(value.operand)
-        if inner.value is None:
-            return Literal(None, value.type)
-        if value.type == TIMESTAMP and inner.type == pa.string():
-            return Literal(inner.value, TIMESTAMP)
-        if inner.type is not None and not (
-            inner.type == TIMESTAMP and isinstance(inner.value, str)
-        ):
-            try:
-                folded = cast_constant(inner.value, inner.type, value.type, None)  # type: ignore[arg-type]
-            except Unusable as unusable:
-                raise _Unknown(str(unusable)) from None
-            return Literal(folded, value.type)
-    raise _Unknown("a list with something other than literals")
-
-
-def _typed_literal(name: str, text: str) -> Literal:
-    match name:
-        case "X":
-            try:
-                return Literal(unhexlify(text.rjust(len(text) + len(text) % 2, "0")), pa.binary())
-            except ValueError:
-                raise _Unknown(f"X'{text}' is no binary literal") from None
-        case "DATE":
-            day = parse_date(text)
-            if day is not None:
-                return Literal(day, pa.date32())
-        case "TIMESTAMP_NTZ":
+    def typed_literal(self, name: str, text: str) -> Literal:
+        """``name 'text'``; a TIMESTAMP with a zone in the text is an instant in any case."""
+        if name == "TIMESTAMP" and self.timestamp == TIMESTAMP_NTZ:
             local = parse_timestamp(text, None)
             if local is not None:
                 return Literal(local, TIMESTAMP_NTZ)
-        case _:
-            # Without an offset it depends on the session zone, which binding knows.
-            return Literal(text, TIMESTAMP)
-    raise _Unknown(f"{name} '{text}' cannot be read with certainty")
+        return typed_literal(name, text)

@@ -231,7 +231,7 @@ class Leaf:
     def __str__(self) -> str:
         if self.op in (Op.IS_NULL, Op.NOT_NULL):
             return f"{self.column} {self.op}"
-        from .literals import display
+        from .text import display
 
         if self.op in (Op.IN, Op.NOT_IN):
             shown = ", ".join(display(v, self.type) for v in self.values[:5])

@@ -61,6 +61,10 @@ UNCOMPARABLE = b"skipstone.uncomparable"
 EXISTS_DEFAULT = b"EXISTS_DEFAULT"
 
 
+# Likewise: the column is an interval, whose units no Arrow type tells; the value is Spark's type.
+INTERVAL = b"skipstone.interval"
+
+
 class Kind(Enum):
     """The kinds of canonical types; each has one stored domain (``literals.py``)."""
 
@@ -280,6 +284,8 @@ def _arrow_field(node: Any) -> pa.Field:
         elif parse_type(type) is None:
             reason = f"type {type}"
     metadata = {UNCOMPARABLE: reason.encode()} if reason else {}
+    if isinstance(type, str) and type.startswith("interval"):
+        metadata[INTERVAL] = type.encode()
     # What Spark reads where a file lacks the column: null unless it was added with a default.
     default = str(extra.get(EXISTS_DEFAULT.decode(), "NULL"))
     if default.upper() != "NULL":
