@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from skipstone.spark.jvm import Jvm
 from skipstone.spark.listing import FileListing, ListingError
 from skipstone.spark.scans import last_scan
 from skipstone.spark.skip import skip
@@ -144,6 +145,34 @@ def test_a_listing_that_does_not_parse_reads_everything(
     found, read = read_by_spark(df.where("id = 25"))
     assert (len(found), read) == (1, 10)
     assert "prints otherwise" in str(last_scan(spark))
+
+
+@pytest.mark.parametrize("lie", ["order", "count"])
+def test_uris_in_another_order_are_not_believed(
+    spark: SparkSession, table: Path, lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Survivors are picked by position: should Spark ever list its paths in another order."""
+    honest = Jvm.strings
+
+    def strings(self: Jvm, array: object) -> list[str]:
+        uris = honest(self, array)
+        return uris[::-1] if lie == "order" else uris[1:]
+
+    monkeypatch.setattr(Jvm, "strings", strings)
+    found, read = read_by_spark(
+        skip(spark.read.parquet(str(table)), finder(table)).where("id IN (25, 77)")
+    )
+    assert (len(found), read) == (2, 2)
+
+
+def test_a_first_query_that_skips_nothing_vouches_for_nothing(
+    spark: SparkSession, table: Path
+) -> None:
+    """What the files were when they were listed is not what they are at the next query."""
+    df = skip(spark.read.parquet(str(table)), finder(table))
+    assert df.where("parity = 1").count() == 50
+    replace(table / "a b.parquet", range(20, 30))
+    assert df.where("id = 25").count() == 2
 
 
 def test_a_log_that_fails_does_not_stop_a_query(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone.identity import encode_uri, local_etag
 from skipstone.spark.listing import FileListing, ListingError
 
 if TYPE_CHECKING:
@@ -82,6 +83,29 @@ def test_object_stores_keep_bucket_and_etag() -> None:
 def test_what_does_not_match_is_refused(text: str) -> None:
     with pytest.raises(ListingError):
         FileListing.parse([printed("/y", 1, 2), text])
+
+
+def test_local_files_are_what_they_are_now(tmp_path: Path) -> None:
+    names = ["a b%20é=ü", "new\nline", "100%", "😀", "x; isDirectory=false"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"1" * len(name))
+    # Spark's inputFiles has three slashes, its file_path has one.
+    paths = [encode_uri(str(tmp_path / name)) for name in names]
+    uris = [path.replace("file:", "file://") for path in paths]
+    listing = FileListing.of_local(uris)
+    assert listing is not None
+    assert listing.paths == [str(tmp_path / name) for name in names]
+    assert listing.uris(np.arange(5)) == paths
+    assert listing.sizes.tolist() == [len(name) for name in names]
+    now = (tmp_path / names[3]).stat()
+    assert listing.etags is not None
+    assert listing.etags[3] == local_etag(now)
+    assert listing.mtimes[3] == now.st_mtime_ns // 10**6
+    assert FileListing.of_local([*uris, "s3a://b/k"]) is None
+    assert FileListing.of_local([*uris, f"file://{tmp_path}/gone"]) is None
+    empty = FileListing.of_local([])
+    assert empty is not None
+    assert len(empty) == 0
 
 
 def test_a_file_that_changed_or_went_is_noticed(tmp_path: Path) -> None:

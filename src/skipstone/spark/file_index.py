@@ -5,9 +5,9 @@ calls ``listFiles`` with its own filters while it plans, and its native reader s
 
 Sound by construction, whatever the pruner errs about paths:
 
-- without partitions, survivors are picked by position from the very sequence whose text was parsed;
+- without partitions, survivors are picked by position from Spark's own sequence;
 - with partitions, Spark lists again with a filter on paths: on those to keep, and then it is seen
-  whether all of them came back, or on those to skip, and then a path spelled otherwise is read;
+  whether they came back, or on those to skip, and then a path spelled otherwise is read;
 - the listing is matched once and used only while Spark's own list is the same object;
 - local files about to be skipped are looked at once more: one that was replaced under a cached
   listing is read. Every exception means: all files, and a reason.
@@ -29,7 +29,7 @@ import numpy as np
 from skipstone.bounds import Cause, Reason
 
 from .catalyst import conjunction, mentions_metadata
-from .listing import FileListing
+from .listing import FileListing, FileStats
 from .pruner import Pruning, ReadSettings
 from .scan import Scan
 
@@ -203,8 +203,11 @@ class SkippingFileIndex:
 
     # -- listing and matching ----------------------------------------------------------------------
 
-    def _current(self, partition_filters: JavaObject, clock: _Clock) -> _Snapshot:
-        """Spark's list now, matched: the one of before while Spark's own has not changed."""
+    def _current(self, partition_filters: JavaObject, clock: _Clock) -> tuple[_Snapshot, bool]:
+        """Spark's list now, matched, and whether it was taken just now.
+
+        It is the one of before while Spark's own has not changed.
+        """
         if self.catalog:
             return self._of_catalog(partition_filters, clock)
         with self._lock:
@@ -212,10 +215,9 @@ class SkippingFileIndex:
             leaf_files = self.original.leafFiles()
             if known is not None and self.jvm.same_object(known.known, leaf_files):
                 clock.lap("listing")
-                return known
-            values = files = None
+                return known, False
             if self.partitioned:
-                texts = self.jvm.join(self.original.allFiles())
+                values, files = None, self.original.allFiles()
             else:
                 nil = self.jvm.nil()
                 directories = self.original.listFiles(nil, nil)
@@ -223,24 +225,36 @@ class SkippingFileIndex:
                     raise ValueError(f"{directories.size()} directories without partition columns")
                 directory = directories.head()
                 files, values = directory.files().toIndexedSeq(), directory.values()
-                texts = self.jvm.join(files)
-            listing = FileListing.parse(texts)
+            listing = self._listing(self.original, files)
             clock.lap("listing")
             self._snapshot = _Snapshot(
                 index=self.original,
                 listing=listing,
                 matched=self.pruner.match(listing),
-                files=files,
+                files=None if self.partitioned else files,
                 values=values,
                 known=self.jvm.identity_set(leaf_files),
             )
             clock.lap("matching")
-            return self._snapshot
+            return self._snapshot, True
 
-    def _of_catalog(self, partition_filters: JavaObject, clock: _Clock) -> _Snapshot:
+    def _listing(self, index: JavaObject, files: JavaObject) -> FileListing:
+        """The files of ``index``, which are ``files``, in that order."""
+        uris = self.jvm.strings(index.inputFiles())
+        # Spark leaves empty and hidden files out of what it reads: then the two are not parallel.
+        if uris and len(uris) == int(files.size()):
+            listing = FileListing.of_local(uris)
+            some = np.unique(np.linspace(0, len(uris) - 1, 16).astype(np.int64))
+            printed = self.jvm.join(self.jvm.pick(files.toIndexedSeq(), some))
+            known = [] if listing is None else [listing.spelled[i] for i in some.tolist()]
+            if listing is not None and list(FileListing.parse(printed).spelled) == known:
+                return listing
+        return FileListing.parse(self.jvm.join(files))
+
+    def _of_catalog(self, partition_filters: JavaObject, clock: _Clock) -> tuple[_Snapshot, bool]:
         """The catalog's partitions that the filters leave, listed by Spark for this query."""
         index = self.original.filterPartitions(partition_filters)
-        listing = FileListing.parse(self.jvm.join(index.allFiles()))
+        listing = self._listing(index, index.allFiles())
         clock.lap("listing")
         with self._lock:
             known = self._snapshot
@@ -248,11 +262,12 @@ class SkippingFileIndex:
                 known.listing.spelled == listing.spelled
                 and np.array_equal(known.listing.sizes, listing.sizes)
                 and np.array_equal(known.listing.mtimes, listing.mtimes)
+                and known.listing.etags == listing.etags
             )
             matched = known.matched if known is not None and same else self.pruner.match(listing)
             self._snapshot = _Snapshot(index=index, listing=listing, matched=matched)
             clock.lap("matching")
-            return self._snapshot
+            return self._snapshot, True
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -266,7 +281,7 @@ class SkippingFileIndex:
             self.jvm, data_filters, time_zone=settings.time_zone, unusable=self.unusable
         )
         clock.lap("predicate")
-        current = self._current(partition_filters, clock)
+        current, new = self._current(partition_filters, clock)
         if self.catalog:
             partition_filters = self.jvm.nil()  # its index has only the partitions that are left
         result = current.index.listFiles(partition_filters, data_filters)
@@ -278,7 +293,7 @@ class SkippingFileIndex:
         if keep.dtype != np.bool_ or keep.shape != (len(current.listing),):
             raise ValueError(f"{keep.dtype} array {keep.shape} for {len(current.listing)} files")
         clock.lap("pruning")
-        keep, revived = self._still(current, keep, scope)
+        keep, revived = self._still(current, keep, scope, new=new)
         clock.lap("checking")
         if not np.all(keep[scope]):
             result = self._survivors(current, keep, scope, partition_filters, data_filters)
@@ -314,16 +329,20 @@ class SkippingFileIndex:
         return np.array(found, np.int64)
 
     def _still(
-        self, current: _Snapshot, keep: NDArray[np.bool_], scope: NDArray[np.int64]
+        self, current: _Snapshot, keep: NDArray[np.bool_], scope: NDArray[np.int64], *, new: bool
     ) -> tuple[NDArray[np.bool_], int]:
         """``keep`` with the files that are no longer what was listed, and how many those are."""
         skipped = scope[~keep[scope]]
         if len(skipped) == 0:
             return keep, 0
-        now = current.listing.stat(skipped) if current.listing.local else None
+        listing = current.listing
+        if new and listing.stats is not None:
+            now: FileStats | None = listing.stats.at(skipped)
+        else:
+            now = listing.stat(skipped) if listing.local else None
         same = np.asarray(self.pruner.still_valid(current.matched, skipped, now), np.bool_)
         if now is not None:
-            same = same & current.listing.unchanged(skipped, now)
+            same = same & listing.unchanged(skipped, now)
         if np.all(same):
             return keep, 0
         keep = keep.copy()
@@ -338,21 +357,19 @@ class SkippingFileIndex:
         partition_filters: JavaObject,
         data_filters: JavaObject,
     ) -> JavaObject:
-        if current.files is not None and len(scope) == len(keep):
-            files = self.jvm.pick(current.files, np.flatnonzero(keep))
-            return self.jvm.seq(self.jvm.type(_DIRECTORY)(current.values, files))
         listing = current.listing
         kept, skipped = np.flatnonzero(keep), scope[~keep[scope]]
+        if current.files is not None and len(scope) == len(keep):
+            files = self.jvm.pick(current.files, kept)
+            return self.jvm.seq(self.jvm.type(_DIRECTORY)(current.values, files))
         if len(kept) == 0:
             return self.jvm.nil()
         if len(kept) <= len(skipped) // 4:
-            # What to keep of all that is listed; that it came back is seen, not believed.
             wanted = self.jvm.in_paths(listing.uris(kept))
             result = current.index.listFiles(partition_filters, data_filters.appended(wanted))
             listed = {path for path, _ in _LISTED.findall(str(result.mkString("")))}
             if all(listing.spelled[i] in listed for i in scope[keep[scope]].tolist()):
                 return result
-        # What to skip: a path that Spark spells otherwise is read.
         unwanted = self.jvm.negated(self.jvm.in_paths(listing.uris(skipped)))
         return current.index.listFiles(partition_filters, data_filters.appended(unwanted))
 

@@ -98,6 +98,10 @@ class Jvm:
             return []
         return text.split(separator)
 
+    def strings(self, array: JavaObject) -> list[str]:
+        """A ``String[]`` in one call."""
+        return self.join(self.type(_ARRAY_SEQ).unsafeWrapArray(array))
+
     # -- files -------------------------------------------------------------------------------------
 
     def pick(self, files: JavaObject, indices: NDArray[np.int64]) -> JavaObject:

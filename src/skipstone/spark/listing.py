@@ -1,7 +1,10 @@
 """The files behind a relation, from one text: ``FileListing``.
 
-``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification time of every
-file in one call, with a random separator between them. Each prints as
+**Local files**: Spark's URIs come joined in one call, and the file system is asked for the rest, so
+that facts are matched with what the files are now (``of_local``).
+
+**Elsewhere**: ``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification
+time of every file in one call, with a random separator between them (``parse``). Each prints as
 
     LocatedFileStatus{path=<raw path>; isDirectory=false; length=814; replication=1; blocksize=…;
     modification_time=1795219866252; access_time=…; owner=…; …}
@@ -18,6 +21,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -58,20 +62,49 @@ class FileStats:
     inode: NDArray[np.int64]
     ctime: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, paths: Sequence[str]) -> FileStats:
+        """Ask about each of these files; one that is gone has -1 everywhere."""
+        gone = (-1, -1, -1, -1)
+        rows = []
+        for path in paths:
+            try:
+                now = os.stat(path)  # noqa: PTH116, a Path per file costs more than the call
+                rows.append((now.st_size, now.st_mtime_ns, now.st_ino, now.st_ctime_ns))
+            except OSError:
+                rows.append(gone)
+        size, mtime, inode, ctime = np.array(rows, np.int64).reshape(len(rows), 4).T
+        return cls(size=size, mtime=mtime, inode=inode, ctime=ctime)
+
+    def at(self, indices: NDArray[np.int64]) -> FileStats:
+        """Those of some of the files."""
+        return FileStats(
+            size=self.size[indices],
+            mtime=self.mtime[indices],
+            inode=self.inode[indices],
+            ctime=self.ctime[indices],
+        )
+
+    def etags(self) -> list[str]:
+        """The etags of local files (``identity.local_etag``)."""
+        pairs = zip(self.inode.tolist(), self.ctime.tolist(), strict=True)
+        return [f"{inode}-{ctime}" for inode, ctime in pairs]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FileListing:
     """The files of a relation in Spark's order, as parallel sequences.
 
     ``spelled`` are paths as Spark's ``Path`` prints them (raw, with scheme); ``sizes`` bytes,
-    int64; ``mtimes`` milliseconds since the epoch, int64; ``etags`` per file where the file system
-    prints them (S3A), else ``None``.
+    int64; ``mtimes`` milliseconds since the epoch, int64; ``etags`` per file where they are known
+    (local files, S3A), else ``None``. ``stats`` is what local files were when they were listed.
     """
 
     spelled: tuple[str, ...]
     sizes: NDArray[np.int64]
     mtimes: NDArray[np.int64]
     etags: tuple[str | None, ...] | None = None
+    stats: FileStats | None = None
 
     def __len__(self) -> int:
         return len(self.spelled)
@@ -97,6 +130,23 @@ class FileListing:
     def local(self) -> bool:
         """True when every file is on the local file system."""
         return all(path.startswith("/") for path in self.paths)
+
+    @classmethod
+    def of_local(cls, uris: Sequence[str]) -> FileListing | None:
+        """The listing of local files as they are now; ``None`` when one is elsewhere or gone."""
+        if not all(uri.startswith("file:///") for uri in uris):
+            return None
+        paths = [unquote(uri[7:]) if "%" in uri else uri[7:] for uri in uris]
+        stats = FileStats.of(paths)
+        if np.any(stats.size < 0):
+            return None
+        return cls(
+            spelled=tuple(f"file:{path}" for path in paths),
+            sizes=stats.size,
+            mtimes=stats.mtime // 1_000_000,
+            etags=tuple(stats.etags()),
+            stats=stats,
+        )
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> FileListing:
@@ -127,17 +177,9 @@ class FileListing:
         )
 
     def stat(self, indices: NDArray[np.int64]) -> FileStats:
-        """What the local file system says of these files now; a file that is gone has size -1."""
-        paths, gone = self.paths, (-1, -1, -1, -1)
-        rows = []
-        for index in indices.tolist():
-            try:
-                now = os.stat(paths[index])  # noqa: PTH116, a Path per file costs more than the call
-                rows.append((now.st_size, now.st_mtime_ns, now.st_ino, now.st_ctime_ns))
-            except OSError:
-                rows.append(gone)
-        out = np.array(rows, np.int64).reshape(len(rows), 4).T
-        return FileStats(size=out[0], mtime=out[1], inode=out[2], ctime=out[3])
+        """What the local file system says of these files now."""
+        paths = self.paths
+        return FileStats.of([paths[i] for i in indices.tolist()])
 
     def unchanged(self, indices: NDArray[np.int64], now: FileStats) -> NDArray[np.bool_]:
         """For each of these files: is it still of the listed size and time?"""
