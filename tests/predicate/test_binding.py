@@ -234,6 +234,7 @@ def test_bound(condition: str, expected: str) -> None:
         ("ts = '2024-10-27 02:30:00'", "Europe/Berlin", "2024-10-27 00:30:00Z"),
         ("ts = TIMESTAMP '2024-10-27 02:30:00+01:00'", "Europe/Berlin", "2024-10-27 01:30:00Z"),
         ("ts = TIMESTAMP '2024-10-27 02:30:00 Europe/Berlin'", "UTC", "2024-10-27 00:30:00Z"),
+        ("ts = TIMESTAMP '2024-10-27 02:30:00+2'", "Mars/Olympus", "2024-10-27 00:30:00Z"),
         ("ts = TIMESTAMP '2024-10-27 01:30:00Z'", "Europe/Berlin", "2024-10-27 01:30:00Z"),
         # The hour that it skips moves forward.
         ("ts = '2024-03-31 02:30:00'", "Europe/Berlin", "2024-03-31 01:30:00Z"),

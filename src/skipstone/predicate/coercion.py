@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from .types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of, spark_name
-from .zones import DAY, UnknownLocalTime, parse_date, parse_timestamp
+from .zones import DAY, UnknownLocalTime, parse_date, parse_local, parse_timestamp
 
 if TYPE_CHECKING:
     from .tree import Value
@@ -223,9 +223,9 @@ def _from_text(
         case Kind.DATE:
             return parse_date(original)
         case Kind.TIMESTAMP_NTZ:
-            return parse_timestamp(original, None)
+            return parse_local(original)
         case Kind.TIMESTAMP:
-            return parse_timestamp(original, _zoned(session))
+            return parse_timestamp(original, session)
     return None
 
 

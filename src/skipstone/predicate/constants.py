@@ -10,7 +10,7 @@ import pyarrow as pa
 from .coercion import Unusable, cast_constant
 from .tree import Cast, Literal
 from .types import TIMESTAMP, TIMESTAMP_NTZ
-from .zones import parse_date, parse_timestamp
+from .zones import parse_date, parse_local
 
 if TYPE_CHECKING:
     from .tree import Operand
@@ -55,7 +55,7 @@ def typed_literal(name: str, text: str) -> Literal:
             if day is not None:
                 return Literal(day, pa.date32())
         case "TIMESTAMP_NTZ":
-            local = parse_timestamp(text, None)
+            local = parse_local(text)
             if local is not None:
                 return Literal(local, TIMESTAMP_NTZ)
         case _:

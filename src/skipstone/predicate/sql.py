@@ -43,7 +43,7 @@ from .tree import (
     Truth,
 )
 from .types import TIMESTAMP, TIMESTAMP_NTZ, parse_type
-from .zones import parse_timestamp
+from .zones import parse_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -394,7 +394,7 @@ class _Parser:
     def typed_literal(self, name: str, text: str) -> Literal:
         """``name 'text'``; a TIMESTAMP with a zone in the text is an instant in any case."""
         if name == "TIMESTAMP" and self.timestamp == TIMESTAMP_NTZ:
-            local = parse_timestamp(text, None)
+            local = parse_local(text)
             if local is not None:
                 return Literal(local, TIMESTAMP_NTZ)
         return typed_literal(name, text)

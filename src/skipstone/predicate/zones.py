@@ -24,6 +24,7 @@ __all__ = [
     "Zone",
     "civil_day",
     "parse_date",
+    "parse_local",
     "parse_timestamp",
     "zone",
 ]
@@ -182,12 +183,33 @@ def parse_date(text: str) -> int | None:
     return civil_day(int(sign + year), int(month or 1), int(day or 1))
 
 
+def parse_local(text: str) -> int | None:
+    """Microseconds of a string as ``CAST(text AS TIMESTAMP_NTZ)`` reads it.
+
+    ``None`` when that is not certain, and when the text names a zone.
+    """
+    found = _date_time(text)
+    return None if found is None or found[1] is not None else found[0]
+
+
 def parse_timestamp(text: str, session: Zone | None) -> int | None:
     """Microseconds of a string as ``CAST(text AS TIMESTAMP)`` reads it in the session zone.
 
-    With ``session=None`` it is ``CAST(text AS TIMESTAMP_NTZ)``, and a zone in the text makes the
-    answer ``None``, which stands for "not certain" in both. ``UnknownLocalTime`` as in the module.
+    ``None`` when that is not certain. ``UnknownLocalTime`` as in the module, and where the text
+    names no zone and the session's is not known.
     """
+    found = _date_time(text)
+    if found is None:
+        return None
+    local, suffix = found
+    named = session if suffix is None else zone(suffix)
+    if named is None and suffix is None:
+        raise UnknownLocalTime("the session time zone is not one that is known with certainty")
+    return None if named is None else named.to_instant(local)
+
+
+def _date_time(text: str) -> tuple[int, str | None] | None:
+    """Local microseconds and the zone's name, if there is one."""
     match = _DATE_TIME.fullmatch(text.strip(_SPACE))
     if match is None:
         return None
@@ -198,9 +220,4 @@ def parse_timestamp(text: str, session: Zone | None) -> int | None:
         return None
     micros = int(((fraction or "") + "000000")[:6])
     local = days * DAY + ((h * 60 + m) * 60 + s) * SECOND + micros
-    if session is None:
-        return local if suffix is None else None
-    if suffix is not None:
-        named = zone(suffix.strip())
-        return None if named is None else named.to_instant(local)
-    return session.to_instant(local)
+    return local, None if suffix is None else suffix.strip()
