@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from .listing import FileListing, FileStats
     from .pruner import FindPruner, ReadSettings, RelationInfo
+    from .shelf import Shelf
 
 __all__ = ["FactsPruner", "Locations", "finder"]
 
@@ -166,8 +167,11 @@ class FactsPruner:
         return valid
 
 
-def finder(locations: Locations = None) -> FindPruner:
-    """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above."""
+def finder(locations: Locations = None, kept: Shelf | None = None) -> FindPruner:
+    """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above.
+
+    Stores that are on the shelf ``kept`` already are taken from there.
+    """
     stores: dict[str, Store | None] = {}
     places: dict[tuple[str, object], Store | None] = {}
 
@@ -176,6 +180,7 @@ def finder(locations: Locations = None) -> FindPruner:
         if place not in places:
             try:
                 store = find_store(folder, named)
+                store = store if kept is None else kept.kept(store)
             except SkipstoneError:  # a folder without a parent: nothing lies beside it
                 places[place] = None
             else:

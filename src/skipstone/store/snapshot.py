@@ -138,6 +138,12 @@ class Snapshot:
         """Bytes of all parts."""
         return sum(part.size for part in self.parts)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the index columns that were read so far, and are held."""
+        pieces = [piece for column in list(self._columns.values()) for piece in column]
+        return sum(piece.values.nbytes for piece in pieces)
+
     # -- what it says -----------------------------------------------------------------------------
 
     @cached_property

@@ -79,6 +79,12 @@ class Store:
     def require_own(self) -> None:
         """Raises ``UnsupportedError`` where this is somebody else's store, which is only read."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the index columns that the last snapshot holds."""
+        last = self._last
+        return 0 if last is None else last[1].nbytes
+
     def warn(self, reason: Reason) -> None:
         """Log a reason for which facts say nothing, once."""
         if reason not in self._warned:

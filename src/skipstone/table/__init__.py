@@ -26,9 +26,12 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     index are read as ever.
     """
     from skipstone.spark.facts import finder
+    from skipstone.spark.session import is_connect
+    from skipstone.spark.shelf import shelf
     from skipstone.spark.skip import skip as skip_frame
 
-    return skip_frame(df, finder(index_location))
+    kept = None if is_connect(df) else shelf(df.sparkSession)
+    return skip_frame(df, finder(index_location, kept))
 
 
 def read(spark: SparkSession, path: str, where: str | None = None, **options: str) -> DataFrame:

@@ -299,10 +299,11 @@ class Table:
 
             return read_connect(spark, self, where, options)
         from skipstone.spark.facts import finder
+        from skipstone.spark.shelf import shelf
         from skipstone.spark.skip import skip as skip_frame
 
         frame = self.reading.frame(spark, options)
-        frame = skip_frame(frame, finder({self.path: self.index_location}))
+        frame = skip_frame(frame, finder({self.path: self.index_location}, shelf(spark)))
         return frame if where is None else frame.where(where)
 
 
