@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from .columns import REASONS
+from .parts import Part
 from .snapshot import nonnull
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from .columns import FactField
     from .matching import Matched
 
-__all__ = ["by_lacking", "covered", "left_out", "valued", "with_value"]
+__all__ = ["READ_BYTES", "by_lacking", "covered", "left_out", "valued", "with_value"]
+
+#: A fact column of up to this many bytes is read to see which files have a value in it.
+READ_BYTES = 64 * 1024 * 1024
 
 
 def covered(matched: Matched, index: Index) -> NDArray[np.bool_]:
@@ -41,9 +45,26 @@ def valued(matched: Matched, index: Index) -> NDArray[np.bool_]:
 
 
 def with_value(matched: Matched, field: FactField) -> NDArray[np.bool_]:
-    """Files with a value in the fact column ``field``, in a current fact."""
+    """Files with a value in the fact column ``field``, in a current fact.
+
+    Where the column is large and all footers tell, it is not read. A column of moderate size is:
+    that finds damaged values too, which are then built anew.
+    """
     found = np.zeros(len(matched.listing), np.bool_)
-    for piece in matched.snapshot.values(field):
+    snapshot = matched.snapshot
+    having = [part for part in snapshot.identities.parts if field.key in part.by_key]
+    names = [part.by_key[field.key].arrow.name for part in having]
+    size = sum(part.column_bytes.get(n, 0) for part, n in zip(having, names, strict=True))
+    if size > READ_BYTES and all(type(part) is Part for part in having):
+        told = [part.filled(name) for part, name in zip(having, names, strict=True)]
+        if not any(each is None for each in told):
+            for part, rows in zip(having, told, strict=True):
+                assert rows is not None
+                at = np.flatnonzero(rows) + snapshot.identities.starts[part.name]
+                file = matched.file_of_row[at]
+                found[file[file >= 0]] = True
+            return found
+    for piece in snapshot.values(field):
         file = matched.file_of_row[piece.at]
         found[file[(file >= 0) & nonnull(piece.values)]] = True
     return found

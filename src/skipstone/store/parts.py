@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,6 +33,8 @@ from .columns import OWN, PATH, FactField, unique_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from skipstone.storage import Storage
 
@@ -93,6 +96,30 @@ class Part:
                 )
                 found[name] = found.get(name, 0) + chunk.total_compressed_size
         return found
+
+    def filled(self, name: str) -> NDArray[np.bool_] | None:
+        """Which rows have a value in this column, as far as the footer tells: ``None`` if it does
+        not."""
+        found = []
+        for group in range(self.metadata.num_row_groups):
+            about = self.metadata.row_group(group)
+            leaf = self._first_leaf(name)
+            statistics = about.column(leaf).statistics
+            nulls = -1
+            if statistics is not None and statistics.has_null_count:
+                nulls = statistics.null_count
+            flat = self.metadata.schema.column(leaf).max_definition_level == 1
+            # A leaf of a nested column without nulls stands in no value that is null; one that is
+            # null may stand in a value that is there.
+            if nulls != 0 and not (flat and nulls == about.num_rows):
+                return None
+            found.append(np.full(about.num_rows, nulls == 0))
+        return np.concatenate([np.empty(0, np.bool_), *found])
+
+    def _first_leaf(self, name: str) -> int:
+        leaves = self.metadata.schema
+        paths = [leaves.column(at).path for at in range(len(leaves))]
+        return next(at for at, path in enumerate(paths) if f"{path}.".startswith(f"{name}."))
 
     def load(self, reader: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
         """All that there is of these columns."""
@@ -177,13 +204,13 @@ def encode_part(
     table = pa.Table.from_arrays(table.columns, schema=schema)
     sink = io.BytesIO()
     try:
-        compression, dictionary = _encodings(schema)
+        compression, dictionary, counted = _encodings(schema)
         with pq.ParquetWriter(
             sink,
             schema,
             compression=compression,
             use_dictionary=dictionary,
-            write_statistics=False,
+            write_statistics=counted,  # for their null counts (Part.filled)
             write_page_checksum=True,
             version="2.6",
         ) as writer:
@@ -198,8 +225,8 @@ def encode_part(
 
 
 @lru_cache(maxsize=64)
-def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str]]:
-    """Codec of every leaf column, and the leaves that get a dictionary."""
+def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str], list[str]]:
+    """Codec of every leaf column, the leaves that get a dictionary, and those that get statistics."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, schema) as writer:
         writer.write_table(schema.empty_table())
@@ -212,7 +239,9 @@ def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str]]:
     }
     paths = [leaves.column(i).path for i in range(len(leaves))]
     codecs = {path: "NONE" if path in plain else "ZSTD" for path in paths}
-    return codecs, [path for path in paths if path not in plain and path != PATH]
+    dictionary = [path for path in paths if path not in plain and path != PATH]
+    own = tuple(f"{name}." for name in OWN)
+    return codecs, dictionary, [path for path in paths if not f"{path}.".startswith(own)]
 
 
 def _spark_schema(fields: Iterable[FactField]) -> str:
