@@ -331,12 +331,15 @@ def test_collated_columns_and_defaults_are_left_alone(spark: SparkSession, tmp_p
     try:
         spark.sql(f"INSERT INTO {name} VALUES ('ABC', named_struct('q', 'Z', 'r', 1), 'y', 'w')")
         spark.sql(f"ALTER TABLE {name} ADD COLUMN z INT DEFAULT 42")
+        default = "named_struct('in', 7)"
+        spark.sql(f"ALTER TABLE {name} ADD COLUMN st STRUCT<`in`: INT> DEFAULT {default}")
         find = finder(tmp_path / "t")
         for condition, words, rows in (
             ("k = 'abc'", "collat", 1),
             ("n.q = 'Z'", "collat", 1),
             ("k IN ('abc', 'x')", "collat", 1),
             ("z = 42", "default", 1),
+            ("st.`in` = 7", "default", 1),
             ("c = 'y'", "StaticInvoke", 1),
         ):
             df = skip(spark.table(name), find).where(condition)

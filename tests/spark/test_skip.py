@@ -334,6 +334,62 @@ def test_filters_on_metadata_stay(spark: SparkSession, table: Path, find: Finder
     assert (scans.files_kept, scans.files_total, scans.scans[0].files_listed) == (1, 2, 10)
 
 
+@pytest.mark.parametrize("option", ["recursiveFileLookup", "pathGlobFilter", "modifiedBefore"])
+def test_options_of_the_listing(spark: SparkSession, partitioned: Path, option: str) -> None:
+    """Spark applies them while it lists; what is listed skips."""
+    value = {"pathGlobFilter": "*.parquet", "modifiedBefore": "2100-01-01T00:00:00"}
+    reader = spark.read.option(option, value.get(option, "true"))
+    df = reader.parquet(str(partitioned)).where("id = 15")
+    found, read = read_by_spark(skip(df, finder(partitioned)))
+    assert found == rows(df)
+    assert read == 1
+
+
+def test_dynamic_partition_pruning(spark: SparkSession, partitioned: Path, tmp_path: Path) -> None:
+    """Spark prunes partitions again while the query runs, among those that are left."""
+    (tmp_path / "dim").mkdir()
+    write(tmp_path / "dim" / "x.parquet", range(4))  # ids 0 to 3 are partitions here
+    spark.read.parquet(str(partitioned)).createOrReplaceTempView("fact")
+    spark.read.parquet(str(tmp_path / "dim")).createOrReplaceTempView("dim")
+    query = spark.sql(
+        "SELECT fact.id, dim.s FROM fact JOIN dim ON fact.p = dim.id"
+        " WHERE dim.s = 's2' AND fact.id IN (4, 5, 24, 25, 35)"
+    )
+    plan = query._jdf.queryExecution().executedPlan().toString()
+    assert "dynamicpruning" in plan.lower()
+    skipped = skip(query, finder(partitioned, tmp_path / "dim"))
+    assert rows(skipped) == rows(query)
+    assert len(rows(skipped)) == 2
+    scans = last_scan(spark)
+    assert scans is not None
+    assert sorted(scan.files_kept for scan in scans) == [1, 5]
+    for view in ("fact", "dim"):
+        spark.catalog.dropTempView(view)
+
+
+def test_bucketed_tables(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    """Buckets are told by file names; joins of bucketed tables need no shuffle, as without us."""
+    names = ("skip_left", "skip_right")
+    for name in names:
+        df = spark.read.parquet(str(table))
+        writer = df.write.option("path", str(tmp_path / name)).bucketBy(4, "id").sortBy("id")
+        writer.saveAsTable(name)
+    try:
+        find = finder(*(tmp_path / name for name in names))
+        left, right = (spark.table(name) for name in names)
+        query = left.where("id IN (3, 50)").join(right.hint("merge"), "id")
+        skipped = skip(query, find)
+        assert rows(skipped) == rows(query)
+        plans = [df._jdf.queryExecution().executedPlan().toString() for df in (query, skipped)]
+        assert [plan.count("Exchange hashpartitioning") for plan in plans] == [0, 0]
+        scans = last_scan(spark)
+        assert scans is not None
+        assert scans.files_kept < scans.files_total
+    finally:
+        for name in names:
+            spark.sql(f"DROP TABLE {name}")
+
+
 def test_csv_json_and_orc(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     """Other sources come to the finder with their format, options and schema."""
     df = spark.read.parquet(str(table))

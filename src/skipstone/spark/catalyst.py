@@ -209,8 +209,9 @@ class _Reader:
         if isinstance(node, Literal | Cast | Opaque):
             return node
         if isinstance(node, _Column):
-            if reason := self.unusable.get(node.path):
-                return Opaque(".".join(node.path), reason)
+            for depth in range(len(node.path)):
+                if reason := self.unusable.get(node.path[: depth + 1]):
+                    return Opaque(".".join(node.path), reason)
             if self.atomic(node.type) is None:
                 shown = node.type if isinstance(node.type, str) else node.type.get("type")
                 return Opaque(".".join(node.path), f"no index can use type {shown}")
@@ -308,8 +309,13 @@ class _Reader:
             return self.opaque(index, f"no index can use type {node['dataType']}")
         if isinstance(child, _Column) and child.type == node["dataType"]:
             return child  # a cast to itself, as left behind by varchar(n)
+        if str(node["dataType"]).startswith("interval"):
+            # A number of other units, or cut to whole ones: one Arrow type, several meanings.
+            return self.opaque(index, f"a cast to {node['dataType']}")
         zone = node.get("timeZoneId")
-        if pa.types.is_timestamp(type) and zone is not None and zone != self.time_zone:
+        # A date too is cut from an instant by the clocks of the zone that the cast was made in.
+        zoned = pa.types.is_timestamp(type) or pa.types.is_date(type)
+        if zoned and zone is not None and zone != self.time_zone:
             return self.opaque(index, f"a cast in time zone {zone}, not the session's")
         return Cast(operand, type)
 

@@ -46,7 +46,11 @@ class Scan:
         if self.predicate is not None and self.report is None:
             lines.append(f"  where {self.predicate}")
         if self.report is not None:
-            lines.extend(f"  {line}" for line in str(self.report).splitlines())
+            shown = str(self.report).splitlines()
+            # A plan ends with its totals, over all that was listed; those of the scan come below.
+            if shown and shown[-1].startswith("read "):
+                del shown[-1]
+            lines.extend(f"  {line}" for line in shown)
         lines.extend(f"  note: {reason}" for reason in self.reasons)
         if self.files_total != self.files_listed:
             lines.append(
