@@ -14,10 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate import compare, display, isin, order_key, order_keys, stored, to_domain
+from skipstone.predicate import (
+    Kind,
+    compare,
+    display,
+    isin,
+    kind_of,
+    order_key,
+    order_keys,
+    stored,
+    to_domain,
+)
 from skipstone.predicate.literals import Keys, float_key, float_of_key, from_key
 from skipstone.predicate.text import sql_text
-from skipstone.predicate.tree import Op
+from skipstone.predicate.tree import Op, Value
 from tests.oracle import sort_key, values_of
 from tests.strategies import ARROW_TYPES, SPARK_TYPES, columns, values
 
@@ -67,6 +77,13 @@ def test_keys_compare_as_values_do(data: st.DataObject) -> None:
     assert keys.to_list() == [
         None if value is None else order_key(domain_of(value, type), type) for value in found
     ]
+
+
+@pytest.mark.parametrize("type", ARROW_TYPES, ids=str)
+def test_keys_of_every_type_take_a_key_of_it(type: pa.DataType) -> None:
+    nothing = order_keys(pa.array([None], type), type)
+    empty: dict[Kind, Value] = {Kind.STRING: "", Kind.BINARY: b"", Kind.FLOATING: 0.0}
+    assert compare(nothing, Op.EQ, order_key(empty.get(kind_of(type), 0), type)).tolist() == [False]
 
 
 @given(st.data())

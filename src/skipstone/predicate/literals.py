@@ -71,7 +71,10 @@ _ORDERED = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)
 
 def wide(type: pa.DataType) -> bool:
     """True for a decimal whose keys are 16 bytes instead of ``int64``."""
-    return bool(pa.types.is_decimal(type) and type.precision > 18)
+    canonical = spark_type(type)
+    return bool(
+        canonical is not None and pa.types.is_decimal(canonical) and canonical.precision > 18
+    )
 
 
 # -- one value -------------------------------------------------------------------------------------
