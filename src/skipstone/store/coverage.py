@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["READ_BYTES", "by_lacking", "covered", "left_out", "valued", "with_value"]
 
 #: A fact column of up to this many bytes is read to see which files have a value in it.
-READ_BYTES = 64 * 1024 * 1024
+READ_BYTES = 8 * 1024 * 1024
 
 
 def covered(matched: Matched, index: Index) -> NDArray[np.bool_]:
