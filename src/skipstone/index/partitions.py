@@ -1,10 +1,12 @@
 """Hive-style partition values as evidence: ``…/dt=2024-01-01/p=a%2Fb/part-0.parquet``.
 
 The values come from the path alone, so they hold for files without facts too, and they are exact:
-every row of the file has the value. Names and values are unescaped as Spark does (``%XX``), and
-``__HIVE_DEFAULT_PARTITION__`` is NULL. Types are inferred over all values of a column, as Spark's
-``PartitioningUtils`` does by default: integer, long, decimal, double, date, timestamp, else
-string. A timestamp's value depends on the session's zone, so such a column says nothing here.
+every row of the file has the value. Names and values are unescaped as Spark does (``%XX`` is the
+character of that number, not a byte of UTF-8), and ``__HIVE_DEFAULT_PARTITION__`` is NULL. Types
+are inferred over all values of a column, as Spark's ``PartitioningUtils`` does by default: integer,
+long, decimal, double, date, timestamp, else string. A timestamp's value depends on the session's
+zone, so such a column says nothing here; nor does one with a text that Java may take for a number
+or a time in some way of its own (``1d``, ``0x1p3``, ``2024-1-1``).
 """
 
 from __future__ import annotations
@@ -32,9 +34,17 @@ __all__ = ["PartitionColumns", "PartitionValues"]
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _SEGMENT = re.compile(r"(?:^|/)([^/=]+)=([^/]*)(?=/)")
-_INTEGER = re.compile(r"[+-]?\d+")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIMESTAMP = re.compile(r"\d{4}-\d{1,2}-\d{1,2}[ T].*")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+# What Java might read as a number, a date or a time, whatever is made of it: more than it does.
+_DOUBTFUL = re.compile(
+    r"[+-]?(?:nan|infinity|0x[0-9a-f.]*(?:p[+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)[fd]?"
+    r"|[+-]?\d+-\d{1,2}-\d{1,2}(?:[ t].*)?"
+    r"|t?\d{1,2}:\d{1,2}.*",
+    re.IGNORECASE | re.DOTALL,
+)
+_BLANK = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,8 +72,10 @@ class PartitionColumns:
         at = np.fromiter((distinct[folder] for folder in folders), np.int64, len(folders))
         columns = {}
         for name in names:
-            texts = [None if keys[name] == NULL_VALUE else unquote(keys[name]) for keys in parsed]
-            plain = unquote(name)
+            texts = [
+                None if keys[name] == NULL_VALUE else _unescaped(keys[name]) for keys in parsed
+            ]
+            plain = _unescaped(name)
             array = _typed(texts, (types or {}).get(plain))
             columns[plain] = array.take(at)
         return cls(columns)
@@ -90,7 +102,12 @@ def _typed(texts: Sequence[str | None], wanted: pa.DataType | None) -> pa.Array:
         return pa.nulls(len(texts), pa.null())
 
 
+def _unescaped(text: str) -> str:
+    return unquote(text, encoding="latin-1")
+
+
 def _infer(texts: Sequence[str]) -> pa.DataType:
+    """The type of a column with these values; ``null`` where it cannot be told."""
     import pyarrow as pa
 
     if texts and all(_INTEGER.fullmatch(text) for text in texts):
@@ -100,19 +117,12 @@ def _infer(texts: Sequence[str]) -> pa.DataType:
         return pa.int64() if widest < 2**63 else pa.decimal128(38, 0)
     if texts and all(_DATE.fullmatch(text) for text in texts):
         return pa.date32()
-    if texts and all(_TIMESTAMP.fullmatch(text) for text in texts):
-        return pa.timestamp("us", "UTC")
-    if texts and all(_is_number(text) for text in texts):
+    if texts and all(_NUMBER.fullmatch(text) for text in texts):
         return pa.float64()
+    # One value that is nothing but text makes all of them text.
+    if texts and all(_DOUBTFUL.fullmatch(text.strip(_BLANK)) for text in texts):
+        return pa.null()
     return pa.string()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
 
 
 class PartitionValues:
