@@ -95,7 +95,8 @@ class Literal:
 
     ``value`` is in the domain of ``type`` as in the module docstring (a decimal's unscaled
     integer, a date's days, a timestamp's microseconds), or a plain Python value where ``type``
-    is ``None``; ``None`` is SQL's NULL.
+    is ``None``; ``None`` is SQL's NULL. A ``str`` with the type timestamp is local text, which
+    binding reads in the session zone.
     """
 
     value: object
@@ -107,7 +108,7 @@ class Cast:
     """``CAST(operand AS type)``. ``None`` as type is a cast that no Arrow type describes."""
 
     operand: Operand
-    type: pa.DataType
+    type: pa.DataType | None
 
 
 Operand: TypeAlias = "ColumnRef | Literal | Cast | Opaque"
