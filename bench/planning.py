@@ -111,6 +111,7 @@ def _added(bench: Workbench, path: str, files: int) -> Figure:
         met=None if target is None else value <= target,
         details={
             "files": files,
+            "fastest_ms": min(samples["first"]),
             "again_ms": medians["again"],
             "swap_ms": medians["swap"],
             "callbacks": medians["calls"],
