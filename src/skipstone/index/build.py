@@ -25,7 +25,7 @@ from skipstone.errors import StaleError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, column_path
 
-from .calendar import ancient, proleptic
+from .calendar import ancient, overflown, proleptic
 from .columns import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
 from .facts import FileFacts
 
@@ -187,11 +187,14 @@ def _columns(
             leaves[column] = _Leaf(found, place[0], place[1])
     trusted = {int96: proleptic(metadata.metadata, int96=int96) for int96 in (False, True)}
     for column, values in _decoded(source, metadata, leaves, settings.memory // 4):
-        old = None if trusted[leaves[column].physical == "INT96"] else ancient(values)
-        if old is None:
+        int96 = leaves[column].physical == "INT96"
+        doubt = None if trusted[int96] else ancient(values)
+        if doubt is None and int96:
+            doubt = overflown(values)
+        if doubt is None:
             builder.add(column, values)
         else:
-            builder.drop(column, old)
+            builder.drop(column, doubt)
     return builder.finish(rows)
 
 

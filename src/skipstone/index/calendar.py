@@ -23,12 +23,15 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FIRST_DATE", "FIRST_TIMESTAMP", "ancient", "proleptic"]
+__all__ = ["FIRST_DATE", "FIRST_TIMESTAMP", "ancient", "overflown", "proleptic"]
 
 #: 1582-10-15, in days since the epoch: the first date that both calendars agree on
 FIRST_DATE = -141_427
 #: 1900-01-01T00:00:00Z in microseconds: from here on no zone has a local mean time of its own
 FIRST_TIMESTAMP = -2_208_988_800_000_000
+
+# The first and the last microsecond of the years 1 and 9999.
+_COMMON_ERA = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 _VERSION = b"org.apache.spark.version"
 _LEGACY = {False: b"org.apache.spark.legacyDateTime", True: b"org.apache.spark.legacyINT96"}
@@ -62,3 +65,16 @@ def ancient(values: pa.Array) -> str | None:
     if least is None or least >= limit:
         return None
     return f"has values before {text} that may be in the legacy calendar"
+
+
+def overflown(values: pa.Array) -> str | None:
+    """Why timestamps (microseconds) that were INT96 cannot be trusted; else ``None``.
+
+    Days before the Julian epoch, and sums past 64 bits, wrap around in Spark's writer. Its own
+    reader undoes that; Arrow's, which takes days and nanoseconds for unsigned, does not.
+    """
+    found = pc.min_max(values.view(pa.int64()))
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if least is None or (least >= _COMMON_ERA[0] and most <= _COMMON_ERA[1]):
+        return None
+    return "has INT96 values outside the years 1 to 9999, which readers take differently"

@@ -27,7 +27,7 @@ from skipstone.storage import Listing
 from skipstone.store.xskipper import find_store
 
 from .fingerprint import FORMATS, fingerprint
-from .pruner import FACTS_MEMORY, Pruning
+from .pruner import FACTS_MEMORY, HARMLESS, Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,13 +51,6 @@ _LOG = logging.getLogger("skipstone")
 
 #: one location for all tables of a query, or table path -> location
 Locations: TypeAlias = "str | XskipperLocation | Mapping[str, str | XskipperLocation] | None"
-
-# Settings under which Spark reads other values than those that facts are about; the value that is
-# harmless.
-_HARMLESS = {
-    "spark.sql.parquet.int96TimestampConversion": "false",
-    "spark.sql.parquet.fieldId.read.enabled": "false",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +120,9 @@ class FactsPruner:
             text = "is true: facts are built as for false"
             case = Reason(cause=Cause.UNSUPPORTED, subject="spark.sql.caseSensitive", text=text)
             reasons = (*reasons, case)
+        # Nobody but the session that runs the query knows what was set since skip(df).
+        harms = harmful(settings.confs)
+        reasons = (*reasons, *(reason for reason in harms if reason not in reasons))
         changed = _fingerprint(self.info) != self.fingerprint
         if changed:
             text = "settings that change what is read were changed after skip(df)"
@@ -141,7 +137,7 @@ class FactsPruner:
             predicate=to_sql(predicate),
             milliseconds={"matching": matched.milliseconds},
             reasons=reasons,
-            mute=settings.case_sensitive or changed,
+            mute=settings.case_sensitive or changed or bool(harms),
             outgrown=Outgrown(limit=self.memory, runner=_by_a_job),
         )
         return Pruning(keep=plan.keep, report=plan)
@@ -254,6 +250,6 @@ def harmful(confs: Mapping[str, str]) -> tuple[Reason, ...]:
     """Settings of the session under which facts must say nothing, each with the reason."""
     return tuple(
         Reason(cause=Cause.UNSUPPORTED, subject=key, text=f"is {confs[key]}: values read differ")
-        for key, harmless in _HARMLESS.items()
+        for key, harmless in HARMLESS.items()
         if key in confs and confs[key].lower() != harmless
     )

@@ -30,7 +30,7 @@ from skipstone.bounds import Cause, Reason
 
 from .catalyst import conjunction, mentions_metadata
 from .listing import FileListing, FileStats
-from .pruner import Pruning, ReadSettings
+from .pruner import HARMLESS, Pruning, ReadSettings
 from .scan import Scan
 
 if TYPE_CHECKING:
@@ -307,6 +307,7 @@ class SkippingFileIndex:
         return ReadSettings(
             time_zone=str(conf.sessionLocalTimeZone()),
             case_sensitive=bool(conf.caseSensitiveAnalysis()),
+            confs={key: str(conf.getConfString(key, safe)) for key, safe in HARMLESS.items()},
         )
 
     def _scope(

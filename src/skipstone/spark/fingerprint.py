@@ -70,6 +70,8 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "json": (
         *_TEXT_SETTINGS,
         "spark.sql.caseSensitive",
+        # Whether 1.0E3 and {"a": 1.50}, read as a string, stay as they are written.
+        "spark.sql.json.enableExactStringParsing",
         "spark.sql.legacy.json.allowEmptyString.enabled",
         "spark.sql.legacy.json.enableDateTimeParsingFallback",
     ),

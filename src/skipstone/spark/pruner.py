@@ -6,7 +6,7 @@ file index, and decides per predicate. It is handed in, so nothing here knows ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -19,19 +19,38 @@ if TYPE_CHECKING:
 
     from .listing import FileListing, FileStats
 
-__all__ = ["FACTS_MEMORY", "FindPruner", "Pruner", "Pruning", "ReadSettings", "RelationInfo"]
+__all__ = [
+    "FACTS_MEMORY",
+    "HARMLESS",
+    "FindPruner",
+    "Pruner",
+    "Pruning",
+    "ReadSettings",
+    "RelationInfo",
+]
 
 #: The setting: bytes of fact columns that one predicate may take on the driver. Past that, they
 #: are asked by a Spark job.
 FACTS_MEMORY = "spark.skipstone.facts.memory"
 
+#: Settings under which Spark reads other values than those that facts are about, each with the
+#: value that is harmless. Spark looks at them when a query runs.
+HARMLESS = {
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
-    """The settings of the session that change what a predicate means, when the query is planned."""
+    """The settings of the session that change what a query means, when it is planned.
+
+    ``confs``: those of ``HARMLESS``, as they are then.
+    """
 
     time_zone: str
     case_sensitive: bool
+    confs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
