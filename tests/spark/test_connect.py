@@ -66,7 +66,7 @@ class Known:
             row_counts=np.full(len(paths), 10, np.int64),
         )
 
-    def plan(self, where: Any = None, *, time_zone: str = "UTC") -> Plan:
+    def plan(self, where: Any = None, *, time_zone: str = "UTC", **how: Any) -> Plan:
         self.zones.append(time_zone)
         return self.made
 
@@ -160,7 +160,7 @@ def test_trouble_reads_everything_and_says_so(
     setting = "spark.sql.parquet.fieldId.read.enabled"
     if trouble == "predicate":
 
-        def plan(where: Any = None, *, time_zone: str = "UTC") -> Plan:
+        def plan(where: Any = None, **how: Any) -> Plan:
             raise PredicateError("what is this")
 
         known.plan = plan  # type: ignore[method-assign]

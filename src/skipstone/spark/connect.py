@@ -23,12 +23,14 @@ import numpy as np
 
 from skipstone.errors import SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
+from skipstone.predicate import schema_from_spark
 
 from .facts import harmful
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.plan import Plan
@@ -43,6 +45,15 @@ LIMIT = 50_000
 _CONFS = ("spark.sql.parquet.int96TimestampConversion", "spark.sql.parquet.fieldId.read.enabled")
 
 
+# Settings under which text, or a name in it, means something else than it does here.
+_PARSING = {
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.timestampType": "timestamp_ltz",
+}
+
+
 class Planned(Protocol):
     """A table that can say which files a predicate needs (``skipstone.Table``)."""
 
@@ -50,8 +61,15 @@ class Planned(Protocol):
     def path(self) -> str:
         """Its canonical path."""
 
-    def plan(self, where: str | None = None, *, time_zone: str = "UTC") -> Plan:
-        """The plan for SQL text."""
+    def plan(
+        self,
+        where: str | None = None,
+        *,
+        time_zone: str = "UTC",
+        schema: pa.Schema | None = None,
+        ansi: bool = True,
+    ) -> Plan:
+        """The plan for SQL text over ``schema``."""
 
 
 def read_connect(
@@ -83,8 +101,15 @@ def _filter(spark: SparkSession, table: Planned, where: str, frame: DataFrame) -
     if any(name.lower() == "_metadata" for name in frame.columns):
         _LOG.warning("%s is read in full: it has a column _metadata of its own", table.path)
         return None
+    for key, expected in _PARSING.items():
+        value = (spark.conf.get(key, None) or expected).lower()
+        if value != expected:
+            _LOG.warning("%s is read in full: %s is %s", table.path, key, value)
+            return None
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
-    return skip_filter(table.plan(where, time_zone=zone))
+    ansi = (spark.conf.get("spark.sql.ansi.enabled", None) or "true").lower() == "true"
+    schema = schema_from_spark(frame.schema.json())
+    return skip_filter(table.plan(where, time_zone=zone, schema=schema, ansi=ansi))
 
 
 def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:

@@ -172,13 +172,16 @@ class Table:
         time_zone: str = "UTC",
         spark: SparkSession | None = None,
         memory: int = IN_MEMORY,
+        schema: pa.Schema | None = None,
+        ansi: bool = True,
     ) -> Plan:
         """Which files a query for ``where`` must read, and why the others need not be.
 
         ``time_zone`` is that of timestamps in ``where`` that have none. Facts of which ``where``
         needs more than ``memory`` bytes are asked piece by piece: as a job of ``spark``, where it
-        is given, and in this process otherwise. Raises ``PredicateError`` for text that is no
-        predicate, or names no column of the table.
+        is given, and in this process otherwise. ``schema`` is the table's where the caller knows it
+        better than its files do, ``ansi`` whether literals are cast by ANSI rules. Raises
+        ``PredicateError`` for text that is no predicate, or names no column of the table.
         """
         milliseconds: dict[str, float] = {}
         clock = time.perf_counter()
@@ -195,8 +198,8 @@ class Table:
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
         lap("matching")
         expr, text = _parsed(where)
-        schema = self._bindable(listing, matched, spark)
-        tree = bind(expr, schema, session_zone=time_zone, text=text)
+        schema = self._bindable(listing, matched, spark) if schema is None else schema
+        tree = bind(expr, schema, session_zone=time_zone, ansi=ansi, text=text)
         lap("binding")
         return plan_objects(
             tree,
