@@ -52,3 +52,15 @@ def test_a_plan_reads_the_folders_of_all_rows(
         surely = {n for n, must in zip(numbers, plan.must, strict=True) if must}
         assert surely <= matching <= kept, where
     frame.unpersist()
+
+
+def test_a_plain_folder_between_two_levels_ends_them(spark: SparkSession, tmp_path: Path) -> None:
+    """`p=1/x/q=2` has the one partition column `q`: `p` is the file's own, and 55."""
+    root = tmp_path / "broken"
+    folder = root / "p=1" / "x" / "q=2"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"p": [55]}), folder / "f.parquet")
+    (row,) = spark.read.parquet(str(root)).collect()
+    assert (row.p, row.q) == (55, 2)
+    for where, kept in (("p = 55", True), ("q = 2", True), ("q = 1", False)):
+        assert Table(str(root)).plan(where).keep.tolist() == [kept], where

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionColumns", "PartitionValues"]
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_SEGMENT = re.compile(r"(?:^|/)([^/=]+)=([^/]*)(?=/)")
+_SEGMENT = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -65,7 +65,7 @@ class PartitionColumns:
         cut = len(root.rstrip("/")) + 1
         folders = [path[cut : path.rfind("/") + 1] for path in paths]
         distinct = {folder: i for i, folder in enumerate(dict.fromkeys(folders))}
-        parsed = [dict(_SEGMENT.findall(folder)) for folder in distinct]
+        parsed = [_pairs(folder) for folder in distinct]
         names = list(parsed[0]) if parsed else []
         if not names or any(list(keys) != names for keys in parsed):
             return cls({})
@@ -85,6 +85,22 @@ class PartitionColumns:
         return [
             PartitionValues(name, values) for name, values in self.values.items() if name in columns
         ]
+
+
+def _pairs(folder: str) -> dict[str, str]:
+    """Name and value of each level of ``folder``, from above.
+
+    From below, as Spark looks for them: a folder without ``=`` between two levels ends it, and what
+    is above is no partition column.
+    """
+    found: dict[str, str] = {}
+    for segment in reversed(folder.strip("/").split("/")):
+        level = _SEGMENT.fullmatch(segment)
+        if level is not None:
+            found.setdefault(level[1], level[2])
+        elif found:
+            break
+    return dict(reversed(found.items()))
 
 
 def _typed(texts: Sequence[str | None], wanted: pa.DataType | None) -> pa.Array:
