@@ -57,7 +57,8 @@ def test_the_report_goes_to_stdout_alone(noted: Noted, run: Run, verb: str) -> N
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == f"{noted.answers[verb]}\n"
     assert noted.call[0] == verb
-    assert noted.made == {"path": "t", "index_location": None, "storage_options": None}
+    nothing = dict.fromkeys(("index_location", "storage_options", "options", "schema"))
+    assert noted.made == {"path": "t", "format": "parquet", **nothing}
 
 
 @pytest.mark.parametrize("verb", SIMPLE)
@@ -70,13 +71,17 @@ def test_json_is_one_document(noted: Noted, run: Run, verb: str) -> None:
 def test_build_hands_on_its_options(noted: Noted, run: Run) -> None:
     columns = ["-c", "id:bloom(fpp=0.001)", "-c", "a.b:minmax,valuelist(max_values=9)"]
     where = ["--index-location", "/i", "--storage-option", "region=eu", "--memory", "1GiB"]
-    done = run("build", "s3://b/t", *columns, *where, "--no-spark")
+    source = ["--format", "csv", "--option", "header=true", "--schema", "id int"]
+    done = run("build", "s3://b/t", *columns, *where, *source, "--no-spark")
     assert done.exit_code == 0, done.stderr
     indexes = ["id:bloom(fpp=0.001)", "a.b:minmax", "a.b:valuelist(max_values=9)"]
     assert noted.made == {
         "path": "s3://b/t",
         "index_location": "/i",
         "storage_options": {"region": "eu"},
+        "format": "csv",
+        "options": {"header": "true"},
+        "schema": "id int",
     }
     assert noted.call == (
         "build",

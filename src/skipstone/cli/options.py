@@ -206,6 +206,6 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
         index_location=index_location,
         storage_options=storage_options or None,
         format=meta.get("skipstone.format", "parquet"),
-        options=meta.get("skipstone.options"),
+        options=meta.get("skipstone.options") or None,
         schema=meta.get("skipstone.schema"),
     )
