@@ -365,3 +365,83 @@ def test_rows_are_counted_per_file(table: Table) -> None:
     matched = table.store.snapshot().match(table.listing())
     assert matched.rows.tolist() == [11, -1, 11]
     assert matched.rows.dtype == np.int64
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_kept_while_the_parts_are_the_same(table: Table) -> None:
+    table.build(MINMAX, only=[0])
+    store = table.store
+    first = store.snapshot()
+    assert store.snapshot() is first
+    table.build(MINMAX, only=[1])
+    second = store.snapshot()
+    assert second is not first
+    assert second.parts[0] is first.parts[0]  # its footer is not read again
+
+
+def test_a_snapshot_with_a_broken_part_is_kept_too(table: Table) -> None:
+    table.build(MINMAX, only=[0])
+    (name,) = table.build(MINMAX, only=[1])
+    table.store.storage.put(table.store.location.part(name), b"broken")
+    first = table.store.snapshot()
+    assert len(first.parts) == 1
+    assert table.store.snapshot() is first
+
+
+def test_a_part_that_the_store_did_not_give_is_asked_for_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.build(MINMAX, only=[0])
+    store = Store.of_table(str(table.root))
+    real = store.storage.open
+
+    def away(path: str, version: ObjectId | None = None) -> object:
+        raise TimeoutError(110, "Connection timed out")
+
+    monkeypatch.setattr(store.storage, "open", away)
+    (reason,) = store.snapshot().reasons
+    assert reason.cause is Cause.UNREADABLE
+    monkeypatch.setattr(store.storage, "open", real)
+    assert store.snapshot().reasons == ()
+    assert store.snapshot().match(table.listing()).has_fact[0]
+
+
+def test_a_store_that_cannot_be_listed_says_nothing(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.build(MINMAX)
+
+    def refusing(path: object) -> object:
+        raise PermissionError(13, "Permission denied", path)
+
+    files = table.listing()
+    monkeypatch.setattr(os, "scandir", refusing)
+    matched = table.store.snapshot().match(files)
+    assert not matched.has_fact.any()
+    (reason,) = matched.reasons
+    assert reason.cause is Cause.UNREADABLE
+    assert "Permission denied" in reason.text
+
+
+def test_a_part_that_goes_between_listing_and_reading_is_made_up_for(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction replaces both parts after they were listed: the next listing has its part."""
+    table.build(MINMAX, only=[0])
+    table.build(MINMAX, only=[1])
+    store = Store.of_table(str(table.root))
+    names = store.part_names
+    compacted: list[object] = []
+
+    def listed() -> dict[str, tuple[int, int]]:
+        found = names()
+        if not compacted:
+            compacted.append(table.store.compact(table.listing))
+        return found
+
+    monkeypatch.setattr(store, "part_names", listed)
+    snapshot = store.snapshot()
+    assert snapshot.reasons == ()
+    assert snapshot.match(table.listing()).has_fact.tolist() == [True, True, False]

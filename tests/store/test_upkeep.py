@@ -531,3 +531,25 @@ def test_check_reads_every_column(table: Table, column: str) -> None:
     checked = Store.of_table(str(table.root)).check(table.listing())
     assert not checked.ok
     assert [reason.cause for reason in checked.damaged] == [Cause.CORRUPT]
+
+
+def test_parts_too_large_to_merge_at_once_are_merged_by_halves(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow refuses more than two parts at a time, as it does beyond 2 GiB of one column."""
+    from skipstone.store import upkeep
+    from skipstone.store.merge import merge
+
+    for at in range(4):
+        table.build(MINMAX, only=[at])
+    right = evidence_of(table)
+
+    def narrow(parts: Any, *rest: Any) -> Any:
+        if len(parts) > 2:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return merge(parts, *rest)
+
+    monkeypatch.setattr(upkeep, "merge", narrow)
+    done = table.store.compact(table.listing)
+    assert (done.parts_after, done.rows_after) == (2, 4)
+    assert evidence_of(table) == right

@@ -15,6 +15,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import obstore
@@ -52,6 +53,8 @@ _ALIASES = {
 }
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
 _PARALLEL = 16
+# An index that does not answer must not hold a query up for long.
+_PATIENCE = timedelta(seconds=30)
 _TAIL = 64 * 1024
 
 
@@ -100,7 +103,7 @@ class ObjectStorage:
                 f"{scheme}:// is read through its S3 protocol, and no endpoint is given",
                 hint="pass storage_options={'endpoint': 'https://…', …}",
             )
-        retry: Any = {"max_retries": retries}
+        retry: Any = {"max_retries": retries, "retry_timeout": _PATIENCE}
         try:
             if scheme in _LIKE_S3:
                 store: ObjectStore = S3Store(

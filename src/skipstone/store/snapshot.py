@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.bounds import Cause, Reason
-from skipstone.errors import UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 
 from .columns import ETAG, FINGERPRINT, IDENTITY, MTIME, OWN, PATH, ROWS, SIZE, UNIT
@@ -268,7 +268,7 @@ class Snapshot:
         """
         from .matching import match
 
-        return match(self, listing, fingerprint)
+        return match(self, listing, fingerprint or None)
 
 
 def _built(field_: FactField) -> int:
@@ -285,10 +285,10 @@ def cause_of(subject: str, error: Exception) -> Reason:
     text = getattr(error, "message", "") or str(error) or type(error).__name__
     if isinstance(error, UnsupportedError):
         cause = Cause.UNSUPPORTED
-    elif isinstance(error, OSError):
-        cause = Cause.UNREADABLE
-    else:
+    elif isinstance(error, FormatError) or not isinstance(error, OSError | SkipstoneError):
         cause = Cause.CORRUPT
+    else:
+        cause = Cause.UNREADABLE
     return Reason(cause=cause, subject=subject, text=text)
 
 

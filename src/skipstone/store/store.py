@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from skipstone.bounds import Cause, Reason
@@ -43,19 +44,22 @@ log = logging.getLogger("skipstone")
 
 # A part that a compaction replaces while a snapshot is taken is seen in the next listing.
 _TRIES = 3
+# Footers that are read from an object store at once.
+_PARALLEL = 16
 
 
 class Store:
     """The facts at ``location``, read and written through ``storage``.
 
-    Keeps the footers it has read, since parts never change. Not shared between threads.
+    Keeps the footers that it has read, since parts never change, and the last snapshot while the
+    parts are the same.
     """
 
     def __init__(self, location: Location | str, storage: Storage) -> None:
         self.location = Location(location) if isinstance(location, str) else location
         self.storage = storage
         self._parts: dict[str, Part | Reason] = {}
-        self._last: Snapshot | None = None
+        self._last: tuple[frozenset[str], Snapshot] | None = None
         self._warned: set[Reason] = set()
 
     @classmethod
@@ -95,7 +99,7 @@ class Store:
 
     def snapshot(self) -> Snapshot:
         """The facts as they are now. Never raises: what cannot be read is in ``reasons``."""
-        reasons: list[Reason] = []
+        opened: dict[str, Part | Reason] = {}
         for _ in range(_TRIES):
             try:
                 names = self.part_names()
@@ -103,21 +107,23 @@ class Store:
                 reasons = [cause_of(f"facts at {self.location.root}", error)]
                 self.warn(reasons[0])
                 return Snapshot(self.location, self.storage, (), reasons, self.warn)
-            if self._last is not None and names.keys() == {p.name for p in self._last.parts}:
-                return self._last
-            gone = self._open(names)
-            if not gone:
+            if self._last is not None and self._last[0] == names.keys():
+                return self._last[1]
+            opened = self._open(names)
+            if len(opened) == len(names):
                 break
-        opened = [self._parts[name] for name in names if name in self._parts]
-        reasons = [each for each in opened if isinstance(each, Reason)]
+        reasons = [each for each in opened.values() if isinstance(each, Reason)]
         for reason in reasons:
             self.warn(reason)
         if not names:
             text = "no facts: nothing is indexed here"
             reasons = [Reason(cause=Cause.ABSENT, subject=self.location.root, text=text)]
-        parts = [each for each in opened if not isinstance(each, Reason)]
+        parts = [each for each in opened.values() if not isinstance(each, Reason)]
         snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn)
-        self._last = snapshot if len(parts) == len(names) else None
+        # What the store did not give this time is asked for again the next time.
+        passing = any(reason.cause is Cause.UNREADABLE for reason in reasons)
+        whole = len(opened) == len(names) and not passing
+        self._last = (frozenset(names), snapshot) if whole else None
         return snapshot
 
     def part_names(self) -> dict[str, tuple[int, int]]:
@@ -133,24 +139,30 @@ class Store:
                 found[name] = (each.size or 0, each.mtime * scale)
         return found
 
-    def _open(self, names: Mapping[str, tuple[int, int]]) -> bool:
-        """Read the footers that are not known yet; True when some part was gone meanwhile."""
-        gone = False
-        self._parts = {name: part for name, part in self._parts.items() if name in names}
-        for name, (size, mtime) in names.items():
-            known = self._parts.get(name)
-            if known is not None and not (
-                isinstance(known, Reason) and known.cause is Cause.UNREADABLE
-            ):
-                continue
+    def _open(self, names: Mapping[str, tuple[int, int]]) -> dict[str, Part | Reason]:
+        """The parts of these names, or why one says nothing; without those gone meanwhile."""
+        known = self._parts
+
+        def open_one(name: str) -> Part | Reason | None:
+            found = known.get(name)
+            passing = isinstance(found, Reason) and found.cause is Cause.UNREADABLE
+            if found is not None and not passing:
+                return found
             try:
-                path = self.location.part(name)
-                self._parts[name] = open_part(path, size, mtime, self.storage)
+                return open_part(self.location.part(name), *names[name], self.storage)
             except FileNotFoundError:
-                gone = True
-            except Exception as error:
-                self._parts[name] = cause_of(f"fact part {name}", error)
-        return gone
+                return None
+            except Exception as error:  # whatever is wrong with a part, the query goes on
+                return cause_of(f"fact part {name}", error)
+
+        if self.storage.remote and len(names) > 1:
+            with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
+                results = list(pool.map(open_one, names))
+        else:
+            results = list(map(open_one, names))
+        opened = {name: each for name, each in zip(names, results, strict=True) if each is not None}
+        self._parts = opened
+        return opened
 
     # -- writing ----------------------------------------------------------------------------------
 

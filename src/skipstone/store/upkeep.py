@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.bounds import Cause, Reason
 from skipstone.errors import FormatError, UnsupportedError
@@ -130,7 +131,17 @@ def _rewrite(
     """Merge ``parts`` into one; rows, bytes and parts that there are now."""
     if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
         return parts[0].rows, parts[0].size, 1
-    merged = merge(parts, snapshot.fields, keep, dropped, store.storage)
+    try:
+        merged = merge(parts, snapshot.fields, keep, dropped, store.storage)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        # Repeated values may grow beyond 2 GiB when they are decoded: fewer parts at a time.
+        if len(parts) == 1:
+            raise
+        middle = len(parts) // 2
+        halves = (parts[:middle], parts[middle:])
+        both = [_rewrite(store, snapshot, half, keep, dropped) for half in halves]
+        rows, size, count = (sum(numbers) for numbers in zip(*both, strict=True))
+        return rows, size, count
     if merged.name is not None and merged.data is not None:
         store.storage.put(store.location.part(merged.name), merged.data)
     for part in merged.replaced:
