@@ -226,7 +226,7 @@ def encode_part(
 
 @lru_cache(maxsize=64)
 def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str], list[str]]:
-    """Codec of every leaf column, the leaves that get a dictionary, and those that get statistics."""
+    """Codec of every leaf column, the leaves with a dictionary, and those with statistics."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, schema) as writer:
         writer.write_table(schema.empty_table())
