@@ -16,7 +16,7 @@ Per leaf two sets are found first, over the **non-null** values:
 | ``> k`` ``>= k`` | the mirror images | |
 | ``IN L`` | no member of ``L`` is in ``[lo, hi]`` | ``lo = hi`` and it is in ``L`` |
 | ``NOT IN L`` | ``lo = hi`` and it is in ``L`` | no member of ``L`` is in ``[lo, hi]`` |
-| starts with ``p`` | ``hi < p`` or (``lo > p``, not beginning so) | ``lo >= p``, ``hi`` begins so |
+| starts with ``p`` | ``hi < p`` or ``lo`` above all that do | ``lo >= p``, ``hi`` begins so |
 | not starts with ``p`` | the right column above | the left column above |
 | ``LIKE`` | as "starts with" of its literal prefix | never |
 | ``NOT LIKE`` | never excluded | never |
@@ -122,6 +122,9 @@ def with_nulls(
     ``some``: False where surely no non-null value matches; ``every``: True only where surely each
     does (also where there is none). ``rows`` and ``nulls`` as counts, -1 unknown.
     """
+    if not nulls.any():  # as nearly always: the counts need not be held against each other
+        may = some & (rows != 0)
+        return Bounds(every & may, may)
     only_nulls = (nulls == rows) & (rows >= 0)
     if op is Op.NE_OR_NULL:
         may = (some & ~only_nulls) | (nulls != 0)
@@ -158,10 +161,12 @@ def _over_values(leaf: Leaf, units: Intervals) -> Both:
     if op in (Op.IN, Op.NOT_IN):
         some, every = _members([order_key(v, leaf.type) for v in leaf.values], units)
         return (some, every) if op is Op.IN else (~every, ~some)
-    if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH, Op.LIKE):
-        some, every = _prefix(leaf.values[2 if op is Op.LIKE else 0], units)
-        if op is Op.LIKE:
-            return some, np.zeros_like(every)
+    if op is Op.LIKE:
+        some = ~_outside(_prefix(leaf.values[2]), units)
+        return some, np.zeros_like(some)
+    if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        prefix = _prefix(leaf.values[0])
+        some, every = ~_outside(prefix, units), _inside(prefix, units)
         return (some, every) if op is Op.STARTS_WITH else (~every, ~some)
     key, lo, hi = order_key(leaf.values[0], leaf.type), units.lo, units.hi
     if op in (Op.EQ, Op.NE, Op.NE_OR_NULL):
@@ -176,18 +181,27 @@ def _over_values(leaf: Leaf, units: Intervals) -> Both:
 _NEGATED = {Op.LT: Op.GE, Op.LE: Op.GT, Op.GT: Op.LE, Op.GE: Op.LT}
 
 
-def _prefix(prefix: object, units: Intervals) -> Both:
-    """Of "starts with": a non-null value may, all do. ``prefix``: a str or bytes."""
-    key = prefix.encode("utf-8", "surrogatepass") if isinstance(prefix, str) else prefix
+def _prefix(value: object) -> tuple[bytes, bytes | None]:
+    """The range of keys that begin so: from the prefix up to, and without, the second; ``None``
+    where there is no key above them."""
+    key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     assert isinstance(key, bytes)
-    lo, hi = units.lo, units.hi
-    outside = compare(hi, Op.LT, key) | (compare(lo, Op.GT, key) & ~_begins(lo, key))
-    return ~outside, compare(lo, Op.GE, key) & _begins(hi, key)
+    stem = key.rstrip(b"\xff")
+    return key, stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
-def _begins(keys: Keys, prefix: bytes) -> BoolArray:
-    found = pc.starts_with(keys.data, pattern=prefix).fill_null(False)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
+def _outside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
+    """Surely no non-null value begins so."""
+    first, after = prefix
+    below = compare(units.hi, Op.LT, first)
+    return below if after is None else below | compare(units.lo, Op.GE, after)
+
+
+def _inside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
+    """Every non-null value begins so."""
+    first, after = prefix
+    above = compare(units.lo, Op.GE, first)
+    return above & (units.hi.valid if after is None else compare(units.hi, Op.LT, after))
 
 
 def _members(wanted: Sequence[Key], units: Intervals) -> Both:
