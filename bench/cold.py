@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import skipstone
 
-from .events import lay_events, present_keys
+from .events import VERSION, lay_events, present_keys
 from .figure import Figure, Peer, interleaved, median
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     """`skipstone --help`, and `skipstone explain` of a needle."""
     files = bench.sizes.cold_facts
     folder = bench.generated(
-        "cold", lambda to: lay_events(to / "table", files, ROWS), files=files, rows=ROWS
+        "cold",
+        lambda to: lay_events(to / "table", files, ROWS),
+        files=files,
+        rows=ROWS,
+        version=VERSION,
     )
     table = skipstone.Table(str(folder / "table"))
     table.build(indexes=["key:bloom", "ts:minmax", "amount:valuelist"])

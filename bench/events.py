@@ -1,7 +1,8 @@
 """Tables of real files: events with a key that nobody sorts by.
 
 Each file has ``key`` (bigint, even, spread over the whole range: its min/max say nothing), ``ts``
-(bigint, the files follow one another) and ``amount`` (double). Odd keys are absent, amid those
+(bigint, the files follow one another), ``amount`` (double), ``code`` (one of 200 ints) and ``name``
+(one of 20,000 strings): five columns, as the build is measured on. Odd keys are absent, amid those
 there are. Drawn from one seed, file by file: equal runs give equal files.
 """
 
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["absent_keys", "lay_events", "lay_one_row_files", "present_keys"]
+__all__ = ["VERSION", "absent_keys", "lay_events", "lay_one_row_files", "present_keys"]
 
 SEED = 20_241_027
+#: of the recipe: files of another one are made anew
+VERSION = 2
 _HIGHEST = 2**61
 
 
@@ -51,11 +54,21 @@ def lay_events(folder: Path, files: int, rows: int, first: int = 0) -> None:
     """Write files number ``first`` to ``first + files - 1`` into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
 
+    names = pa.array([f"customer-{number:06d}" for number in range(20_000)])
+
     def write(number: int) -> None:
-        ts = np.arange(rows, dtype=np.int64) + number * rows
-        amount = np.random.default_rng((SEED, number, 1)).integers(0, 10**6, rows) / 100
-        table = pa.table({"key": keys_of(number, rows), "ts": ts, "amount": amount})
-        pq.write_table(table, folder / f"part-{number:05d}.parquet", use_dictionary=False)
+        rng = np.random.default_rng((SEED, number, 1))
+        table = pa.table(
+            {
+                "key": keys_of(number, rows),
+                "ts": np.arange(rows, dtype=np.int64) + number * rows,
+                "amount": rng.integers(0, 10**6, rows) / 100,
+                "code": rng.integers(0, 200, rows).astype(np.int32),
+                "name": names.take(pa.array(rng.integers(0, len(names), rows))),
+            }
+        )
+        path = folder / f"part-{number:05d}.parquet"
+        pq.write_table(table, path, use_dictionary=["code", "name"])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, range(first, first + files)))

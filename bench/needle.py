@@ -13,7 +13,7 @@ import numpy as np
 
 import skipstone
 
-from .events import absent_keys, lay_events, present_keys
+from .events import VERSION, absent_keys, lay_events, present_keys
 from .figure import Figure, Peer, median
 from .planning import planner
 
@@ -34,7 +34,11 @@ def events(bench: Workbench) -> skipstone.Table:
     """The table of events, indexed."""
     files, rows = bench.sizes.files, bench.sizes.rows_per_file
     folder = bench.generated(
-        "events", lambda to: lay_events(to / "table", files, rows), files=files, rows=rows
+        "events",
+        lambda to: lay_events(to / "table", files, rows),
+        files=files,
+        rows=rows,
+        version=VERSION,
     )
     table = skipstone.Table(str(folder / "table"))
     table.build(indexes=INDEXES)
@@ -51,7 +55,8 @@ def figures(bench: Workbench) -> Iterator[Figure]:
 def _needle(bench: Workbench, table: skipstone.Table) -> Iterator[Figure]:
     spark, runs = bench.spark, bench.sizes.runs
     few = max(1, runs // 3)  # a scan of everything takes its time
-    keys = present_keys(bench.sizes.files, bench.sizes.rows_per_file, runs + few + 2)
+    warm = min(3, runs)
+    keys = present_keys(bench.sizes.files, bench.sizes.rows_per_file, 2 * warm + runs + few)
     plain = spark.read.parquet(table.path)
     skipping = skipstone.skip(plain)
     ways: dict[str, Callable[[], DataFrame]] = {
@@ -63,10 +68,10 @@ def _needle(bench: Workbench, table: skipstone.Table) -> Iterator[Figure]:
         "skipping": lambda: skipstone.skip(spark.read.parquet(table.path)),
     }
     for name, target, kind, chosen in (
-        ("needle", 25.0, ways, keys[: runs + 1]),
-        ("needle.read anew", None, anew, keys[runs + 1 :]),
+        ("needle", 25.0, ways, keys[: warm + runs]),
+        ("needle.read anew", None, anew, keys[warm + runs :]),
     ):
-        taken = _turns(kind, chosen)
+        taken = _turns(kind, chosen, warm)
         ratio = median(taken["plain"]) / median(taken["skipping"])
         scan = skipstone.last_scan(spark)
         if scan.scans[0].report is None:
@@ -89,15 +94,17 @@ def _needle(bench: Workbench, table: skipstone.Table) -> Iterator[Figure]:
         )
 
 
-def _turns(ways: dict[str, Callable[[], DataFrame]], keys: list[int]) -> dict[str, list[float]]:
-    """Seconds per way for all keys but the first, which only warms up; equal rows or an error."""
+def _turns(
+    ways: dict[str, Callable[[], DataFrame]], keys: list[int], warm: int
+) -> dict[str, list[float]]:
+    """Seconds per way for all keys but the first ones; the rows must be equal."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for turn, key in enumerate(keys):
         rows: dict[str, Any] = {}
         for name, way in ways.items():
             started = time.perf_counter()
             rows[name] = way().where(f"key = {key}").collect()
-            if turn or len(keys) == 1:
+            if turn >= warm:
                 taken[name].append(time.perf_counter() - started)
         if not rows["plain"] or sorted(rows["plain"]) != sorted(rows["skipping"]):
             raise AssertionError(f"the rows differ for key {key}: {rows}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import skipstone
 
-from .events import lay_events
+from .events import VERSION, lay_events
 from .figure import Figure, Peer, median
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     """One figure: the time of a refresh, without the listing."""
     files, rows = bench.sizes.refreshed_files, bench.sizes.rows_per_file
     new = max(1, files // 100)
-    home = bench.generated("refresh", partial(_lay_base, files, rows), files=files, rows=rows)
+    home = bench.generated(
+        "refresh", partial(_lay_base, files, rows), files=files, rows=rows, version=VERSION
+    )
     table, few, facts, kept = (home / n for n in ("table", "few", "_table.skipstone", "kept"))
     whole = json.loads((home / "full.json").read_text())
     refreshed, alone = [], []
