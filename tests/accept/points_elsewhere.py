@@ -1,0 +1,59 @@
+"""Points that take servers, killed processes or installed packages: their tests, as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.accept.registry import point
+
+if TYPE_CHECKING:
+    from tests.accept.workbench import Workbench
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def hold(*tests: str) -> None:
+    """Run these tests; the promise is kept when they pass and at least one ran."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = next(iter(done.stdout.strip().splitlines()[::-1]), "pytest said nothing")
+    assert done.returncode == 0, last
+    assert " passed" in last, last
+
+
+@point("reading: under Spark Connect, build runs on the server and read skips")
+def connect(bench: Workbench) -> None:
+    hold("tests/spark/test_servers.py::test_build_and_read_under_connect")
+
+
+@point("reading: on a standalone cluster, executors build and a query skips")
+def cluster(bench: Workbench) -> None:
+    hold("tests/spark/test_servers.py::test_build_and_query_on_a_cluster")
+
+
+@point("upkeep: builds that are killed are resumed, and builds at once lose nothing")
+def interrupted(bench: Workbench) -> None:
+    hold("tests/test_interrupted.py")
+
+
+@point("indexes: a kind of one's own, as the documentation shows it")
+def own_kind(bench: Workbench) -> None:
+    hold("tests/index/test_registry.py", "-k", "documented")
+
+
+@point("xskipper: wrong results of the original are not ours")
+def wrong_results(bench: Workbench) -> None:
+    hold("tests/test_wrong_results_of_the_original.py")
+
+
+@point("setup: PySpark 4.1 runs the main job, and a wheel does in a clean environment")
+def main_job(bench: Workbench) -> None:
+    hold("tests/test_spark41.py", "tests/test_wheel.py")
