@@ -138,3 +138,16 @@ def test_explain_in_one_thread_does_not_catch_the_scans_of_another(
     thread.join()
     assert shown == [[3]] * 4
     assert ran == [[("right", 1)]] * 4
+
+
+@pytest.mark.parametrize("how", ["toArrow", "toPandas", "collect"])
+def test_however_the_rows_are_fetched(
+    spark: SparkSession, tables: tuple[Path, Path], how: str
+) -> None:
+    """``toArrow`` and ``toPandas`` plan on a thread of Spark's; the query is this thread's."""
+    frame = skip(spark.read.parquet(str(tables[0])), finder(tables[0])).where("id = 25")
+    assert len(getattr(frame, how)()) == 1
+    scans = last_scan(spark)
+    assert scans is not None
+    assert (scans.files_kept, scans.files_total) == (1, 10)
+    assert "id = 25" in str(scans.scans[-1].predicate)

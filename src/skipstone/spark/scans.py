@@ -6,8 +6,11 @@ thread of py4j. What tells queries apart is in the JVM:
 
 - the local property ``spark.sql.execution.id``, which Spark hands on to its own threads; the
   ``QueryExecution`` behind it is the same when a DataFrame runs again, with its old list of files;
-- the JVM thread: PySpark gives every Python thread one of its own (pinned threads, the default), so
-  ``last_scan`` asks for the JVM thread it is served by, and finds the query that began on it.
+- a local property that ``skip`` sets, with the JVM thread of the caller: ``toArrow`` and
+  ``toPandas`` collect on a thread of Spark's, which inherits it;
+- else the JVM thread: PySpark gives every Python thread one of its own (pinned threads, the
+  default), so ``last_scan`` asks for the JVM thread it is served by, and finds the query that began
+  on it.
 
 Without pinned threads (``PYSPARK_PIN_THREAD=false``) there is one last query for all threads.
 """
@@ -40,6 +43,7 @@ __all__ = ["QueryScans", "Scan", "ScanLog", "last_scan", "scan_log"]
 _REMEMBERED = 1_000  # queries, and threads
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
+_THREAD = "skipstone.thread"
 
 
 @dataclass(slots=True, eq=False)
@@ -83,11 +87,22 @@ class ScanLog:
         """The JVM thread behind this thread: its own, or the one that called back on it."""
         if not self.jvm.pinned:
             return 0
+        claimed = self.jvm.local_property(_THREAD)
+        if claimed is not None:
+            return int(claimed)
         # A thread of py4j serves one JVM thread for as long as both live.
         known: int | None = getattr(self._local, "thread", None)
         if known is None:
             known = self._local.thread = self.jvm.thread_id()
         return known
+
+    def claim(self) -> None:
+        """Let what Spark runs for this thread on threads of its own count as this thread's.
+
+        ``toArrow`` and ``toPandas`` collect on a new thread, which inherits local properties.
+        """
+        if self.jvm.pinned:
+            self.jvm.context.setLocalProperty(_THREAD, str(self.jvm.thread_id()))
 
     def touch(self) -> _Query | None:
         """Note that the query of the calling JVM thread is being planned or run.
@@ -159,6 +174,7 @@ class ScanLog:
     @contextmanager
     def capture(self) -> Iterator[list[Scan]]:
         """Scans planned by this thread meanwhile go into the list, not into any query."""
+        self.claim()
         thread = self.jvm.thread_id() if self.jvm.pinned else 0
         scans: list[Scan] = []
         self._captures[thread] = scans

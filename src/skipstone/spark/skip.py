@@ -75,6 +75,7 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     if df.isStreaming:
         return df
     log = scan_log(df.sparkSession)
+    log.claim()
     plan = df._jdf.queryExecution().analyzed()
     swaps = log.jvm.module("scala.collection.immutable.Map").empty()
     proxies = []
