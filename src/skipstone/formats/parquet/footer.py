@@ -1,0 +1,81 @@
+"""Where the footer of a file lies, and ``FileMetaData`` out of it.
+
+    PAR1  pages … page index, bloom filters …  FileMetaData [nonce 12, tag 16]  length u32  PAR1
+    PARE  …                FileCryptoMetaData  encrypted FileMetaData           length u32  PARE
+
+``length`` counts everything between the index structures and itself. Under ``PAR1`` with an
+``encryption_algorithm`` the last 28 bytes of the footer are its signature. Source: README.md and
+Encryption.md of parquet-format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skipstone.errors import FormatError
+
+from .metadata import FileMetaData
+
+__all__ = ["MAGIC", "MAGIC_ENCRYPTED", "SIGNATURE_LENGTH", "TAIL_LENGTH", "Tail", "read_metadata"]
+
+MAGIC = b"PAR1"
+MAGIC_ENCRYPTED = b"PARE"
+TAIL_LENGTH = 8
+SIGNATURE_LENGTH = 28
+# The smallest file: magic, an empty struct would not do, but its length and the second magic must.
+_SMALLEST = len(MAGIC) + TAIL_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last 8 bytes of a file of ``size`` bytes: the footer's ``length``, and its magic."""
+
+    size: int
+    length: int
+    encrypted: bool
+
+    @property
+    def offset(self) -> int:
+        """Where the footer begins."""
+        return self.size - TAIL_LENGTH - self.length
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, size: int) -> Tail:
+        """From the last 8 bytes of a file of ``size`` bytes."""
+        data = bytes(data)
+        if size < _SMALLEST or len(data) != TAIL_LENGTH:
+            raise FormatError(
+                "too short for a Parquet file",
+                offset=0,
+                expected=f"at least {_SMALLEST} bytes",
+                got=size,
+            )
+        magic = data[4:]
+        if magic not in (MAGIC, MAGIC_ENCRYPTED):
+            raise FormatError(
+                "no Parquet magic at the end",
+                offset=size - len(MAGIC),
+                expected="PAR1 or PARE",
+                got=magic,
+            )
+        length = int.from_bytes(data[:4], "little")
+        if length > size - _SMALLEST:
+            raise FormatError(
+                "a footer longer than the file",
+                offset=size - TAIL_LENGTH,
+                expected=f"at most {size - _SMALLEST}",
+                got=length,
+            )
+        return cls(size, length, magic == MAGIC_ENCRYPTED)
+
+    def to_bytes(self) -> bytes:
+        """The last 8 bytes."""
+        return self.length.to_bytes(4, "little") + (MAGIC_ENCRYPTED if self.encrypted else MAGIC)
+
+
+def read_metadata(data: bytes | memoryview) -> FileMetaData:
+    """The metadata of a whole file in memory whose footer is not encrypted."""
+    tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
+    if tail.encrypted:
+        raise FormatError("the footer is encrypted", offset=tail.offset)
+    return FileMetaData.from_bytes(data[tail.offset : -TAIL_LENGTH], base=tail.offset)

@@ -1,0 +1,238 @@
+"""The schema as a tree: groups, leaves, and the levels that their values carry.
+
+``FileMetaData.schema`` lists the nodes depth first, the root first, each group with its
+``num_children``. Going down, a node raises the levels of everything below it:
+
+    REQUIRED   nothing
+    OPTIONAL   max_definition_level + 1
+    REPEATED   max_definition_level + 1, max_repetition_level + 1
+
+A value of definition level ``max_definition_level`` is there; a lower one is null or empty at the
+ancestor that the level names. Repetition level 0 begins a row. Source: Dremel, and README.md of
+parquet-format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError
+from skipstone.predicate.types import column_name
+
+from .enums import ConvertedType, FieldRepetitionType, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .metadata import SchemaElement
+
+__all__ = ["Leaf", "Node", "Schema"]
+
+_DEEPEST = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node with its place in the tree; ``path`` leaves the root out.
+
+    ``first_leaf`` and ``stop_leaf`` are the ordinals of the leaves below it (or of itself).
+    """
+
+    element: SchemaElement
+    path: tuple[str, ...]
+    max_definition_level: int
+    max_repetition_level: int
+    children: tuple[Node, ...] = ()
+    first_leaf: int = 0
+    stop_leaf: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.element.name
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for a primitive column."""
+        return self.element.num_children is None and self.element.type is not None
+
+    @property
+    def repetition(self) -> FieldRepetitionType:
+        """How often it occurs in its parent; the root counts as REQUIRED."""
+        return FieldRepetitionType(self.element.repetition_type or 0)
+
+    @property
+    def is_list(self) -> bool:
+        """True for a group annotated LIST."""
+        logical = self.element.logicalType
+        return (logical is not None and logical.LIST is not None) or (
+            self.element.converted_type == ConvertedType.LIST
+        )
+
+    @property
+    def is_map(self) -> bool:
+        """True for a group annotated MAP, or MAP_KEY_VALUE where MAP is meant."""
+        logical = self.element.logicalType
+        return (logical is not None and logical.MAP is not None) or self.element.converted_type in (
+            ConvertedType.MAP,
+            ConvertedType.MAP_KEY_VALUE,
+        )
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A primitive column: ``ordinal`` is its place in ``RowGroup.columns``."""
+
+    ordinal: int
+    node: Node
+    type: Type
+    type_length: int
+    ancestors: tuple[Node, ...] = field(repr=False)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """From below the root to the leaf."""
+        return self.node.path
+
+    @property
+    def name(self) -> str:
+        """The dotted path."""
+        return column_name(self.node.path)
+
+    @property
+    def element(self) -> SchemaElement:
+        """The schema element."""
+        return self.node.element
+
+    @property
+    def max_definition_level(self) -> int:
+        """Level of a value that is there."""
+        return self.node.max_definition_level
+
+    @property
+    def max_repetition_level(self) -> int:
+        """0 for a column with one value a row."""
+        return self.node.max_repetition_level
+
+    @property
+    def flat(self) -> bool:
+        """True for a column of the root: no group above it, not repeated."""
+        return len(self.node.path) == 1 and not self.node.max_repetition_level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The tree below ``root``, and its ``leaves`` in order."""
+
+    root: Node
+    leaves: tuple[Leaf, ...]
+
+    @classmethod
+    def of(cls, elements: Sequence[SchemaElement]) -> Schema:
+        """From the flattened list; ``FormatError`` where it is no tree."""
+        if not elements:
+            raise FormatError("a schema without a root", expected="at least 1 element", got=0)
+        builder = _Builder(elements)
+        root = builder.node((), 0, 0, is_root=True)
+        if builder.at != len(elements):
+            raise FormatError(
+                "schema elements outside the tree", expected=builder.at, got=len(elements)
+            )
+        leaves: list[Leaf] = []
+        _collect(root, (), leaves)
+        return cls(root=root, leaves=tuple(leaves))
+
+    def leaf(self, path: tuple[str, ...] | str) -> Leaf | None:
+        """The leaf of this path (or dotted name), ``None`` where there is none."""
+        for leaf in self.leaves:
+            if leaf.path == path or leaf.name == path:
+                return leaf
+        return None
+
+    def field(self, name: str) -> Node | None:
+        """The field of the root with this name."""
+        return next((child for child in self.root.children if child.name == name), None)
+
+
+class _Builder:
+    def __init__(self, elements: Sequence[SchemaElement]) -> None:
+        self.elements, self.at, self.leaves = elements, 0, 0
+
+    def node(
+        self, above: tuple[str, ...], definition: int, repetition: int, *, is_root: bool = False
+    ) -> Node:
+        if self.at >= len(self.elements):
+            raise FormatError("a schema that ends within a group", got=len(self.elements))
+        element = self.elements[self.at]
+        self.at += 1
+        path = above if is_root else (*above, element.name)
+        if len(path) > _DEEPEST:
+            raise FormatError("a schema nested too deeply", expected=f"at most {_DEEPEST}")
+        if not is_root:
+            match element.repetition_type:
+                case FieldRepetitionType.REQUIRED | None:
+                    pass
+                case FieldRepetitionType.OPTIONAL:
+                    definition += 1
+                case FieldRepetitionType.REPEATED:
+                    definition, repetition = definition + 1, repetition + 1
+                case other:
+                    raise FormatError(
+                        f"an unknown repetition of {element.name!r}", expected="0 to 2", got=other
+                    )
+        first = self.leaves
+        children: tuple[Node, ...] = ()
+        if element.type is None or is_root:
+            count = element.num_children or 0
+            if not 0 <= count <= len(self.elements) - self.at:
+                raise FormatError(
+                    f"num_children of {element.name!r} is beyond the schema",
+                    expected=f"0 to {len(self.elements) - self.at}",
+                    got=count,
+                )
+            children = tuple([self.node(path, definition, repetition) for _ in range(count)])
+        else:
+            if element.num_children:
+                raise FormatError(f"{element.name!r} has both a type and children")
+            if not isinstance(element.type, Type):
+                raise FormatError(
+                    f"an unknown type of {element.name!r}", expected="0 to 7", got=element.type
+                )
+            fixed = element.type is Type.FIXED_LEN_BYTE_ARRAY
+            if fixed and (element.type_length or 0) <= 0:
+                raise FormatError(
+                    f"type_length of {element.name!r}", expected="a length", got=element.type_length
+                )
+            self.leaves += 1
+        return Node(
+            element=element,
+            path=path,
+            max_definition_level=definition,
+            max_repetition_level=repetition,
+            children=children,
+            first_leaf=first,
+            stop_leaf=self.leaves,
+        )
+
+
+def _collect(node: Node, above: tuple[Node, ...], leaves: list[Leaf]) -> None:
+    element = node.element
+    if isinstance(element.type, Type) and not node.children and above:
+        leaves.append(
+            Leaf(
+                ordinal=len(leaves),
+                node=node,
+                type=element.type,
+                type_length=element.type_length or 0,
+                ancestors=above,
+            )
+        )
+    for child in node.children:
+        _collect(child, (*above, node), leaves)
