@@ -1,0 +1,87 @@
+"""The kernels of ``footer_kernel`` compiled by numba: imported only for footers that are large.
+
+Machine code is cached in a folder that can be written, so that only the first process on a machine
+compiles it. numba tells stale code by the file of the compiled function alone, and the functions
+called lie in other files: so a fingerprint of these is bound into the function.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from . import footer_kernel, footer_layout, footer_wire, thrift
+from .footer_arrays import Kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["compiled"]
+
+
+def _fingerprint() -> int:
+    found = 0
+    for module in (footer_kernel, footer_layout, footer_wire, thrift):
+        found = crc32(Path(str(module.__file__)).read_bytes(), found)
+    return found
+
+
+def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
+    # numba hashes what a function closes over into the key of its cache.
+    def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) -> Any:
+        _ = fingerprint
+        return footer_kernel.schema(data, at, end, elements, types, stack)
+
+    def row_groups(
+        data: Any,
+        at: Any,
+        end: Any,
+        sizes: Any,
+        types: Any,
+        groups: Any,
+        wide: Any,
+        narrow: Any,
+        stack: Any,
+    ) -> Any:
+        _ = fingerprint
+        return footer_kernel.row_groups(data, at, end, sizes, types, groups, wide, narrow, stack)
+
+    return schema, row_groups
+
+
+def _compile(function: Callable[..., Any], *, keep: bool) -> Callable[..., Any]:
+    if keep:
+        try:
+            kept: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+        except RuntimeError:  # no folder for the cache can be written
+            pass
+        else:
+            return kept
+    made: Callable[..., Any] = njit(nogil=True)(function)
+    return made
+
+
+@cache
+def compiled() -> Kernels:
+    """The kernels; the first call in a process compiles them or loads what another one compiled."""
+    for helper in footer_kernel.HELPERS:
+        register_jitable(helper)
+    try:
+        fingerprint, keep = _fingerprint(), True
+    except OSError:  # no source to tell stale code by
+        fingerprint, keep = 0, False
+    schema, row_groups = (_compile(each, keep=keep) for each in _bound(fingerprint))
+
+    def bytes_as_array(data: bytes) -> Any:
+        return np.frombuffer(data, np.uint8)
+
+    def absent(size: int, dtype: Any) -> Any:
+        return np.empty(size, dtype)
+
+    return Kernels(schema=schema, row_groups=row_groups, over=bytes_as_array, absent=absent)
