@@ -1,0 +1,148 @@
+"""AES-GCM and AES-CTR over whole modules, with one key of 128, 192 or 256 bits.
+
+Nonces are 12 random bytes per module (the RBG-based construction of NIST SP 800-38D, 8.2.2). A
+module that does not authenticate tells nothing of the cause: a wrong key, a wrong AAD prefix, a
+module from another place and a damaged one all look alike, so all are an ``AuthenticationError``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher as _Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
+from cryptography.hazmat.primitives.constant_time import bytes_eq
+
+from skipstone.errors import FormatError
+
+from .modules import LENGTH_SIZE, NONCE_LENGTH, SIGNATURE_LENGTH, Buffer, split_module
+
+__all__ = ["KEY_LENGTHS", "AuthenticationError", "Cipher"]
+
+KEY_LENGTHS = (16, 24, 32)
+_FIRST_COUNTER = b"\0\0\0\1"
+_CHUNK = 1 << 20
+
+
+class AuthenticationError(FormatError):
+    """Bytes that do not authenticate: wrong key or AAD prefix, or damaged or moved."""
+
+    default_hint = "check the key and the AAD prefix; if both are right, the file is damaged"
+
+
+class Cipher:
+    """AES with one key. It shows its size and never the key; it does not pickle."""
+
+    __slots__ = ("_aes", "_gcm")
+
+    def __init__(self, key: Buffer) -> None:
+        key = bytes(key)
+        if len(key) not in KEY_LENGTHS:
+            raise ValueError(f"an AES key has 16, 24 or 32 bytes, not {len(key)}")
+        self._aes, self._gcm = AES(key), AESGCM(key)
+
+    @property
+    def bits(self) -> int:
+        """128, 192 or 256."""
+        return self._aes.key_size
+
+    def __repr__(self) -> str:
+        return f"<AES key of {self.bits} bits>"
+
+    def reveal(self) -> bytes:
+        """The key itself."""
+        return bytes(self._aes.key)
+
+    # -- modules -----------------------------------------------------------------------------------
+
+    def decrypt_module(
+        self,
+        data: Buffer,
+        aad: bytes,
+        *,
+        at: int = 0,
+        ctr: bool = False,
+        base: int = 0,
+        file: str | None = None,
+        what: str = "an encrypted module",
+    ) -> tuple[bytes, int]:
+        """Plaintext of the module at ``data[at:]``, and where it ends.
+
+        ``what`` names the module in errors. Raises ``AuthenticationError``, or ``FormatError`` for
+        a length that cannot be. CTR takes no AAD and never fails on a wrong key.
+        """
+        nonce, sealed, stop = split_module(data, at, ctr=ctr, base=base, file=file)
+        if ctr:
+            return self._ctr(nonce, sealed), stop
+        return self.open(nonce, sealed, aad, offset=base + at, file=file, what=what), stop
+
+    def encrypt_module(
+        self, plain: Buffer, aad: bytes, *, ctr: bool = False, nonce: bytes | None = None
+    ) -> bytes:
+        """A whole module. ``nonce`` is random; pass one only to repeat known bytes in a test."""
+        nonce = _nonce(nonce)
+        sealed = self._ctr(nonce, plain) if ctr else self._gcm.encrypt(nonce, plain, aad)
+        length = NONCE_LENGTH + len(sealed)
+        return length.to_bytes(LENGTH_SIZE, "little") + nonce + sealed
+
+    # -- the pieces --------------------------------------------------------------------------------
+
+    def open(
+        self,
+        nonce: Buffer,
+        sealed: Buffer,
+        aad: bytes,
+        *,
+        offset: int | None = None,
+        file: str | None = None,
+        what: str = "an encrypted module",
+    ) -> bytes:
+        """Plaintext of ciphertext and tag."""
+        try:
+            return self._gcm.decrypt(nonce, sealed, aad)
+        except InvalidTag:
+            # Without its cause: a traceback has nothing to add, and might show locals.
+            raise AuthenticationError(
+                f"{what} does not authenticate", file=file, offset=offset
+            ) from None
+
+    def seal(self, plain: Buffer, aad: bytes, nonce: bytes | None = None) -> bytes:
+        """Nonce, ciphertext and tag, without a length."""
+        nonce = _nonce(nonce)
+        return nonce + self._gcm.encrypt(nonce, plain, aad)
+
+    def _ctr(self, nonce: Buffer, data: Buffer) -> bytes:
+        # Its own inverse. CTR ciphers keep a state, so each module has one of its own.
+        context = _Cipher(self._aes, CTR(bytes(nonce) + _FIRST_COUNTER)).encryptor()
+        return context.update(data) + context.finalize()
+
+    # -- signatures --------------------------------------------------------------------------------
+
+    def sign(self, data: Buffer, aad: bytes, *, nonce: bytes | None = None) -> bytes:
+        """Nonce and tag of ``data``; the ciphertext is thrown away, chunk by chunk."""
+        nonce = _nonce(nonce)
+        context = _Cipher(self._aes, GCM(nonce)).encryptor()
+        context.authenticate_additional_data(aad)
+        view = memoryview(data)
+        for start in range(0, len(view), _CHUNK):
+            context.update(view[start : start + _CHUNK])
+        context.finalize()
+        return nonce + context.tag
+
+    def verify(self, data: Buffer, signature: Buffer, aad: bytes) -> bool:
+        """Whether ``signature`` (28 bytes) is that of ``data``."""
+        signature = bytes(signature)
+        if len(signature) != SIGNATURE_LENGTH:
+            return False
+        return bytes_eq(self.sign(data, aad, nonce=signature[:NONCE_LENGTH]), signature)
+
+
+def _nonce(nonce: bytes | None) -> bytes:
+    if nonce is None:
+        return os.urandom(NONCE_LENGTH)
+    if len(nonce) != NONCE_LENGTH:
+        raise ValueError(f"a nonce has {NONCE_LENGTH} bytes, not {len(nonce)}")
+    return nonce

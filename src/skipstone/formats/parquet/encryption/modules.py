@@ -1,0 +1,182 @@
+"""Modules: the separately encrypted parts of a file, their layout, and what authenticates them.
+
+    AES-GCM   length u32 LE | nonce 12 | ciphertext | tag 16      length = 28 + ciphertext
+    AES-CTR   length u32 LE | nonce 12 | ciphertext               length = 12 + ciphertext
+    signature                 nonce 12 | tag 16                   of a plaintext footer
+
+A ciphertext is as long as its plaintext. AES_GCM_V1 encrypts every module with GCM;
+AES_GCM_CTR_V1 encrypts pages (not their headers) with CTR, whose IV is the nonce and the counter
+00 00 00 01.
+
+    AAD = aad_prefix | aad_file_unique | type u8 | row group i16 LE | column i16 LE | page i16 LE
+
+    module                    type  row group, column  page
+    Footer                      0         -             -
+    ColumnMetaData              1        yes            -
+    Data Page                   2        yes           yes
+    Dictionary Page             3        yes            -
+    Data PageHeader             4        yes           yes
+    Dictionary PageHeader       5        yes            -
+    ColumnIndex                 6        yes            -
+    OffsetIndex                 7        yes            -
+    BloomFilter Header          8        yes            -
+    BloomFilter Bitset          9        yes            -
+
+The AAD binds a module to its place: one from elsewhere, of this file or another, does not
+authenticate. A page's ordinal counts the data pages of its chunk; the dictionary is not one of
+them. Ordinals are 16 bits, so an encrypted file has at most 32,768 row groups, columns, and data
+pages per chunk. CTR authenticates nothing: a damaged page is noticed by its CRC or its encoding, or
+not at all. Plaintexts may be padded: parquet-java rounds page indexes and Bloom filter headers up
+to 100 bytes, so a Thrift struct need not fill its module.
+Source: Encryption.md of parquet-format, sections 4.4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from skipstone.errors import FormatError
+
+__all__ = [
+    "CTR_OVERHEAD",
+    "GCM_OVERHEAD",
+    "LENGTH_SIZE",
+    "MAX_ORDINAL",
+    "NONCE_LENGTH",
+    "SIGNATURE_LENGTH",
+    "TAG_LENGTH",
+    "Buffer",
+    "ModuleParts",
+    "ModuleType",
+    "module_aad",
+    "module_length",
+    "split_module",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+LENGTH_SIZE = 4
+NONCE_LENGTH = 12
+TAG_LENGTH = 16
+GCM_OVERHEAD = LENGTH_SIZE + NONCE_LENGTH + TAG_LENGTH
+CTR_OVERHEAD = LENGTH_SIZE + NONCE_LENGTH
+SIGNATURE_LENGTH = NONCE_LENGTH + TAG_LENGTH
+MAX_ORDINAL = 0x7FFF
+# Sizes of pages, indexes and filters are i32, and OpenSSL takes no more in one call.
+_LONGEST = 0x7FFF_FFFF
+
+
+class ModuleType(IntEnum):
+    """Numbered as in the AAD."""
+
+    FOOTER = 0
+    COLUMN_META_DATA = 1
+    DATA_PAGE = 2
+    DICTIONARY_PAGE = 3
+    DATA_PAGE_HEADER = 4
+    DICTIONARY_PAGE_HEADER = 5
+    COLUMN_INDEX = 6
+    OFFSET_INDEX = 7
+    BLOOM_FILTER_HEADER = 8
+    BLOOM_FILTER_BITSET = 9
+
+    @property
+    def is_page(self) -> bool:
+        """Whether AES_GCM_CTR_V1 encrypts it with CTR."""
+        return self in (ModuleType.DATA_PAGE, ModuleType.DICTIONARY_PAGE)
+
+    @property
+    def has_page_ordinal(self) -> bool:
+        """Whether its AAD ends with the ordinal of the data page."""
+        return self in (ModuleType.DATA_PAGE, ModuleType.DATA_PAGE_HEADER)
+
+
+class ModuleParts(NamedTuple):
+    """Views into a module; ``sealed`` is the ciphertext, with the tag where there is one."""
+
+    nonce: memoryview
+    sealed: memoryview
+    stop: int
+
+
+def module_aad(
+    file_aad: bytes,
+    module: ModuleType,
+    row_group: int | None = None,
+    column: int | None = None,
+    page: int | None = None,
+    *,
+    file: str | None = None,
+) -> bytes:
+    """The AAD of a module; ``file_aad`` is the prefix and the file's unique part.
+
+    Raises ``FormatError`` for an ordinal outside 0 to 32,767: no writer may encrypt such a module.
+    ``ValueError`` where an ordinal that the module needs is missing, or one too many is given.
+    """
+    needed = [] if module == ModuleType.FOOTER else [("row group", row_group), ("column", column)]
+    if module.has_page_ordinal:
+        needed.append(("page", page))
+    given = sum(ordinal is not None for ordinal in (row_group, column, page))
+    if given != len(needed) or any(ordinal is None for _, ordinal in needed):
+        raise ValueError(f"the AAD of {module.name} takes {[name for name, _ in needed]}")
+    suffix = bytes([module])
+    for name, ordinal in needed:
+        if ordinal is None or not 0 <= ordinal <= MAX_ORDINAL:
+            raise FormatError(
+                f"the ordinal of a {name} of an encrypted file",
+                file=file,
+                expected=f"0 to {MAX_ORDINAL}",
+                got=ordinal,
+            )
+        suffix += ordinal.to_bytes(2, "little")
+    return file_aad + suffix
+
+
+def module_length(
+    data: Buffer, at: int = 0, *, ctr: bool = False, base: int = 0, file: str | None = None
+) -> int:
+    """How many bytes the module at ``data[at:]`` takes, its length field included.
+
+    Only the length field has to be in ``data``: what a reader peeks at before it fetches the rest.
+    ``base`` is what offsets in errors count from, ``file`` the file that they name.
+    """
+    view = memoryview(data)
+    if not 0 <= at <= len(view) - LENGTH_SIZE:
+        raise FormatError(
+            "ends before the length of an encrypted module",
+            file=file,
+            offset=base + at,
+            expected=LENGTH_SIZE,
+            got=max(0, len(view) - at),
+        )
+    length = int.from_bytes(view[at : at + LENGTH_SIZE], "little")
+    least = (CTR_OVERHEAD if ctr else GCM_OVERHEAD) - LENGTH_SIZE
+    if not least <= length <= _LONGEST - LENGTH_SIZE:
+        raise FormatError(
+            "the length of an encrypted module",
+            file=file,
+            offset=base + at,
+            expected=f"{least} to {_LONGEST - LENGTH_SIZE}",
+            got=length,
+        )
+    return LENGTH_SIZE + length
+
+
+def split_module(
+    data: Buffer, at: int = 0, *, ctr: bool = False, base: int = 0, file: str | None = None
+) -> ModuleParts:
+    """The parts of the module at ``data[at:]``, and where it ends."""
+    view = memoryview(data)
+    length = module_length(view, at, ctr=ctr, base=base, file=file)
+    if length > len(view) - at:
+        raise FormatError(
+            "an encrypted module ends too early",
+            file=file,
+            offset=base + at,
+            expected=f"{length} bytes",
+            got=len(view) - at,
+        )
+    sealed = at + LENGTH_SIZE + NONCE_LENGTH
+    stop = at + length
+    return ModuleParts(view[at + LENGTH_SIZE : sealed], view[sealed:stop], stop)
