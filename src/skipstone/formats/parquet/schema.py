@@ -54,8 +54,8 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
-        """True for a primitive column."""
-        return self.element.num_children is None and self.element.type is not None
+        """True for a primitive column; DuckDB says of these, too, that they have 0 children."""
+        return self.element.type is not None and not self.element.num_children
 
     @property
     def repetition(self) -> FieldRepetitionType:
