@@ -1,0 +1,106 @@
+"""RLE_DICTIONARY and PLAIN_DICTIONARY: indices into the values of the chunk's dictionary page.
+
+::
+
+    data page        := uint8 bit width (0 to 32), hybrid of indices (rle.py, without a length)
+    dictionary page  := the distinct values, PLAIN
+
+Both names mean the same: old writers say PLAIN_DICTIONARY for dictionary and data pages. A page of
+no values may be empty, and a dictionary may have no entries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.errors import FormatError
+
+from . import gather, rle
+from .checks import check_count, check_room
+from .values import ByteArrays, as_bytes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .kernels import Kernels
+    from .values import I32, Buffer, Values
+
+__all__ = ["decode", "decode_indices", "encode_indices", "factorise"]
+
+
+def decode_indices(data: Buffer, count: int, *, kernels: Kernels | None = None) -> I32:
+    """``count`` indices, not checked against any dictionary (32-bit ones wrap to negative)."""
+    check_count(count)
+    view = as_bytes(data)
+    if not count:
+        return np.zeros(0, np.int32)
+    check_room("bit width of indices", 1, len(view))
+    width = int(view[0])
+    if width > 32:
+        raise FormatError("bit width of indices", offset=0, expected="0 to 32", got=width)
+    try:
+        indices, _ = rle.decode(view[1:], count, width, kernels=kernels)
+    except FormatError as error:
+        raise FormatError(
+            "indices into a dictionary: runs cannot be read",
+            offset=(error.offset or 0) + 1,
+            expected=error.expected,
+            got=error.got,
+        ) from None
+    return indices
+
+
+def decode(
+    data: Buffer, count: int, dictionary: Values, *, kernels: Kernels | None = None
+) -> Values:
+    """``count`` values of the ``dictionary``. FormatError where an index is none of it."""
+    indices = decode_indices(data, count, kernels=kernels)
+    try:
+        return gather.take(dictionary, indices, kernels)
+    except IndexError as error:
+        raise FormatError(
+            f"indices into a dictionary: {error}", expected=f"below {len(dictionary)}"
+        ) from None
+
+
+def encode_indices(indices: npt.NDArray[np.integer[Any]], bit_width: int | None = None) -> bytes:
+    """A data page of ``indices``; the width is that of the largest unless given."""
+    if bit_width is None:
+        bit_width = int(indices.max()).bit_length() if len(indices) else 0
+    return bytes([bit_width]) + rle.encode(indices, bit_width)
+
+
+def factorise(values: Values) -> tuple[Values, I32]:
+    """The distinct values in the order in which they first occur, and the index of each value.
+
+    Distinct by their bytes: both zeros and all kinds of NaN are kept apart.
+    """
+    import pyarrow as pa
+
+    if isinstance(values, ByteArrays):
+        coded = values.to_arrow().dictionary_encode()
+        found: Values = ByteArrays.from_arrow(coded.dictionary)
+    elif values.ndim == 2:
+        flat = np.ascontiguousarray(values).reshape(-1)
+        # Arrow has rows of no bytes, but nothing to count them by.
+        if not values.shape[1]:
+            return values[:1], np.zeros(len(values), np.int32)
+        rows = pa.Array.from_buffers(
+            pa.binary(values.shape[1]), len(values), [None, pa.py_buffer(flat)]
+        )
+        coded = rows.dictionary_encode()
+        whole = np.frombuffer(coded.dictionary.buffers()[1], np.uint8)
+        start = coded.dictionary.offset * values.shape[1]
+        size = len(coded.dictionary) * values.shape[1]
+        found = whole[start : start + size].reshape(-1, values.shape[1])
+    elif values.dtype == np.bool_:
+        distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return distinct[order], np.argsort(order).astype(np.int32)[inverse]
+    else:
+        words = np.ascontiguousarray(values).view(f"i{values.itemsize}")
+        coded = pa.array(words).dictionary_encode()
+        found = coded.dictionary.to_numpy(zero_copy_only=False).view(values.dtype)
+    return found, coded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)

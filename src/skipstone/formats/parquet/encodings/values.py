@@ -1,0 +1,187 @@
+"""Decoded values: a NumPy array for the types of fixed length, ``ByteArrays`` for BYTE_ARRAY.
+
+========================  =========================================================
+physical type             ``Values``
+========================  =========================================================
+BOOLEAN                   ``(n,)`` bool
+INT32, INT64              ``(n,)`` int32, int64
+FLOAT, DOUBLE             ``(n,)`` float32, float64
+INT96                     ``(n, 12)`` uint8
+FIXED_LEN_BYTE_ARRAY(k)   ``(n, k)`` uint8
+BYTE_ARRAY                ``ByteArrays``: value ``i`` is ``data[offsets[i]:offsets[i + 1]]``
+========================  =========================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from _typeshed import ReadableBuffer
+
+__all__ = ["I32", "I64", "U8", "Buffer", "ByteArrays", "Values", "as_bytes"]
+
+U8: TypeAlias = npt.NDArray[np.uint8]
+I32: TypeAlias = npt.NDArray[np.int32]
+I64: TypeAlias = npt.NDArray[np.int64]
+#: Bytes of a page: an array of uint8, or whatever else gives its memory.
+Buffer: TypeAlias = "ReadableBuffer | npt.NDArray[Any]"
+
+
+def as_bytes(data: Buffer) -> U8:
+    """The buffer as a read-only array of bytes, not copied where it is contiguous.
+
+    Read-only whatever was given: compiled kernels would be compiled once more for the other kind.
+    """
+    view = memoryview(data)  # type: ignore[arg-type]  # arrays do, which NumPy tells from 3.12 on
+    if not view.c_contiguous:
+        view = memoryview(bytes(view))
+    made = np.frombuffer(view.cast("B") if view.nbytes else b"", np.uint8)
+    made.flags.writeable = False
+    return made
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ByteArrays:
+    """``n`` byte strings: ``data`` uint8, ``offsets`` int64 ``(n + 1,)`` that never fall.
+
+    The first offset need not be 0, nor the last the end of ``data``: slices share both arrays.
+    """
+
+    data: U8
+    offsets: I64
+
+    def __post_init__(self) -> None:
+        if self.data.dtype != np.uint8 or self.offsets.dtype != np.int64:
+            raise TypeError("byte arrays are uint8 data and int64 offsets")
+        if self.data.ndim != 1 or self.offsets.ndim != 1 or not len(self.offsets):
+            raise ValueError("offsets of n byte arrays are n + 1")
+        if not 0 <= self.offsets[0] <= self.offsets[-1] <= len(self.data):
+            raise ValueError("offsets of byte arrays outside their data")
+
+    @classmethod
+    def from_list(cls, values: Iterable[bytes]) -> ByteArrays:
+        """The byte strings, in order."""
+        held = list(values)
+        offsets = np.zeros(len(held) + 1, np.int64)
+        np.cumsum([len(each) for each in held], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(held), np.uint8), offsets)
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array) -> ByteArrays:
+        """An Arrow array of binary or strings without nulls; its bytes are shared, not copied."""
+        import pyarrow as pa
+
+        if array.null_count:
+            raise ValueError("byte arrays have no nulls")
+        if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+            width: type[np.signedinteger[Any]] = np.int32
+        else:
+            width = np.int64
+            if not pa.types.is_large_string(array.type) and not pa.types.is_large_binary(
+                array.type
+            ):
+                array = array.cast(pa.large_binary())
+        _, ends, data = array.buffers()
+        start, stop = array.offset, array.offset + len(array) + 1
+        if ends is None or not ends.size:  # no offsets are needed for no values
+            return cls(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        offsets = np.frombuffer(ends, width)[start:stop].astype(np.int64, copy=False)
+        return cls(as_bytes(data if data is not None else b""), offsets)
+
+    @classmethod
+    def concat(cls, parts: Sequence[ByteArrays]) -> ByteArrays:
+        """All values of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        offsets = np.zeros(sum(map(len, parts)) + 1, np.int64)
+        at, base = 1, 0
+        for part in parts:
+            here = offsets[at : at + len(part)]
+            np.add(part.offsets[1:], base - part.offsets[0], out=here)
+            at, base = at + len(part), base + part.nbytes
+        empty = np.empty(0, np.uint8)
+        return cls(np.concatenate([empty, *(part.content for part in parts)]), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, rows: slice) -> ByteArrays:
+        """The values ``start:stop``, with the same data and no copy."""
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError("byte arrays are sliced without a step: take() picks single ones")
+        return ByteArrays(self.data, self.offsets[start : max(start, stop) + 1])
+
+    def __iter__(self) -> Iterator[bytes]:
+        data = np.ascontiguousarray(self.data).data
+        for start, stop in pairwise(self.offsets.tolist()):
+            yield bytes(data[start:stop])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByteArrays):
+            return NotImplemented
+        return bool(
+            np.array_equal(self.lengths, other.lengths)
+            and np.array_equal(self.content, other.content)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ByteArrays({len(self)} values, {self.nbytes} bytes)"
+
+    @property
+    def lengths(self) -> I64:
+        """Bytes of each value."""
+        return np.diff(self.offsets)
+
+    @property
+    def content(self) -> U8:
+        """The bytes of all values, without what lies before the first or after the last."""
+        return self.data[self.offsets[0] : self.offsets[-1]]
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of all values."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+    def to_list(self) -> list[bytes]:
+        """The byte strings, in order."""
+        return list(self)
+
+    def to_arrow(self, type_: pa.DataType | None = None) -> pa.Array:
+        """An Arrow array that shares the bytes: large_binary, or ``type_``.
+
+        ``type_`` is one of binary, string and their large kinds. Those of 32-bit offsets get
+        offsets of their own, and hold less than 2 GiB (OverflowError). Nothing looks whether
+        strings are UTF-8: that is for the caller to ask Arrow (``validate(full=True)``).
+        """
+        import pyarrow as pa
+
+        wanted = pa.large_binary() if type_ is None else type_
+        data, offsets = self.data, self.offsets
+        if pa.types.is_binary(wanted) or pa.types.is_string(wanted):
+            if self.nbytes > np.iinfo(np.int32).max:
+                raise OverflowError(f"{self.nbytes} bytes in an Arrow array of {wanted}")
+            data, offsets = self.content, (offsets - offsets[0]).astype(np.int32)
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(wanted, len(self), buffers)
+
+    def take(self, indices: npt.NDArray[np.integer[Any]]) -> ByteArrays:
+        """The values at ``indices`` (each 0 to n - 1: IndexError), copied together."""
+        from . import gather
+
+        return gather.byte_arrays(self, indices)
+
+
+#: What a decoder gives, see the table above.
+Values: TypeAlias = npt.NDArray[Any] | ByteArrays
