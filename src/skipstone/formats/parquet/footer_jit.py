@@ -14,10 +14,11 @@ from zlib import crc32
 
 import numpy as np
 from numba import njit
+from numba.core import cpu
 from numba.extending import register_jitable
 
 from . import footer_kernel, footer_layout, footer_wire, thrift
-from .footer_arrays import Kernels
+from .footer_scan import Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,15 +56,22 @@ def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
     return schema, row_groups
 
 
+# Without it every call counts references to its arrays up and down, atomically, which takes more
+# time than the work. Nothing is allocated in the kernels. The option is not a public one.
+_OPTIONS = getattr(cpu, "CPUTargetOptions", None)
+_NO_COUNTING = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else {}
+_njit: Any = njit
+
+
 def _compile(function: Callable[..., Any], *, keep: bool) -> Callable[..., Any]:
     if keep:
         try:
-            kept: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+            kept: Callable[..., Any] = _njit(cache=True, nogil=True, **_NO_COUNTING)(function)
         except RuntimeError:  # no folder for the cache can be written
             pass
         else:
             return kept
-    made: Callable[..., Any] = njit(nogil=True)(function)
+    made: Callable[..., Any] = _njit(nogil=True, **_NO_COUNTING)(function)
     return made
 
 
@@ -71,7 +79,7 @@ def _compile(function: Callable[..., Any], *, keep: bool) -> Callable[..., Any]:
 def compiled() -> Kernels:
     """The kernels; the first call in a process compiles them or loads what another one compiled."""
     for helper in footer_kernel.HELPERS:
-        register_jitable(helper)
+        register_jitable(nogil=True, **_NO_COUNTING)(helper)
     try:
         fingerprint, keep = _fingerprint(), True
     except OSError:  # no source to tell stale code by
@@ -81,7 +89,4 @@ def compiled() -> Kernels:
     def bytes_as_array(data: bytes) -> Any:
         return np.frombuffer(data, np.uint8)
 
-    def absent(size: int, dtype: Any) -> Any:
-        return np.empty(size, dtype)
-
-    return Kernels(schema=schema, row_groups=row_groups, over=bytes_as_array, absent=absent)
+    return Kernels(schema=schema, row_groups=row_groups, over=bytes_as_array, zeros=np.zeros)

@@ -1,8 +1,7 @@
 """One pass over the row groups of a footer: the structs of parquet.thrift into flat arrays.
 
 In the style of ``footer_wire``: plain Python and compiled by numba alike. ``wide``, ``narrow`` and
-``groups`` are laid out by ``footer_layout``; ``w``, ``n`` and ``g`` are where a chunk's or a row
-group's slots begin. ``stack`` is scratch for ``skip``.
+``groups`` are laid out by ``footer_layout``; ``stack`` is scratch for ``skip``.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from .footer_layout import (
     AT_CRYPTO,
     AT_ENCRYPTED,
     AT_FILE_PATH,
+    AT_META_DATA,
     COLUMN_INDEX_LENGTH,
     COLUMN_INDEX_OFFSET,
-    ENCRYPTED,
-    FILE_OFFSET,
     G_AT,
     G_AT_SORTING,
     G_FILE_OFFSET,
@@ -26,17 +24,12 @@ from .footer_layout import (
     G_TOTAL_BYTE_SIZE,
     G_TOTAL_COMPRESSED_SIZE,
     GROUP_SLOTS,
-    HAS_META_DATA,
-    NARROW_SLOTS,
     OFFSET_INDEX_LENGTH,
     OFFSET_INDEX_OFFSET,
-    TYPE,
-    WIDE_SLOTS,
 )
 from .footer_meta import (
     encoding_stats,
     encodings,
-    length_of,
     meta_data,
     place,
     size_of,
@@ -104,53 +97,49 @@ def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) 
 
 
 def column_chunk(
-    data: Any, at: Any, end: Any, wide: Any, w: Any, narrow: Any, n: Any, stack: Any
+    data: Any,
+    at: Any,
+    end: Any,
+    wide: Any,
+    narrow: Any,
+    n: Any,
+    row: Any,
+    expected: Any,
+    stack: Any,
 ) -> Any:
-    """``ColumnChunk``; its rows of ``wide`` and ``narrow`` are filled but for the type."""
+    """``ColumnChunk`` number ``row`` of ``n``, whose column is of the type ``expected``."""
     start = at
     previous = 0
-    for slot in range(w, w + WIDE_SLOTS):
-        wide[slot] = -1
-    for slot in range(n, n + NARROW_SLOTS):
-        if slot != n + TYPE:
-            narrow[slot] = -1
-    narrow[n + HAS_META_DATA] = 0
-    narrow[n + ENCRYPTED] = 0
     while True:
         kind, previous, at = field(data, at, end, previous)
         if at < 0:
             return at
         if kind == 0:
             break
-        before = at
         if kind == STRUCT and previous == 3:
-            at = meta_data(data, at, end, wide, w, narrow, n, stack)
-        elif kind == I64 and previous == 2:
-            wide[w + FILE_OFFSET], at = zigzag(data, at, end)
+            at = meta_data(data, at, end, wide, narrow, n, row, expected, stack)
         elif kind == I64 and previous == 4:
-            at = size_of(data, at, end, wide, w + OFFSET_INDEX_OFFSET)
+            at = size_of(data, at, end, wide, OFFSET_INDEX_OFFSET * n + row)
         elif kind == I32 and previous == 5:
-            at = length_of(data, at, end, narrow, n + OFFSET_INDEX_LENGTH)
+            at = small(data, at, end, narrow, OFFSET_INDEX_LENGTH * n + row)
         elif kind == I64 and previous == 6:
-            at = size_of(data, at, end, wide, w + COLUMN_INDEX_OFFSET)
+            at = size_of(data, at, end, wide, COLUMN_INDEX_OFFSET * n + row)
         elif kind == I32 and previous == 7:
-            at = length_of(data, at, end, narrow, n + COLUMN_INDEX_LENGTH)
+            at = small(data, at, end, narrow, COLUMN_INDEX_LENGTH * n + row)
         elif kind == BINARY and previous == 1:
-            at = place(data, at, end, narrow, n + AT_FILE_PATH)
+            at = place(data, at, end, narrow, n, AT_FILE_PATH * n + row)
         elif kind == BINARY and previous == 9:
-            at = place(data, at, end, narrow, n + AT_ENCRYPTED)
+            at = place(data, at, end, narrow, n, AT_ENCRYPTED * n + row)
         else:
+            if kind == STRUCT and previous == 8:
+                narrow[AT_CRYPTO * n + row] = at + 1
             at = skip(data, at, end, kind, stack)
-            if kind == STRUCT and previous == 8 and at >= 0:
-                narrow[n + ENCRYPTED] = 1
-                narrow[n + AT_CRYPTO] = before
-                narrow[n + AT_CRYPTO + 1] = at - before
         if at < 0:
             return at
-    if narrow[n + HAS_META_DATA] == 0 and narrow[n + AT_ENCRYPTED] < 0:
+    if not narrow[AT_META_DATA * n + row] and not narrow[AT_ENCRYPTED * n + row]:
         return failed(start, NO_META_DATA)
-    narrow[n + AT_CHUNK] = start
-    narrow[n + AT_CHUNK + 1] = at - start
+    narrow[AT_CHUNK * n + row] = start + 1
+    narrow[(AT_CHUNK + 1) * n + row] = at - start + 1
     return at
 
 
@@ -167,6 +156,7 @@ def row_groups(
 ) -> Any:
     """The place after ``sizes[0]`` row groups of ``sizes[1]`` columns of these ``types``."""
     leaves = sizes[1]
+    n = sizes[0] * leaves
     for r in range(sizes[0]):
         start = at
         g = r * GROUP_SLOTS
@@ -190,10 +180,8 @@ def row_groups(
                 if size and element != STRUCT:
                     return failed(at, ELEMENTS)
                 for c in range(leaves):
-                    w = (r * leaves + c) * WIDE_SLOTS
-                    n = (r * leaves + c) * NARROW_SLOTS
-                    narrow[n + TYPE] = types[c]
-                    at = column_chunk(data, at, end, wide, w, narrow, n, stack)
+                    row = r * leaves + c
+                    at = column_chunk(data, at, end, wide, narrow, n, row, types[c], stack)
                     if at < 0:
                         return at
             elif kind == I64 and previous == 2:
@@ -201,27 +189,27 @@ def row_groups(
             elif kind == I64 and previous == 3:
                 at = size_of(data, at, end, groups, g + G_NUM_ROWS)
             elif kind == I64 and previous == 5:
-                groups[g + G_FILE_OFFSET], at = zigzag(data, at, end)
+                at = tally(data, at, end, groups, g + G_FILE_OFFSET)
             elif kind == I64 and previous == 6:
                 at = size_of(data, at, end, groups, g + G_TOTAL_COMPRESSED_SIZE)
             elif kind == I16 and previous == 7:
-                groups[g + G_ORDINAL], at = zigzag(data, at, end)
+                at = tally(data, at, end, groups, g + G_ORDINAL)
             else:
                 before = at
                 at = skip(data, at, end, kind, stack)
                 if kind == LIST and previous == 4 and at >= 0:
-                    groups[g + G_AT_SORTING] = before
-                    groups[g + G_AT_SORTING + 1] = at - before
+                    groups[g + G_AT_SORTING] = before + 1
+                    groups[g + G_AT_SORTING + 1] = at - before + 1
             if at < 0:
                 return at
-        if not columns or groups[g + G_NUM_ROWS] < 0 or groups[g + G_TOTAL_BYTE_SIZE] < 0:
+        if not columns or not groups[g + G_NUM_ROWS] or not groups[g + G_TOTAL_BYTE_SIZE]:
             return failed(start, MISSING)
-        groups[g + G_AT] = start
-        groups[g + G_AT + 1] = at - start
+        groups[g + G_AT] = start + 1
+        groups[g + G_AT + 1] = at - start + 1
     return at
 
 
-# What the compiled kernels call; they themselves are schema, row_groups, meta_data and skip.
+# What is compiled.
 HELPERS = (
     schema,
     row_groups,
@@ -236,7 +224,6 @@ HELPERS = (
     size_of,
     tally,
     small,
-    length_of,
     statistics,
     size_statistics,
     encodings,

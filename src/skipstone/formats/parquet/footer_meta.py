@@ -1,7 +1,8 @@
 """``ColumnMetaData`` of one chunk into its slots of ``footer_layout``.
 
-In the style of ``footer_wire``. ``w`` and ``n`` are where the chunk's slots begin in ``wide`` and
-``narrow``; ``stack`` is scratch for ``skip``. A field that occurs twice counts as its last occurrence, as ``declared`` has it.
+In the style of ``footer_wire``. ``row`` is the chunk's number among ``n``, so that slot ``S`` of it
+is ``S * n + row``; ``stack`` is scratch for ``skip``. A field that occurs twice counts as its last
+occurrence, as ``declared`` has it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .footer_layout import (
-    AT_CRYPTO,
     AT_ENCODING_STATS,
-    AT_FILE_PATH,
     AT_GEOSPATIAL,
     AT_KEY_VALUE,
     AT_MAX,
@@ -19,7 +18,6 @@ from .footer_layout import (
     AT_META_DATA,
     AT_MIN,
     AT_MIN_VALUE,
-    AT_PATH,
     AT_SIZE_STATISTICS,
     AT_STATISTICS,
     BLOOM_FILTER_LENGTH,
@@ -30,7 +28,6 @@ from .footer_layout import (
     DICTIONARY_PAGE_OFFSET,
     DISTINCT_COUNT,
     ENCODINGS,
-    HAS_META_DATA,
     INDEX_PAGE_OFFSET,
     MAX_EXACT,
     MIN_EXACT,
@@ -39,16 +36,13 @@ from .footer_layout import (
     NUM_VALUES,
     TOTAL_COMPRESSED_SIZE,
     TOTAL_UNCOMPRESSED_SIZE,
-    TYPE,
     UNENCODED,
-    WIDE_SLOTS,
 )
 from .footer_wire import (
     ELEMENTS,
     IMPLAUSIBLE,
     MISSING,
     OTHER_TYPE,
-    OUT_OF_RANGE,
     count,
     failed,
     field,
@@ -56,19 +50,11 @@ from .footer_wire import (
     skip,
     zigzag,
 )
-from .thrift import (
-    BINARY,
-    FALSE,
-    I32,
-    I64,
-    LIST,
-    STRUCT,
-)
+from .thrift import BINARY, FALSE, I32, I64, LIST, STRUCT
 
 __all__ = [
     "encoding_stats",
     "encodings",
-    "length_of",
     "meta_data",
     "place",
     "size_of",
@@ -80,17 +66,17 @@ __all__ = [
 
 # No file is larger; sums of a size and an offset stay inside 64 bits.
 LARGEST: Final = 1 << 60
-TWO_31: Final = 1 << 31
-OTHER_ENCODING: Final = 62
+LARGEST_SMALL: Final = (1 << 31) - 2
+OTHER_ENCODING: Final = 61
 
 
-def place(data: Any, at: Any, end: Any, narrow: Any, slot: Any) -> Any:
+def place(data: Any, at: Any, end: Any, narrow: Any, n: Any, slot: Any) -> Any:
     """Note where a binary value lies."""
     length, at = count(data, at, end)
     if at < 0:
         return at
-    narrow[slot] = at
-    narrow[slot + 1] = length
+    narrow[slot] = at + 1
+    narrow[slot + n] = length + 1
     return at + length
 
 
@@ -100,7 +86,7 @@ def size_of(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
     if at >= 0:
         if value < 0 or value > LARGEST:
             return failed(at, IMPLAUSIBLE)
-        wide[slot] = value
+        wide[slot] = value + 1
     return at
 
 
@@ -108,77 +94,74 @@ def tally(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
     """An i64 count of statistics; a negative one is how parquet-java once wrote "not counted"."""
     value, at = zigzag(data, at, end)
     if at >= 0:
-        wide[slot] = value if value >= 0 else -1
+        wide[slot] = value + 1 if 0 <= value <= LARGEST else 0
     return at
 
 
 def small(data: Any, at: Any, end: Any, narrow: Any, slot: Any) -> Any:
-    """An i32."""
+    """An i32 that is a length or a number of an enumeration."""
     value, at = zigzag(data, at, end)
     if at >= 0:
-        if not -TWO_31 <= value < TWO_31:
-            return failed(at, OUT_OF_RANGE)
-        narrow[slot] = value
-    return at
-
-
-def length_of(data: Any, at: Any, end: Any, narrow: Any, slot: Any) -> Any:
-    """An i32 that is a length."""
-    at = small(data, at, end, narrow, slot)
-    if at >= 0 and narrow[slot] < 0:
-        return failed(at, IMPLAUSIBLE)
+        if value < 0 or value > LARGEST_SMALL:
+            return failed(at, IMPLAUSIBLE)
+        narrow[slot] = value + 1
     return at
 
 
 def statistics(
-    data: Any, at: Any, end: Any, wide: Any, w: Any, narrow: Any, n: Any, stack: Any
+    data: Any, at: Any, end: Any, wide: Any, narrow: Any, n: Any, row: Any, stack: Any
 ) -> Any:
     """``Statistics`` of a chunk."""
-    for slot in range(w + NULL_COUNT, w + NAN_COUNT + 1):
-        wide[slot] = -1
-    for slot in range(n + AT_MAX, n + AT_MIN_VALUE + 2):
-        narrow[slot] = -1
-    narrow[n + MAX_EXACT] = -1
-    narrow[n + MIN_EXACT] = -1
+    if narrow[AT_STATISTICS * n + row]:
+        for slot in range(NULL_COUNT, NAN_COUNT + 1):
+            wide[slot * n + row] = 0
+        for slot in range(AT_MAX, AT_MIN_VALUE + 2):
+            narrow[slot * n + row] = 0
+        narrow[MAX_EXACT * n + row] = 0
+        narrow[MIN_EXACT * n + row] = 0
+    narrow[AT_STATISTICS * n + row] = at + 1
     previous = 0
     while True:
         kind, previous, at = field(data, at, end, previous)
         if at < 0 or kind == 0:
             return at
         if kind == BINARY and previous == 1:
-            at = place(data, at, end, narrow, n + AT_MAX)
+            at = place(data, at, end, narrow, n, AT_MAX * n + row)
         elif kind == BINARY and previous == 2:
-            at = place(data, at, end, narrow, n + AT_MIN)
+            at = place(data, at, end, narrow, n, AT_MIN * n + row)
         elif kind == I64 and previous == 3:
-            at = tally(data, at, end, wide, w + NULL_COUNT)
+            at = tally(data, at, end, wide, NULL_COUNT * n + row)
         elif kind == I64 and previous == 4:
-            at = tally(data, at, end, wide, w + DISTINCT_COUNT)
+            at = tally(data, at, end, wide, DISTINCT_COUNT * n + row)
         elif kind == BINARY and previous == 5:
-            at = place(data, at, end, narrow, n + AT_MAX_VALUE)
+            at = place(data, at, end, narrow, n, AT_MAX_VALUE * n + row)
         elif kind == BINARY and previous == 6:
-            at = place(data, at, end, narrow, n + AT_MIN_VALUE)
+            at = place(data, at, end, narrow, n, AT_MIN_VALUE * n + row)
         elif kind <= FALSE and previous == 7:
-            narrow[n + MAX_EXACT] = 2 - kind
+            narrow[MAX_EXACT * n + row] = 3 - kind
         elif kind <= FALSE and previous == 8:
-            narrow[n + MIN_EXACT] = 2 - kind
+            narrow[MIN_EXACT * n + row] = 3 - kind
         elif kind == I64 and previous == 9:
-            at = tally(data, at, end, wide, w + NAN_COUNT)
+            at = tally(data, at, end, wide, NAN_COUNT * n + row)
         else:
             at = skip(data, at, end, kind, stack)
         if at < 0:
             return at
 
 
-def size_statistics(data: Any, at: Any, end: Any, wide: Any, w: Any, stack: Any) -> Any:
+def size_statistics(
+    data: Any, at: Any, end: Any, wide: Any, narrow: Any, n: Any, row: Any, stack: Any
+) -> Any:
     """``SizeStatistics`` of a chunk; the histograms are left to the lazy reader."""
-    wide[w + UNENCODED] = -1
+    wide[UNENCODED * n + row] = 0
+    narrow[AT_SIZE_STATISTICS * n + row] = at + 1
     previous = 0
     while True:
         kind, previous, at = field(data, at, end, previous)
         if at < 0 or kind == 0:
             return at
         if kind == I64 and previous == 1:
-            at = tally(data, at, end, wide, w + UNENCODED)
+            at = tally(data, at, end, wide, UNENCODED * n + row)
         else:
             at = skip(data, at, end, kind, stack)
         if at < 0:
@@ -186,7 +169,7 @@ def size_statistics(data: Any, at: Any, end: Any, wide: Any, w: Any, stack: Any)
 
 
 def encodings(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
-    """The list of encodings as a bit mask; those that no mask can hold are bit 62."""
+    """The list of encodings as a bit mask; those that no mask can hold are its highest bit."""
     element, size, at = items(data, at, end)
     if at < 0:
         return at
@@ -201,15 +184,15 @@ def encodings(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
             mask |= 1 << value
         else:
             mask |= 1 << OTHER_ENCODING
-    wide[slot] = mask
+    wide[slot] = mask + 1
     return at
 
 
 def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: Any) -> Any:
-    """``dict_only`` out of the pages per type and encoding: 1, 0, or -1 if none is a data page.
+    """``dict_only`` out of the pages per type and encoding: 1, 0, or absent if none is a data page.
 
-    A count of zero or less names no page that could be trusted to be there, and a page of an
-    encoding that is not known is not a dictionary page.
+    A negative count proves nothing, and neither does a type of page that is not known: it may be
+    a data page of tomorrow.
     """
     element, size, at = items(data, at, end)
     if at < 0:
@@ -239,30 +222,39 @@ def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: 
             if at < 0:
                 return at
         # DATA_PAGE 0, INDEX_PAGE 1, DICTIONARY_PAGE 2, DATA_PAGE_V2 3; PLAIN_DICTIONARY 2,
-        # RLE_DICTIONARY 8. A type that is not known may be a data page of tomorrow.
+        # RLE_DICTIONARY 8.
         if page != 1 and page != 2 and pages != 0:
-            proof = (page == 0 or page == 3) and (encoding == 2 or encoding == 8) and pages > 0
-            if not proof:
+            if (page != 0 and page != 3) or (encoding != 2 and encoding != 8) or pages < 0:
                 verdict = 0
             elif verdict < 0:
                 verdict = 1
-    narrow[slot] = verdict
+    narrow[slot] = verdict + 1
     return at
 
 
 def meta_data(
-    data: Any, at: Any, end: Any, wide: Any, w: Any, narrow: Any, n: Any, stack: Any
+    data: Any,
+    at: Any,
+    end: Any,
+    wide: Any,
+    narrow: Any,
+    n: Any,
+    row: Any,
+    expected: Any,
+    stack: Any,
 ) -> Any:
-    """``ColumnMetaData`` of the chunk at ``w`` and ``n``, whose type is there already."""
+    """``ColumnMetaData`` of chunk ``row`` of ``n``, whose column is of the type ``expected``."""
     start = at
-    for slot in range(w + NUM_VALUES, w + WIDE_SLOTS):
-        wide[slot] = -1
-    for slot in range(n + CODEC, n + DICT_ONLY + 1):
-        narrow[slot] = -1
-    for slot in range(n + AT_META_DATA, n + AT_FILE_PATH):
-        narrow[slot] = -1
-    for slot in range(n + AT_STATISTICS, n + AT_CRYPTO):
-        narrow[slot] = -1
+    if narrow[AT_META_DATA * n + row]:
+        for slot in range(NUM_VALUES, UNENCODED + 1):
+            wide[slot * n + row] = 0
+        for slot in range(CODEC, DICT_ONLY + 1):
+            narrow[slot * n + row] = 0
+        for slot in range(AT_MAX, AT_MIN_VALUE + 2):
+            narrow[slot * n + row] = 0
+        for slot in range(AT_STATISTICS, AT_ENCODING_STATS + 1):
+            narrow[slot * n + row] = 0
+    narrow[AT_META_DATA * n + row] = start + 1
     previous = 0
     physical = -1
     while True:
@@ -271,80 +263,76 @@ def meta_data(
             return at
         if kind == 0:
             break
-        before = at
-        if kind == I64 and previous == 5:
-            at = size_of(data, at, end, wide, w + NUM_VALUES)
-        elif kind == I64 and previous == 6:
-            at = size_of(data, at, end, wide, w + TOTAL_UNCOMPRESSED_SIZE)
-        elif kind == I64 and previous == 7:
-            at = size_of(data, at, end, wide, w + TOTAL_COMPRESSED_SIZE)
-        elif kind == I64 and previous == 9:
-            at = size_of(data, at, end, wide, w + DATA_PAGE_OFFSET)
-        elif kind == I64 and previous == 10:
-            at = size_of(data, at, end, wide, w + INDEX_PAGE_OFFSET)
-        elif kind == I64 and previous == 11:
-            at = size_of(data, at, end, wide, w + DICTIONARY_PAGE_OFFSET)
-            # Byte 0 holds the magic: some writers mean "none".
-            if at >= 0 and wide[w + DICTIONARY_PAGE_OFFSET] == 0:
-                wide[w + DICTIONARY_PAGE_OFFSET] = -1
-        elif kind == I64 and previous == 14:
-            at = size_of(data, at, end, wide, w + BLOOM_FILTER_OFFSET)
-        elif kind == I32 and previous == 1:
-            physical, at = zigzag(data, at, end)
-            if at >= 0 and physical != narrow[n + TYPE]:
-                return failed(at, OTHER_TYPE)
-        elif kind == I32 and previous == 4:
-            at = small(data, at, end, narrow, n + CODEC)
-            if at >= 0 and narrow[n + CODEC] < 0:
-                return failed(at, IMPLAUSIBLE)
-        elif kind == I32 and previous == 15:
-            at = length_of(data, at, end, narrow, n + BLOOM_FILTER_LENGTH)
-        elif kind == LIST and previous == 2:
-            at = encodings(data, at, end, wide, w + ENCODINGS)
-        elif kind == STRUCT and previous == 12:
-            at = statistics(data, at, end, wide, w, narrow, n, stack)
-            if at >= 0:
-                narrow[n + AT_STATISTICS] = before
-                narrow[n + AT_STATISTICS + 1] = at - before
-        elif kind == STRUCT and previous == 16:
-            at = size_statistics(data, at, end, wide, w, stack)
-            if at >= 0:
-                narrow[n + AT_SIZE_STATISTICS] = before
-                narrow[n + AT_SIZE_STATISTICS + 1] = at - before
-        elif kind == LIST and previous == 13:
-            at = encoding_stats(data, at, end, narrow, n + DICT_ONLY, stack)
-            if at >= 0:
-                narrow[n + AT_ENCODING_STATS] = before
-                narrow[n + AT_ENCODING_STATS + 1] = at - before
+        if kind == I64:
+            if previous == 5:
+                at = size_of(data, at, end, wide, NUM_VALUES * n + row)
+            elif previous == 6:
+                at = size_of(data, at, end, wide, TOTAL_UNCOMPRESSED_SIZE * n + row)
+            elif previous == 7:
+                at = size_of(data, at, end, wide, TOTAL_COMPRESSED_SIZE * n + row)
+            elif previous == 9:
+                at = size_of(data, at, end, wide, DATA_PAGE_OFFSET * n + row)
+            elif previous == 10:
+                at = size_of(data, at, end, wide, INDEX_PAGE_OFFSET * n + row)
+            elif previous == 11:
+                at = size_of(data, at, end, wide, DICTIONARY_PAGE_OFFSET * n + row)
+                # Byte 0 holds the magic: some writers mean "none".
+                if at >= 0 and wide[DICTIONARY_PAGE_OFFSET * n + row] == 1:
+                    wide[DICTIONARY_PAGE_OFFSET * n + row] = 0
+            elif previous == 14:
+                at = size_of(data, at, end, wide, BLOOM_FILTER_OFFSET * n + row)
+            else:
+                at = skip(data, at, end, kind, stack)
+        elif kind == I32:
+            if previous == 1:
+                physical, at = zigzag(data, at, end)
+                if at >= 0 and physical != expected:
+                    return failed(at, OTHER_TYPE)
+            elif previous == 4:
+                at = small(data, at, end, narrow, CODEC * n + row)
+            elif previous == 15:
+                at = small(data, at, end, narrow, BLOOM_FILTER_LENGTH * n + row)
+            else:
+                at = skip(data, at, end, kind, stack)
+        elif kind == LIST:
+            if previous == 2:
+                at = encodings(data, at, end, wide, ENCODINGS * n + row)
+            elif previous == 13:
+                narrow[AT_ENCODING_STATS * n + row] = at + 1
+                at = encoding_stats(data, at, end, narrow, DICT_ONLY * n + row, stack)
+            else:
+                if previous == 8:
+                    narrow[AT_KEY_VALUE * n + row] = at + 1
+                at = skip(data, at, end, kind, stack)
+        elif kind == STRUCT:
+            if previous == 12:
+                at = statistics(data, at, end, wide, narrow, n, row, stack)
+            elif previous == 16:
+                at = size_statistics(data, at, end, wide, narrow, n, row, stack)
+            else:
+                if previous == 17:
+                    narrow[AT_GEOSPATIAL * n + row] = at + 1
+                at = skip(data, at, end, kind, stack)
         else:
             at = skip(data, at, end, kind, stack)
-            slot = -1
-            if kind == LIST and previous == 3:
-                slot = n + AT_PATH
-            elif kind == LIST and previous == 8:
-                slot = n + AT_KEY_VALUE
-            elif kind == STRUCT and previous == 17:
-                slot = n + AT_GEOSPATIAL
-            if slot >= 0 and at >= 0:
-                narrow[slot] = before
-                narrow[slot + 1] = at - before
         if at < 0:
             return at
-    missing = physical < 0 or narrow[n + CODEC] < 0
-    missing = missing or wide[w + ENCODINGS] < 0 or wide[w + DATA_PAGE_OFFSET] < 0
-    for slot in range(w + NUM_VALUES, w + TOTAL_COMPRESSED_SIZE + 1):
-        missing = missing or wide[slot] < 0
-    if missing:
+    if (
+        physical < 0
+        or not narrow[CODEC * n + row]
+        or not wide[ENCODINGS * n + row]
+        or not wide[DATA_PAGE_OFFSET * n + row]
+        or not wide[NUM_VALUES * n + row]
+        or not wide[TOTAL_UNCOMPRESSED_SIZE * n + row]
+        or not wide[TOTAL_COMPRESSED_SIZE * n + row]
+    ):
         return failed(start, MISSING)
     # Without page counts the list of encodings may prove it, as parquet-java holds too: it names
     # all encodings used. PLAIN_DICTIONARY (bit 2) for data pages is what writers of v1 say, who
     # then say PLAIN as soon as one page falls back; RLE (3) and BIT_PACKED (4) are the levels'.
     # RLE_DICTIONARY proves nothing: PLAIN may be its dictionary's. Of booleans RLE is for values.
-    if narrow[n + AT_ENCODING_STATS] < 0 and physical != 0:
-        mask = wide[w + ENCODINGS]
+    if not narrow[AT_ENCODING_STATS * n + row] and physical != 0:
+        mask = wide[ENCODINGS * n + row] - 1
         if mask & 4 and not mask & ~(4 | 8 | 16):
-            narrow[n + DICT_ONLY] = 1
-    narrow[n + HAS_META_DATA] = 1
-    narrow[n + AT_META_DATA] = start
-    narrow[n + AT_META_DATA + 1] = at - start
+            narrow[DICT_ONLY * n + row] = 2
     return at
