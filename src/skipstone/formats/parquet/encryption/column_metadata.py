@@ -13,6 +13,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.formats.parquet.crypto import ColumnCryptoMetaData
+from skipstone.formats.parquet.thrift import Reader
 
 from .modules import ModuleType
 
@@ -37,8 +38,7 @@ class AdoptedFooter(NamedTuple):
 
 def crypto_of(footer: FooterArrays, row_group: int, leaf: int) -> ColumnCryptoMetaData | None:
     """The crypto metadata of a chunk, ``None`` if it is not encrypted."""
-    data = footer.part("crypto_metadata", row_group, leaf)
-    return None if data is None else ColumnCryptoMetaData.from_bytes(data)
+    return footer.column_chunk(row_group, leaf).crypto_metadata
 
 
 def chunk_decryptor(
@@ -65,30 +65,26 @@ def adopt_column_metadata(footer: FooterArrays, decryptor: FileDecryptor) -> Ado
     """Decrypt all column metadata for which there are keys."""
     adopted: dict[tuple[int, int], bytes] = {}
     unavailable: dict[int, SkipstoneError] = {}
-    for leaf in np.flatnonzero((footer.chunk("encrypted") == 1).any(axis=0)).tolist():
+    encrypted = footer.chunk("encrypted") == 1
+    crypto_at = footer.parts("crypto_metadata")
+    module_at, module_length = footer.places("encrypted_column_metadata")
+    view = memoryview(footer.data)
+    for leaf in np.flatnonzero(encrypted.any(axis=0)).tolist():
+        path, found = footer.schema.leaves[leaf].path, {}
         try:
-            adopted |= _decrypt_leaf(footer, decryptor, leaf)
+            for row_group in np.flatnonzero(encrypted[:, leaf]).tolist():
+                at = int(crypto_at[row_group, leaf])
+                crypto = ColumnCryptoMetaData.read(Reader(view, at, base=footer.base))
+                column = decryptor.column(path, _ordinal(footer, row_group), leaf, crypto)
+                at = int(module_at[row_group, leaf])
+                if column is not None and at >= 0:
+                    module = view[at : at + int(module_length[row_group, leaf])]
+                    found[row_group, leaf] = column.decrypt(
+                        ModuleType.COLUMN_META_DATA, module, base=footer.base + at
+                    )
         except (KeyUnavailableError, FormatError, UnsupportedError) as error:
             # The traceback would keep buffers and ciphers alive as long as the reason.
             unavailable[leaf] = error.with_traceback(None)
+        else:
+            adopted |= found
     return AdoptedFooter(footer.adopt(adopted), unavailable)
-
-
-def _decrypt_leaf(
-    footer: FooterArrays, decryptor: FileDecryptor, leaf: int
-) -> dict[tuple[int, int], bytes]:
-    found = {}
-    path = footer.schema.leaves[leaf].path
-    parsed: dict[bytes, ColumnCryptoMetaData] = {}
-    for row_group in np.flatnonzero(footer.chunk("encrypted")[:, leaf] == 1).tolist():
-        data = footer.part("crypto_metadata", row_group, leaf) or b""
-        crypto = parsed.get(data)
-        if crypto is None:
-            crypto = parsed[data] = ColumnCryptoMetaData.from_bytes(data)
-        column = decryptor.column(path, _ordinal(footer, row_group), leaf, crypto)
-        module = footer.part("encrypted_column_metadata", row_group, leaf)
-        if column is not None and module is not None:
-            base = int(footer.places("encrypted_column_metadata")[0][row_group, leaf]) + footer.base
-            plain = column.decrypt(ModuleType.COLUMN_META_DATA, module, base=base)
-            found[row_group, leaf] = plain
-    return found

@@ -10,6 +10,7 @@ import numpy as np
 from skipstone.predicate.types import column_name
 
 from .column_metadata import crypto_of
+from .file_decryptor import EncryptedFooter, FileDecryptor
 from .keys import key_label
 
 if TYPE_CHECKING:
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
     from skipstone.errors import SkipstoneError
     from skipstone.formats.parquet.footer_arrays import FooterArrays
 
-    from .file_decryptor import FileDecryptor
+    from .modules import Buffer
 
-__all__ = ["EncryptedColumn", "EncryptionDescription", "describe_encryption"]
+__all__ = [
+    "EncryptedColumn",
+    "EncryptionDescription",
+    "describe_encrypted_footer",
+    "describe_encryption",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,17 @@ class EncryptionDescription:
                 for each in self.columns
             ]
         return found
+
+
+def describe_encrypted_footer(
+    data: Buffer, *, base: int = 0, file: str | None = None
+) -> EncryptionDescription:
+    """Of a file whose footer is encrypted and whose footer key is not there: what is in the clear.
+
+    ``data`` is what lies before the last 8 bytes, beginning at ``base`` of the file.
+    """
+    crypto = EncryptedFooter.from_bytes(data, base=base).crypto
+    return describe_encryption(FileDecryptor.of_encrypted_footer(None, crypto, file=file))
 
 
 def describe_encryption(
