@@ -35,6 +35,10 @@ def _fingerprint() -> int:
 
 def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
     # numba hashes what a function closes over into the key of its cache.
+    def skip(data: Any, at: Any, end: Any, kind: Any, stack: Any) -> Any:
+        _ = fingerprint
+        return footer_wire.skip(data, at, end, kind, stack)
+
     def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) -> Any:
         _ = fingerprint
         return footer_kernel.schema(data, at, end, elements, types, stack)
@@ -53,7 +57,7 @@ def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
         _ = fingerprint
         return footer_kernel.row_groups(data, at, end, sizes, types, groups, wide, narrow, stack)
 
-    return schema, row_groups
+    return skip, schema, row_groups
 
 
 # Without it every call counts references to its arrays up and down, atomically, which takes more
@@ -84,9 +88,11 @@ def compiled() -> Kernels:
         fingerprint, keep = _fingerprint(), True
     except OSError:  # no source to tell stale code by
         fingerprint, keep = 0, False
-    schema, row_groups = (_compile(each, keep=keep) for each in _bound(fingerprint))
+    skip, schema, row_groups = (_compile(each, keep=keep) for each in _bound(fingerprint))
 
     def bytes_as_array(data: bytes) -> Any:
         return np.frombuffer(data, np.uint8)
 
-    return Kernels(schema=schema, row_groups=row_groups, over=bytes_as_array, zeros=np.zeros)
+    return Kernels(
+        skip=skip, schema=schema, row_groups=row_groups, over=bytes_as_array, zeros=np.zeros
+    )
