@@ -334,6 +334,13 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, read-only: one kind of array is one compilation."""
+    made = array.view()
+    made.flags.writeable = False
+    return made
+
+
 def plain(data: U8, count: int) -> tuple[I64, U8, int]:
     offsets, out = np.empty(count + 1, np.int64), np.empty(len(data) + _ROOM, np.uint8)
     end = int(_compile(_plain)(data, offsets, out))
@@ -354,26 +361,26 @@ def delta(data: U8, at: int, per_miniblock: int, miniblocks: int, out: npt.NDArr
 
 
 def lengths(offsets: I64, indices: npt.NDArray[Any], ends: I64) -> int:
-    return int(_compile(_lengths)(offsets, indices, ends))
+    return int(_compile(_lengths)(_fixed(offsets), _fixed(indices), ends))
 
 
 def copy(data: U8, offsets: I64, indices: npt.NDArray[Any], ends: I64) -> U8:
     total = int(ends[-1])
     out = np.empty(total + _ROOM, np.uint8)
-    _compile(_copy)(data, offsets, indices, ends, out)
+    _compile(_copy)(data, _fixed(offsets), _fixed(indices), _fixed(ends), out)
     return out[:total]
 
 
 def expand(prefixes: I64, data: U8, offsets: I64, ends: I64) -> U8:
     total = int(ends[-1])
     out = np.empty(total + _ROOM, np.uint8)
-    _compile(_expand)(prefixes, data, offsets, ends, out)
+    _compile(_expand)(_fixed(prefixes), data, _fixed(offsets), _fixed(ends), out)
     return out[:total]
 
 
 def shared(data: U8, offsets: I64) -> I64:
     made = np.zeros(len(offsets) - 1, np.int64)
-    _compile(_shared)(data, offsets, made)
+    _compile(_shared)(data, _fixed(offsets), made)
     return made
 
 
@@ -382,13 +389,12 @@ def rows(values: npt.NDArray[Any], indices: npt.NDArray[Any]) -> npt.NDArray[Any
         return NUMPY.rows(values, indices)
     if values.ndim == 1 and values.itemsize in (4, 8):
         word = np.dtype(f"u{values.itemsize}")
-        items, out = values.view(word), np.empty(len(indices), word)
-        items.flags.writeable = False  # one kind of array, one compilation
-        return out.view(values.dtype) if _compile(_items)(items, indices, out) else None
+        items, out = _fixed(values.view(word)), np.empty(len(indices), word)
+        return out.view(values.dtype) if _compile(_items)(items, _fixed(indices), out) else None
     if values.ndim == 2 and values.dtype == np.uint8:
         width = values.shape[1]
         out = np.empty((len(indices), width), np.uint8)
-        taken = _compile(_rows)(as_bytes(values), width, indices, out.reshape(-1))
+        taken = _compile(_rows)(as_bytes(values), width, _fixed(indices), out.reshape(-1))
         return out if taken else None
     return NUMPY.rows(values, indices)
 
