@@ -1,0 +1,337 @@
+"""Bloom filters as evidence: a header once, then one block of 32 bytes per value and row group.
+
+Where ``bloom_filter_length`` is known, the usual header leaves only one size for the bitset: then
+the blocks are asked for together with the header, which is checked before a block is believed. A
+header is remembered. Many values of a small filter take the whole bitset: one request for all. An
+encrypted filter is two modules that are read and decrypted whole.
+
+Proves absence, never presence: it excludes row groups for ``=`` and ``IN``, and says no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+
+from skipstone.bounds import Answer, ByteRange, Cause, Level, Reason
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.formats.parquet.bloom_filter import (
+    BLOCK_BYTES,
+    HEADER_GUESS,
+    MAX_BYTES,
+    BloomFilter,
+    block_of,
+    guess_bitset,
+    read_header,
+    set_in,
+)
+from skipstone.formats.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
+
+from ..interval import with_nulls
+from .hashed import hashes_of
+from .indexed_file import why
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.bounds import BoolArray, Fetched, Units
+    from skipstone.predicate.tree import Leaf
+
+    from .hashed import Hashes
+    from .indexed_file import IndexedFile
+
+__all__ = ["BloomEvidence"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# A second look at a header that the first one did not hold whole.
+_LONG_HEADER = 4_096
+# A request costs about as much as this many bytes more of one that is made anyway.
+_REQUEST = 8_192
+
+
+@dataclass(slots=True, eq=False)
+class _Filters:
+    """What is known of the filters of one leaf of one file, per row group.
+
+    ``bitset`` is where the bitset begins in the file and ``blocks`` how many it has: 0 unknown yet,
+    -1 none that could be used. ``header`` is how many bytes to read for the header.
+    """
+
+    offset: IntArray
+    length: IntArray
+    bitset: IntArray
+    blocks: IntArray
+    header: IntArray
+    encrypted: BoolArray
+    reasons: dict[int, Reason] = field(default_factory=dict)
+
+
+class BloomEvidence:
+    """The Bloom filters of one column in all files that have it; see the module."""
+
+    name = "bloom filter"
+    level = Level.ROW_GROUP
+    cost = 5.0
+
+    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
+        self.column, self.files = column, files
+        self._hashes: dict[tuple[Leaf, int], Hashes | None] = {}
+        self._plans: dict[object, _Probe] = {}
+
+    @classmethod
+    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
+        """The evidence where any of ``files`` has a filter for ``column``."""
+        some = {
+            ordinal: file
+            for ordinal, file in files.items()
+            if (_filters(file, file.columns[column]).blocks >= 0).any()
+        }
+        return cls(column, some) if some else None
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Headers that are not known yet, and the blocks of every wanted value."""
+        wanted: dict[ByteRange, None] = {}
+        for probe in self._probes(leaves, units):
+            wanted.update(dict.fromkeys(probe.needs(have)))
+        return tuple(wanted)
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        answers = []
+        for leaf in leaves:
+            probes = self._probes((leaf,), units)
+            if not probes:
+                text = f"says nothing of {leaf.op}"
+                answers.append(Answer.silent(Cause.NOT_APPLICABLE, self._subject, text))
+                continue
+            some = np.ones(len(units), np.bool_)
+            nulls = np.full(len(units), -1, np.int64)
+            reasons: dict[Reason, None] = {}
+            for probe in probes:
+                some[probe.at] = probe.found(have, reasons)
+                bounds = probe.file.chunk_bounds(probe.leaf)
+                nulls[probe.at] = bounds.all.nulls[probe.groups]
+            none = np.zeros(len(units), np.bool_)
+            bounds_ = with_nulls(leaf.op, some, none, units.rows, nulls)
+            answers.append(Answer(bounds=bounds_, reasons=_counted(reasons, self._subject)))
+        return answers
+
+    def _probes(self, leaves: Sequence[Leaf], units: Units) -> list[_Probe]:
+        found = []
+        for ordinal, file in self.files.items():
+            at = None
+            for leaf in leaves:
+                key = (leaf, ordinal)
+                if key not in self._hashes:
+                    self._hashes[key] = hashes_of(leaf, file.stored(file.columns[self.column]))
+                hashes = self._hashes[key]
+                if hashes is None:
+                    continue
+                if at is None:
+                    at = np.flatnonzero(units.file == ordinal)
+                if not len(at):
+                    continue
+                groups = units.ordinal[at]
+                known = self._plans.get(key)
+                if known is None or not np.array_equal(known.groups, groups):
+                    known = _Probe(file, file.columns[self.column], hashes, groups, at)
+                    self._plans[key] = known
+                elif not np.array_equal(known.at, at):
+                    known.at = at
+                found.append(known)
+        return found
+
+    @property
+    def _subject(self) -> str:
+        return f"{self.name}({self.column})"
+
+
+class _Probe:
+    """One leaf's hashes against the filters of some row groups of one file."""
+
+    def __init__(
+        self, file: IndexedFile, leaf: int, hashes: Hashes, groups: IntArray, at: IntArray
+    ) -> None:
+        self.file, self.leaf, self.hashes, self.groups, self.at = file, leaf, hashes, groups, at
+        self.filters = _filters(file, leaf)
+        self._ranges: dict[tuple[int, int, int], list[ByteRange]] = {}
+
+    def needs(self, have: Fetched) -> list[ByteRange]:
+        """What is missing; takes the headers in that have come."""
+        if not len(self.hashes):
+            return []
+        filters, wanted = self.filters, []
+        for group in self.groups[filters.blocks[self.groups] == 0].tolist():
+            missing = _take_header(self.file, self.leaf, group, filters, have)
+            if missing is not None:
+                wanted.append(missing)
+                start, length = int(filters.offset[group]), int(filters.length[group])
+                guess = guess_bitset(length) if self.file.fits(start, length) else None
+                if guess is not None and not filters.encrypted[group]:
+                    start += guess[1]
+                    wanted += self._blocks(group, start, guess[0] // BLOCK_BYTES)
+        known = self.groups[filters.blocks[self.groups] > 0].tolist()
+        for group in known:
+            wanted += [
+                each
+                for each in self._blocks(
+                    group, int(filters.bitset[group]), int(filters.blocks[group])
+                )
+                if each not in have
+            ]
+        return wanted
+
+    def _blocks(self, group: int, bitset: int, blocks: int) -> list[ByteRange]:
+        """The ranges that answer for one row group: one per hash, or the whole bitset."""
+        key = (group, bitset, blocks)
+        found = self._ranges.get(key)
+        if found is None:
+            path = self.file.path
+            if self.filters.encrypted[group]:
+                offset = int(self.filters.offset[group])
+                stop = bitset + blocks * BLOCK_BYTES + GCM_OVERHEAD
+                found = [ByteRange(path, offset, stop - offset)]
+            elif len(self.hashes) > 1 and len(self.hashes) * _REQUEST >= blocks * BLOCK_BYTES:
+                found = [ByteRange(path, bitset, blocks * BLOCK_BYTES)]
+            else:
+                places = bitset + BLOCK_BYTES * block_of(self.hashes, blocks)
+                found = [ByteRange(path, place, BLOCK_BYTES) for place in places.tolist()]
+            self._ranges[key] = found
+        return found
+
+    def found(self, have: Fetched, reasons: dict[Reason, None]) -> BoolArray:
+        """Per row group: False where no value can be in it."""
+        some = np.ones(len(self.groups), np.bool_)
+        if not len(self.hashes):
+            some[:] = False
+            return some
+        filters = self.filters
+        single: list[int] = []
+        parts: list[bytes | memoryview] = []
+        for i, group in enumerate(self.groups.tolist()):
+            blocks = int(filters.blocks[group])
+            if blocks <= 0:
+                reasons.setdefault(filters.reasons.get(group, _UNREAD))
+                continue
+            ranges = self._blocks(group, int(filters.bitset[group]), blocks)
+            data = [have[each] for each in ranges if each in have]
+            if len(data) < len(ranges):
+                reasons.setdefault(_UNREAD)
+            elif len(ranges) < len(self.hashes) or filters.encrypted[group]:
+                some[i] = self._whole(group, data[0], ranges[0], reasons)
+            else:
+                single.append(i)
+                parts += data
+        if single:
+            words = np.frombuffer(b"".join(parts), "<u4").reshape(len(single), -1, 8)
+            some[single] = set_in(words, self.hashes).any(axis=1)
+        return some
+
+    def _whole(
+        self, group: int, data: bytes | memoryview, where: ByteRange, reasons: dict[Reason, None]
+    ) -> bool:
+        try:
+            if self.filters.encrypted[group]:
+                decryptor = self.file.decryptor_of(group, self.leaf)
+                assert decryptor is not None
+                start = int(self.filters.bitset[group]) - where.offset
+                data = decryptor.decrypt(
+                    ModuleType.BLOOM_FILTER_BITSET, data[start:], base=where.offset + start
+                )
+            found = BloomFilter.from_bitset(data, base=where.offset)
+            if len(found.blocks) != self.filters.blocks[group]:
+                raise FormatError("a bitset of another size than its header says")
+            return bool(found.check(self.hashes).any())
+        except SkipstoneError as error:
+            reasons.setdefault(why(error, "bloom filter"))
+            return True
+
+
+_UNREAD = Reason(cause=Cause.UNREADABLE, subject="bloom filter", text="not fetched")
+
+
+def _counted(reasons: Mapping[Reason, None], subject: str) -> tuple[Reason, ...]:
+    return tuple(Reason(cause=each.cause, subject=subject, text=each.text) for each in reasons)
+
+
+def _filters(file: IndexedFile, leaf: int) -> _Filters:
+    """What is known of the filters of a leaf; made once per file."""
+    key = ("bloom", leaf)
+    known: _Filters | None = file.cache.get(key)
+    if known is not None:
+        return known
+    footer = file.footer
+    offset = footer.chunk("bloom_filter_offset")[:, leaf].copy()
+    length = footer.chunk("bloom_filter_length")[:, leaf]
+    made = _Filters(
+        offset=offset,
+        length=length,
+        bitset=np.full(len(offset), -1, np.int64),
+        blocks=np.where(offset > 0, 0, -1),
+        header=np.full(len(offset), HEADER_GUESS, np.int64),
+        encrypted=footer.chunk("encrypted")[:, leaf] > 0,
+    )
+    absent = Reason(cause=Cause.ABSENT, subject="bloom filter", text="not in the file")
+    for group in range(len(offset)):
+        if made.blocks[group] < 0:
+            made.reasons[group] = absent
+        elif not file.fits(int(offset[group]), 1) or file.elsewhere(group, leaf):
+            made.blocks[group] = -1
+            made.reasons[group] = absent
+        elif made.encrypted[group]:
+            try:
+                file.decryptor_of(group, leaf)
+            except (SkipstoneError, ValueError) as error:
+                made.blocks[group] = -1
+                made.reasons[group] = why(error, "bloom filter")
+    file.cache[key] = made
+    return made
+
+
+def _take_header(
+    file: IndexedFile, leaf: int, group: int, filters: _Filters, have: Fetched
+) -> ByteRange | None:
+    """Take a filter's header in; the range that is missing, if one is."""
+    offset, length = int(filters.offset[group]), int(filters.header[group])
+    room = _LONG_HEADER + MAX_BYTES if file.size is None else file.size - offset
+    whole = int(filters.length[group])
+    if whole > 0:
+        room = min(room, whole)
+    need = ByteRange(file.path, offset, min(length, room))
+    data = have.get(need)
+    if data is None:
+        return need
+    try:
+        if filters.encrypted[group]:
+            bitset, size = _encrypted_header(file, leaf, group, data, offset, room)
+        else:
+            size, at = read_header(data, base=offset, end=room)
+            bitset = offset + at
+    except (SkipstoneError, ValueError) as error:
+        if need.length < min(_LONG_HEADER, room) and length < _LONG_HEADER:
+            filters.header[group] = _LONG_HEADER  # it may be longer than anybody writes it
+            return _take_header(file, leaf, group, filters, have)
+        filters.blocks[group] = -1
+        filters.reasons[group] = why(error, "bloom filter")
+        return None
+    filters.bitset[group], filters.blocks[group] = bitset, size // BLOCK_BYTES
+    return None
+
+
+def _encrypted_header(
+    file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, offset: int, room: int
+) -> tuple[int, int]:
+    """Where the module of the bitset begins, and how long the bitset is."""
+    stop = module_length(data, base=offset)
+    decryptor = file.decryptor_of(group, leaf)
+    assert decryptor is not None
+    plain = decryptor.decrypt(ModuleType.BLOOM_FILTER_HEADER, data[:stop], base=offset)
+    size, _ = read_header(plain, base=offset)
+    if size > room - stop - GCM_OVERHEAD:
+        raise FormatError("an encrypted Bloom filter that ends past the file", offset=offset)
+    return offset + stop, size

@@ -1,0 +1,213 @@
+"""One Parquet file as evidence sees it: its footer, and what was read of its indexes so far.
+
+What is parsed once stays: bounds of all row groups of a leaf, page indexes, the headers of Bloom
+filters, dictionaries. That is what a warm file has over a cold one. Nothing here does I/O: ranges
+are named, and bytes are taken when somebody has fetched them. Bytes that cannot be used leave a
+``Reason`` in their place, so that nobody asks for them again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from skipstone.bounds import ByteRange, Cause, Reason
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.formats.parquet.crypto import ColumnCryptoMetaData
+from skipstone.formats.parquet.encryption.modules import ModuleType
+from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
+
+from .chunk_bounds import chunk_bounds, order_of
+from .page_bounds import page_bounds
+from .stored import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from skipstone.bounds import Fetched
+    from skipstone.formats.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.formats.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.formats.parquet.footer_arrays import FooterArrays
+
+    from .value_bounds import ValueBounds
+
+__all__ = ["IndexedFile", "why"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# A page index or a filter beyond this is a lie, or not worth it.
+_LONGEST = 256 << 20
+_INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.OFFSET_INDEX}
+
+
+def why(error: Exception, subject: str) -> Reason:
+    """The reason that an error is, for "says nothing"."""
+    if isinstance(error, KeyUnavailableError):
+        cause = Cause.UNDECRYPTABLE
+    elif isinstance(error, UnsupportedError):
+        cause = Cause.UNSUPPORTED
+    else:
+        cause = Cause.CORRUPT
+    text = error.message if isinstance(error, SkipstoneError) else str(error)
+    return Reason(cause=cause, subject=subject, text=text)
+
+
+class IndexedFile:
+    """See the module.
+
+    ``columns`` maps predicate columns (dotted names) to ordinals of leaves; without it every leaf
+    that is not below a list or map has its own name. ``size`` is the file's, where it is known.
+    ``verified`` holds ``(row group, leaf)`` where somebody has checked that the row group really is
+    sorted by that leaf, as its ``sorting_columns`` say.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        footer: FooterArrays,
+        decryptor: FileDecryptor | None = None,
+        columns: Mapping[str, int] | None = None,
+        *,
+        size: int | None = None,
+    ) -> None:
+        self.path, self.footer, self.decryptor, self.size = path, footer, decryptor, size
+        leaves = footer.schema.leaves
+        if columns is None:
+            columns = {leaf.name: leaf.ordinal for leaf in leaves}
+        # A leaf below a list or map has not one value per row: predicates cannot reach it.
+        self.columns = {
+            name: leaf for name, leaf in columns.items() if not leaves[leaf].max_repetition_level
+        }
+        self.verified: set[tuple[int, int]] = set()
+        self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
+        self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}
+        self.page_bounds: dict[tuple[int, int], ValueBounds | Reason] = {}
+        #: what the kinds of evidence remember, by names of their own
+        self.cache: dict[Any, Any] = {}
+        self._stored: dict[int, Stored] = {}
+        self._bounds: dict[int, ValueBounds] = {}
+
+    def stored(self, leaf: int) -> Stored:
+        """What a leaf stores."""
+        found = self._stored.get(leaf)
+        if found is None:
+            found = self._stored[leaf] = Stored.of(self.footer.schema.leaves[leaf])
+        return found
+
+    def chunk_bounds(self, leaf: int) -> ValueBounds:
+        """Bounds of a leaf over all row groups."""
+        found = self._bounds.get(leaf)
+        if found is None:
+            found = self._bounds[leaf] = chunk_bounds(self.footer, self.stored(leaf))
+        return found
+
+    def decryptor_of(self, row_group: int, leaf: int) -> ColumnDecryptor | None:
+        """What decrypts a chunk, ``None`` if it is not encrypted; ``KeyUnavailableError``."""
+        footer = self.footer
+        if footer.chunk("encrypted")[row_group, leaf] <= 0:
+            return None
+        column = footer.schema.leaves[leaf]
+        if self.decryptor is None:
+            raise KeyUnavailableError(f"column {column.name!r} is encrypted")
+        key = ("decryptor", row_group, leaf)
+        found: ColumnDecryptor | None = self.cache.get(key)
+        if found is None:
+            start = int(footer.parts("crypto_metadata")[row_group, leaf])
+            part = memoryview(footer.data)[start:]
+            crypto = ColumnCryptoMetaData.from_bytes(part, base=footer.base + start)
+            ordinal = int(footer.group("ordinal")[row_group])
+            found = self.decryptor.column(
+                column.path, row_group if ordinal < 0 else ordinal, leaf, crypto
+            )
+            self.cache[key] = found
+        return found
+
+    def elsewhere(self, row_group: int, leaf: int) -> bool:
+        """True where the chunk names another file: its offsets are not of this one."""
+        return bool(self.footer.value_bytes("file_path", row_group, leaf))
+
+    def fits(self, offset: int, length: int) -> bool:
+        """Whether so many bytes from there on can be bytes of the file."""
+        if offset < 0 or not 0 < length <= _LONGEST:
+            return False
+        return self.size is None or offset <= self.size - length
+
+    # -- the page index ----------------------------------------------------------------------------
+
+    def index_range(self, kind: str, row_group: int, leaf: int) -> ByteRange | None:
+        """Where the ``column_index`` or ``offset_index`` of a chunk lies, ``None`` for nowhere."""
+        offset = int(self.footer.chunk(f"{kind}_offset")[row_group, leaf])
+        length = int(self.footer.chunk(f"{kind}_length")[row_group, leaf])
+        if not self.fits(offset, length) or self.elsewhere(row_group, leaf):
+            return None
+        return ByteRange(self.path, offset, length)
+
+    def take_index(self, kind: str, row_group: int, leaf: int, have: Fetched) -> ByteRange | None:
+        """Parse an index unless it is known; the range that is missing, if one is."""
+        known: dict[tuple[int, int], Any] = (
+            self.column_indexes if kind == "column_index" else self.offset_indexes
+        )
+        key = (row_group, leaf)
+        if key in known:
+            return None
+        subject = f"{kind.replace('_', ' ')} of {self.footer.schema.leaves[leaf].name}"
+        need = self.index_range(kind, row_group, leaf)
+        if need is None:
+            known[key] = Reason(cause=Cause.ABSENT, subject=subject, text="not in the file")
+            return None
+        data = have.get(need)
+        if data is None:
+            return need
+        try:
+            decryptor = self.decryptor_of(row_group, leaf)
+            if decryptor is not None:
+                data = decryptor.decrypt(_INDEXES[kind], data, base=need.offset)
+            if kind == "column_index":
+                known[key] = ColumnIndexArrays.from_bytes(data, base=need.offset)
+            else:
+                known[key] = OffsetIndexArrays.from_bytes(
+                    data,
+                    size=self.size,
+                    num_rows=int(self.footer.group("num_rows")[row_group]),
+                    base=need.offset,
+                )
+        except (SkipstoneError, ValueError) as error:
+            known[key] = why(error, subject)
+        return None
+
+    def bounds_of_pages(self, row_group: int, leaf: int) -> ValueBounds | Reason:
+        """Bounds of the pages of a chunk, once both indexes were taken."""
+        key = (row_group, leaf)
+        found = self.page_bounds.get(key)
+        if found is not None:
+            return found
+        offsets, index = self.offset_indexes.get(key), self.column_indexes.get(key)
+        if isinstance(index, Reason):
+            found = index
+        elif isinstance(offsets, Reason):
+            found = offsets
+        elif index is None or offsets is None:
+            subject = f"page index of {self.footer.schema.leaves[leaf].name}"
+            return Reason(cause=Cause.UNREADABLE, subject=subject, text="not fetched")
+        else:
+            try:
+                found = page_bounds(
+                    self.stored(leaf),
+                    order_of(self.footer, leaf),
+                    index,
+                    offsets,
+                    num_rows=int(self.footer.group("num_rows")[row_group]),
+                    null_count=int(self.footer.chunk("null_count")[row_group, leaf]),
+                )
+            except FormatError as error:
+                found = why(error, f"page index of {self.footer.schema.leaves[leaf].name}")
+        self.page_bounds[key] = found
+        return found
+
+    def first_rows(self, row_group: int, leaf: int) -> IntArray | None:
+        """First rows of the pages of a chunk, from the start of the row group; ``None`` where its
+        offset index is not known."""
+        found = self.offset_indexes.get((row_group, leaf))
+        return found.first_row_index if isinstance(found, OffsetIndexArrays) else None
