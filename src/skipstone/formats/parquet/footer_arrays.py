@@ -245,7 +245,7 @@ class FooterArrays:
         return found
 
     def _slot(self, array: NDArray[Any], slot: int) -> I64Array:
-        values = array[slot].astype(np.int64)
+        values: I64Array = array[slot].astype(np.int64)
         values -= 1
         return values.reshape(self.num_row_groups, self.num_leaves)
 

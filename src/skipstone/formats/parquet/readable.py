@@ -1,0 +1,122 @@
+"""Bounds as people read them: the bytes of ``min_value`` and the like to text, by the leaf's type.
+
+Numbers, dates, times, decimals and text read as Arrow prints them; times in UTC end in ``Z``. Bytes
+of no known meaning are text if they print as such, else ``0x…``; so is what does not fit its type,
+for a file may say anything. For people only: nothing is decided by these.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, UnsupportedError
+
+from .arrow_types import leaf_type
+from .arrow_values import leaf_array
+from .column import LeafColumn, Run
+from .encodings.values import ByteArrays
+from .enums import Type
+
+if TYPE_CHECKING:
+    from .encodings.values import Values
+    from .schema import Leaf
+
+__all__ = ["readable"]
+
+_WIDTHS = {
+    Type.BOOLEAN: 1,
+    Type.INT32: 4,
+    Type.INT64: 8,
+    Type.INT96: 12,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+}
+_DTYPES = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
+
+
+def readable(values: pa.Array, leaf: Leaf) -> pa.Array:
+    """Text of each of the binary ``values``, which are PLAIN without lengths; null stays null."""
+    given = values.drop_null()
+    if not len(given):
+        return pa.nulls(len(values), pa.string())
+    plain = ByteArrays.from_arrow(given)
+    texts: list[str] = list(map(_hex, plain))
+    fits = np.flatnonzero(_fitting(plain, leaf))
+    if len(fits):
+        for at, text in zip(fits.tolist(), _texts(plain.take(fits), leaf), strict=True):
+            texts[at] = text
+    if len(given) == len(values):
+        return pa.array(texts, pa.string())
+    places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    spread = np.full(len(values), -1, np.int64)
+    spread[places] = np.arange(len(places))
+    return pa.array(texts, pa.string()).take(pa.array(spread, mask=spread < 0))
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def _fitting(values: ByteArrays, leaf: Leaf) -> Any:
+    if leaf.type is Type.BYTE_ARRAY:
+        return np.ones(len(values), np.bool_)
+    return values.lengths == _WIDTHS.get(leaf.type, leaf.type_length)
+
+
+def _texts(values: ByteArrays, leaf: Leaf) -> list[str]:
+    logical = leaf.element.logicalType
+    if logical is not None and logical.UUID is not None and leaf.type_length == 16:
+        return [str(uuid.UUID(bytes=each)) for each in values]
+    try:
+        type_ = leaf_type(leaf)
+        if not (pa.types.is_string(type_) or _is_bytes(type_) or pa.types.is_null(type_)):
+            column = LeafColumn(
+                leaf=leaf,
+                num_entries=len(values),
+                definition_levels=None,
+                repetition_levels=None,
+                runs=(Run(_physical(values, leaf)),),
+            )
+            return _printed(leaf_array(column, None, type_))
+    except (FormatError, UnsupportedError, pa.ArrowException):
+        return list(map(_hex, values))
+    if pa.types.is_string(type_):
+        return [each.decode("utf-8", "backslashreplace") for each in values]
+    return list(map(_guessed, values))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_))
+
+
+def _guessed(value: bytes) -> str:
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return _hex(value)
+    return text if text.isprintable() and text else _hex(value)
+
+
+def _physical(values: ByteArrays, leaf: Leaf) -> Values:
+    if leaf.type is Type.BYTE_ARRAY:
+        return values
+    if leaf.type is Type.BOOLEAN:
+        return values.content != 0
+    if leaf.type in _DTYPES:
+        made: Values = np.ascontiguousarray(values.content).view(_DTYPES[leaf.type])
+        return made
+    return np.ascontiguousarray(values.content).reshape(len(values), -1)
+
+
+def _printed(array: pa.Array) -> list[str]:
+    zone = pa.types.is_timestamp(array.type) and array.type.tz is not None
+    if zone:
+        array = array.cast(pa.timestamp(array.type.unit))
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    texts: list[str] = array.cast(pa.string()).to_pylist()
+    return [f"{text}Z" for text in texts] if zone else texts
