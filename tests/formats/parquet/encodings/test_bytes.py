@@ -110,6 +110,14 @@ def test_a_width_of_zero_needs_no_bytes(kernels: Kernels) -> None:
         assert indices.tolist() == [0] * 10
 
 
+def test_a_width_of_zero_is_written_as_a_run() -> None:
+    assert rle.encode(np.zeros(300, np.int32), 0) == rle.uleb128(600)
+    assert rle.encode(np.zeros(0, np.int32), 0) == b""
+    assert dictionary.encode_indices(np.zeros(4, np.int32)) == b"\1\3\0"
+    with pytest.raises(ValueError, match="more than 0 bits"):
+        rle.encode(np.ones(3, np.int32), 0)
+
+
 def test_no_values_need_no_bytes() -> None:
     empty = np.zeros(0, np.int32)
     assert len(dictionary.decode_indices(b"", 0)) == 0

@@ -66,9 +66,9 @@ def decode(
 
 
 def encode_indices(indices: npt.NDArray[np.integer[Any]], bit_width: int | None = None) -> bytes:
-    """A data page of ``indices``; the width is that of the largest unless given."""
+    """A data page of ``indices``; the width is that of the largest unless given, and at least 1."""
     if bit_width is None:
-        bit_width = int(indices.max()).bit_length() if len(indices) else 0
+        bit_width = max(1, int(indices.max(initial=0)).bit_length())
     return bytes([bit_width]) + rle.encode(indices, bit_width)
 
 

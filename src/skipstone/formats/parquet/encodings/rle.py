@@ -143,8 +143,12 @@ def encode(values: npt.NDArray[Any], bit_width: int) -> bytes:
     is wider.
     """
     count = len(values)
-    if not bit_width or not count:
+    if not count:
         return b""
+    if not bit_width:
+        if values.any():
+            raise ValueError("a value of more than 0 bits")
+        return uleb128(count << 1)  # readers that do not know widths of 0 look for a run
     wide = np.zeros(-(-count // 8) * 8, np.uint64)
     wide[:count] = values.astype(np.uint64)
     wide[count:] = wide[count - 1]  # padding that does not end a run
