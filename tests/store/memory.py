@@ -55,6 +55,9 @@ class MemoryStorage:
         self._id(path)
         return self.objects[path][0]
 
+    def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
+        return self._id(path), memoryview(self.objects[path][0][-length:])
+
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:

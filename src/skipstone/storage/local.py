@@ -7,6 +7,7 @@ Spark would read the same files some forty times.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as modes
 import time
@@ -118,6 +119,19 @@ class LocalStorage:
     def read(self, path: str) -> bytes:
         self.requests += 1
         return Path(path).read_bytes()
+
+    def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
+        self.requests += 1
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not modes.S_ISREG(status.st_mode):
+                raise FileNotFoundError(errno.ENOENT, "no regular file", path)
+            length = min(length, status.st_size)
+            data = _pread(descriptor, length, status.st_size - length)
+        finally:
+            os.close(descriptor)
+        return ObjectId.of_local(path, status), memoryview(data)
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None

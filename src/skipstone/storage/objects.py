@@ -239,6 +239,21 @@ class ObjectStorage:
                 raise StaleError(f"{path} is not the version that was listed")
             return memoryview(bytes(answer.bytes()))
 
+    def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
+        try:
+            with self._asking(path) as key:
+                answer = obstore.get(self.store, key, options={"range": {"suffix": length}})
+                version = self._id(cast("Mapping[str, Any]", answer.meta))
+                return version, memoryview(bytes(answer.bytes()))
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # Azure has no ranges from the end, and S3 refuses those of an empty object.
+            version = self.stat(path)
+        size = version.size or 0
+        start = max(0, size - length)
+        return version, self.read_range(path, start, size - start, version)
+
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:

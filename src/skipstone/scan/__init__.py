@@ -1,0 +1,1 @@
+"""One Parquet file without Spark: metadata as data, pages fetched one by one, rows."""

@@ -1,0 +1,292 @@
+"""The page tables of one file, found once and remembered.
+
+A chunk's table comes from its offset index; the offset indexes of all chunks that are asked for
+come in one wave. A chunk without one is walked: from page header to page header where that tells
+the rows, and over whole pages where only repetition levels do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from skipstone.bounds import ByteRange
+from skipstone.errors import FormatError
+from skipstone.formats.parquet.codecs import decompress
+from skipstone.formats.parquet.encryption.column_metadata import chunk_decryptor
+from skipstone.formats.parquet.encryption.modules import ModuleType
+from skipstone.formats.parquet.enums import PageType
+from skipstone.formats.parquet.levels import levels_v1
+from skipstone.formats.parquet.page import read_page
+from skipstone.formats.parquet.page_header import PageHeader
+from skipstone.formats.parquet.page_index import OffsetIndexArrays
+from skipstone.formats.parquet.thrift import Reader
+
+from .chunk_place import ChunkPlace, beside, chunk_place
+from .page_table import PageTable, WalkedPage, table_of_index, table_of_walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from skipstone.bounds import Reason
+    from skipstone.formats.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.formats.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.formats.parquet.footer_arrays import FooterArrays
+    from skipstone.formats.parquet.schema import Leaf
+
+    from .pinned import PinnedReader
+
+__all__ = ["Cell", "ChunkPages", "HeaderAt", "header_at", "in_file", "plain_header"]
+
+#: row group and leaf
+Cell = tuple[int, int]
+
+# Read at a header's place: with luck the next header lies within it too. A request to an object
+# store costs as much as a few megabytes.
+_WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
+# Most headers are shorter.
+_SHORTEST = 256
+
+
+class HeaderAt(NamedTuple):
+    """The header of the page at ``offset``; ``ordinal`` counts data pages, -1 for others."""
+
+    header: PageHeader
+    offset: int
+    header_length: int
+    ordinal: int
+    num_values: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and body on disk."""
+        return self.header_length + self.header.compressed_page_size
+
+
+class ChunkPages:
+    """Places, page tables and decryptors of the chunks of the file at ``path``."""
+
+    def __init__(
+        self,
+        reader: PinnedReader,
+        path: str,
+        footer: FooterArrays,
+        decryptor: FileDecryptor | None,
+        known: Mapping[Cell, OffsetIndexArrays | Reason],
+    ) -> None:
+        """``known``: offset indexes that planning has read."""
+        self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
+        self._known = known
+        self._places: dict[Cell, ChunkPlace] = {}
+        self._tables: dict[Cell, PageTable] = {}
+        self._decryptors: dict[Cell, ColumnDecryptor | None] = {}
+
+    def place(self, cell: Cell) -> ChunkPlace:
+        """Where a chunk lies. ``KeyUnavailableError`` where only a key tells."""
+        found = self._places.get(cell)
+        if found is None:
+            row_group, leaf = cell
+            if not self.footer.chunk("has_meta_data")[row_group, leaf]:
+                self.column_decryptor(cell)  # says which key is missing
+                name = self.footer.schema.leaves[leaf].name
+                raise FormatError(
+                    f"no metadata of column {name} in row group {row_group}", file=self.path
+                )
+            name_of = self.footer.value_bytes("file_path", row_group, leaf)
+            path = self.path
+            if name_of is not None:
+                path = beside(self.path, name_of.decode("utf-8", "surrogateescape"))
+            found = chunk_place(
+                self.footer,
+                row_group,
+                leaf,
+                path=path,
+                size=self.reader.size(path),
+            )
+            self._places[cell] = found
+        return found
+
+    def column_decryptor(self, cell: Cell) -> ColumnDecryptor | None:
+        """What decrypts a chunk, ``None`` if it is in the clear; raises ``KeyUnavailableError``."""
+        if cell not in self._decryptors:
+            self._decryptors[cell] = self._decryptor(cell)
+        return self._decryptors[cell]
+
+    def _decryptor(self, cell: Cell) -> ColumnDecryptor | None:
+        row_group, leaf = cell
+        if self.footer.chunk("encrypted")[row_group, leaf] != 1:
+            return None
+        if self.decryptor is None:
+            raise FormatError("an encrypted column in a file that is not", file=self.path)
+        return chunk_decryptor(self.footer, self.decryptor, row_group, leaf)
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def tables(self, cells: Iterable[Cell]) -> list[PageTable]:
+        """The table of each chunk, in order."""
+        cells = list(cells)
+        missing = [cell for cell in cells if cell not in self._tables]
+        if missing:
+            self._find(missing)
+        return [self._tables[cell] for cell in cells]
+
+    def _find(self, cells: list[Cell]) -> None:
+        wanted: dict[Cell, ByteRange] = {}
+        for cell in cells:
+            if not isinstance(self._known.get(cell), OffsetIndexArrays):
+                where = self._index_range(cell)
+                if where is not None:
+                    wanted[cell] = where
+        found = self.reader.read(list(wanted.values())) if wanted else {}
+        leaves = self.footer.schema.leaves
+        for cell in cells:
+            place, leaf = self.place(cell), leaves[cell[1]]
+            where, index = wanted.get(cell), self._known.get(cell)
+            try:
+                if isinstance(index, OffsetIndexArrays):
+                    table = table_of_index(index, place, not leaf.max_repetition_level)
+                elif where is None:
+                    table = table_of_walk(self._walked(cell), leaf, place)
+                else:
+                    data: bytes | memoryview = found[where]
+                    decryptor = self.column_decryptor(cell)
+                    if decryptor is not None:
+                        data = decryptor.decrypt(ModuleType.OFFSET_INDEX, data)
+                    index = OffsetIndexArrays.from_bytes(
+                        data, size=self.reader.size(place.path), num_rows=place.rows
+                    )
+                    table = table_of_index(index, place, not leaf.max_repetition_level)
+            except FormatError as error:
+                raise in_file(error, place.path) from error
+            self._tables[cell] = table
+
+    def _index_range(self, cell: Cell) -> ByteRange | None:
+        offset = int(self.footer.chunk("offset_index_offset")[cell])
+        length = int(self.footer.chunk("offset_index_length")[cell])
+        if offset <= 0 or length <= 0:
+            return None
+        place = self.place(cell)
+        # In a summary file the index lies where the chunk lies.
+        return ByteRange(place.path, offset, length)
+
+    # -- walks -------------------------------------------------------------------------------------
+
+    def walk(self, cell: Cell) -> Iterator[HeaderAt]:
+        """The header of every page of a chunk, in order, until its values are complete."""
+        place, decryptor = self.place(cell), self.column_decryptor(cell)
+        window = _Window(self.reader, place)
+        at, ordinal, seen = place.start, 0, 0
+        while at < place.stop and (seen < place.num_values or not place.num_values):
+            header, length = window.header(at, decryptor, ordinal)
+            size = length + header.compressed_page_size
+            if header.compressed_page_size < 0 or size > place.stop - at:
+                raise FormatError(
+                    "a page ends beyond its chunk",
+                    file=place.path,
+                    offset=at,
+                    expected=f"at most {place.stop - at} bytes",
+                    got=size,
+                )
+            values = _num_values(header)
+            data = header.type in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
+            yield HeaderAt(header, at, length, ordinal if data else -1, values)
+            if data:
+                ordinal += 1
+                seen += values
+            at += size
+
+    def _walked(self, cell: Cell) -> Iterator[WalkedPage]:
+        """The same with the rows that begin in each page."""
+        place, leaf = self.place(cell), self.footer.schema.leaves[cell[1]]
+        for found in self.walk(cell):
+            header = found.header
+            rows, continues = found.num_values, False
+            if leaf.max_repetition_level and header.data_page_header_v2 is not None:
+                rows = header.data_page_header_v2.num_rows
+            elif leaf.max_repetition_level and found.ordinal >= 0:
+                rows, continues = self._rows(cell, place, found, leaf)
+            yield WalkedPage(
+                found.offset, found.size, header.type, found.ordinal, found.num_values,
+                rows, continues,
+            )  # fmt: skip
+
+    def _rows(self, cell: Cell, place: ChunkPlace, found: HeaderAt, leaf: Leaf) -> tuple[int, bool]:
+        decryptor = self.column_decryptor(cell)
+        data = self.reader.one(place.path, found.offset, found.size)
+        body: bytes | memoryview = data[found.header_length :]
+        if decryptor is not None:
+            body = decryptor.decrypt_page(found.header, body, found.ordinal)
+        page = read_page(plain_header(found.header, len(body)) + bytes(body), base=found.offset)
+        body = decompress(place.codec, page.body, page.uncompressed_page_size)
+        repetition, _, _ = levels_v1(page, body, leaf)
+        if repetition is None:
+            return page.num_values, False
+        begins = len(repetition) - int(np.count_nonzero(repetition))
+        return begins, bool(len(repetition) and repetition[0])
+
+
+class _Window:
+    """The part of a chunk that was read last."""
+
+    def __init__(self, reader: PinnedReader, place: ChunkPlace) -> None:
+        self.reader, self.place = reader, place
+        self.size = _REMOTE_WINDOW if reader.storage.remote else _WINDOW
+        self.base, self.held = place.start, memoryview(b"")
+
+    def header(
+        self, at: int, decryptor: ColumnDecryptor | None, ordinal: int
+    ) -> tuple[PageHeader, int]:
+        """The header at ``at`` and its length on disk."""
+        room = self.place.stop - at
+        need = min(room, _SHORTEST)
+        while True:
+            if at < self.base or at + need > self.base + len(self.held):
+                length = min(max(need, self.size), room)
+                self.held, self.base = self.reader.one(self.place.path, at, length), at
+            view = self.held[at - self.base :]
+            try:
+                return header_at(view, at, decryptor, ordinal, at == self.place.start)
+            except FormatError:
+                if len(view) >= room:
+                    raise
+            need = min(room, max(4 * need, len(view) + 1))
+
+
+def header_at(
+    view: bytes | memoryview,
+    offset: int,
+    decryptor: ColumnDecryptor | None,
+    ordinal: int,
+    may_be_dictionary: bool,
+) -> tuple[PageHeader, int]:
+    """The page header at the start of ``view``, which lies at ``offset``, and its length there."""
+    if decryptor is None:
+        reader = Reader(view, base=offset)
+        return PageHeader.read(reader), reader.at
+    plain, length, _ = decryptor.decrypt_page_header(
+        view, 0, ordinal, may_be_dictionary=may_be_dictionary, base=offset
+    )
+    return PageHeader.from_bytes(plain, base=offset), length
+
+
+def plain_header(header: PageHeader, size: int) -> bytes:
+    """The header of the same page with a body of ``size`` bytes that is not encrypted."""
+    return replace(header, compressed_page_size=size, crc=None).to_bytes()
+
+
+def _num_values(header: PageHeader) -> int:
+    for each in (header.data_page_header, header.data_page_header_v2):
+        if each is not None and header.type in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
+            if each.num_values < 0:
+                raise FormatError("num_values of a page", got=each.num_values)
+            return each.num_values
+    return 0
+
+
+def in_file(error: FormatError, path: str) -> FormatError:
+    """The same error with its file."""
+    if error.file is not None:
+        return error
+    return FormatError(error.message, file=path, hint=error.hint)

@@ -1,0 +1,331 @@
+"""The pages that hold some rows: which they are, their bytes in one wave, and Arrow's decoding.
+
+Leaves whose pages cover the same rows share a splice, since a row group has equally many rows in
+all its columns; each leaf is cut to the wanted rows after it was decoded. What Arrow does not read
+is decoded by our own code from the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.bounds import ByteRange
+from skipstone.errors import FormatError
+from skipstone.formats.parquet.chunk import decode_pages
+from skipstone.formats.parquet.column import concat
+from skipstone.formats.parquet.page import walk_pages
+from skipstone.formats.parquet.whole import assemble_rows
+
+from .chunk_pages import in_file
+from .join import join
+from .plain_pages import plain_pages
+from .shape import Kind
+from .splice import SplicedGroup, Template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.bounds import RowSet
+    from skipstone.formats.parquet.column import LeafColumn
+
+    from .chunk_pages import Cell, ChunkPages
+    from .page_table import PageTable
+    from .selection import Field, Selection
+    from .splice import Pages
+
+__all__ = ["GroupRows", "Templates", "group_rows", "read_groups"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# Ranges of rows up to which slices are cheaper than a take.
+_SLICES = 16
+# Below this many bytes of pages Arrow's threads cost more than they give.
+_THREADED = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRows:
+    """Wanted rows of one row group, from its first: ranges that ascend and do not touch."""
+
+    row_group: int
+    starts: IntArray
+    stops: IntArray
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return int((self.stops - self.starts).sum())
+
+
+def group_rows(rows: RowSet | None, row_starts: IntArray) -> list[GroupRows]:
+    """``rows`` of the file by row group, those without any left out; ``None`` is all of them.
+
+    Rows past the end of the file are left out.
+    """
+    found: list[GroupRows] = []
+    if rows is None:
+        for r, count in enumerate(np.diff(row_starts).tolist()):
+            if count:
+                found.append(GroupRows(r, np.zeros(1, np.int64), np.array([count])))
+        return found
+    starts, stops = rows.ranges()
+    first = np.searchsorted(row_starts, starts, side="right") - 1
+    last = np.searchsorted(row_starts, stops, side="left")
+    touched: set[int] = set()
+    for a, b in zip(first.tolist(), last.tolist(), strict=True):
+        touched.update(range(max(a, 0), min(b, len(row_starts) - 1)))
+    for r in sorted(touched):
+        begin, end = int(row_starts[r]), int(row_starts[r + 1])
+        low = int(np.searchsorted(stops, begin, side="right"))
+        high = int(np.searchsorted(starts, end, side="left"))
+        if low < high and begin < end:
+            found.append(
+                GroupRows(
+                    r,
+                    np.maximum(starts[low:high], begin) - begin,
+                    np.minimum(stops[low:high], end) - begin,
+                )
+            )
+    return found
+
+
+class Templates:
+    """The splice templates of one file, by leaves."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self._made: dict[tuple[int, ...], Template] = {}
+
+    def of(self, leaves: tuple[int, ...]) -> Template:
+        """The template of these leaves, in this order."""
+        found = self._made.get(leaves)
+        if found is None:
+            types = None
+            if self.selection.typed:
+                types = [self.selection.leaf_type(leaf) for leaf in leaves]
+            found = self._made[leaves] = Template(
+                [self.selection.tree.leaves[leaf] for leaf in leaves],
+                types,
+                self.selection.created_by,
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pick:
+    """Entries of a page table that are read."""
+
+    table: PageTable
+    entries: IntArray
+
+    def covered(self) -> tuple[IntArray, IntArray]:
+        """First row and the row after the last of each entry, in the row group."""
+        first = self.table.first_row
+        return first[self.entries], first[self.entries + 1]
+
+
+def read_groups(
+    chunks: ChunkPages,
+    templates: Templates,
+    fields: Sequence[Field],
+    wanted: Sequence[GroupRows],
+) -> list[pa.ChunkedArray]:
+    """One column per field: the wanted rows of all these row groups, fetched in one wave."""
+    wave = _Wave(chunks, templates, fields, wanted)
+    wave.fetch()
+    parts: dict[int, pa.ChunkedArray | None] = {}
+    for together in wave.alike():
+        parts.update(wave.decode(together))
+    return [wave.column(field, parts) for field in fields]
+
+
+class _Wave:
+    """Some rows of some leaves: the picks, the bytes, and what becomes of them."""
+
+    def __init__(
+        self,
+        chunks: ChunkPages,
+        templates: Templates,
+        fields: Sequence[Field],
+        wanted: Sequence[GroupRows],
+    ) -> None:
+        self.chunks, self.templates, self.wanted = chunks, templates, wanted
+        self.leaves = list(dict.fromkeys(leaf for field in fields for leaf in field.shape.leaves))
+        cells = [(group.row_group, leaf) for group in wanted for leaf in self.leaves]
+        self.picks: dict[Cell, _Pick] = {}
+        tables = iter(chunks.tables(cells))
+        for group in wanted:
+            for leaf in self.leaves:
+                table = next(tables)
+                entries = table.holding(group.starts, group.stops)
+                self.picks[group.row_group, leaf] = _Pick(table, entries)
+        self.pages: dict[Cell, Pages] = {}
+        self.size = 0
+
+    def fetch(self) -> None:
+        """The bytes of all picks, in one wave."""
+        ranges: dict[Cell, tuple[ByteRange | None, list[ByteRange]]] = {}
+        every: list[ByteRange] = []
+        for cell, pick in self.picks.items():
+            path = self.chunks.place(cell).path
+            offset, length = pick.table.dictionary
+            head = ByteRange(path, offset, length) if length and len(pick.entries) else None
+            data = [
+                ByteRange(path, start, size)
+                for start, size in zip(
+                    pick.table.offset[pick.entries].tolist(),
+                    pick.table.length[pick.entries].tolist(),
+                    strict=True,
+                )
+            ]
+            ranges[cell] = head, data
+            every += data if head is None else [head, *data]
+        held = self.chunks.reader.read(every) if every else {}
+        self.size = sum(each.length for each in every)
+        for cell, (head, data) in ranges.items():
+            pick = self.picks[cell]
+            place = self.chunks.place(cell)
+            try:
+                self.pages[cell] = plain_pages(
+                    place,
+                    pick.table,
+                    pick.entries,
+                    memoryview(b"") if head is None else held[head],
+                    [held[each] for each in data],
+                    self.chunks.column_decryptor(cell),
+                )
+            except FormatError as error:
+                raise in_file(error, place.path) from error
+
+    def alike(self) -> list[tuple[int, ...]]:
+        """The leaves in groups whose pages cover the same rows in every row group."""
+        found: dict[object, list[int]] = {}
+        for leaf in self.leaves:
+            covered = []
+            for group in self.wanted:
+                first, stop = self.picks[group.row_group, leaf].covered()
+                covered += [first.tobytes(), stop.tobytes()]
+            found.setdefault(tuple(covered), []).append(leaf)
+        return [tuple(each) for each in found.values()]
+
+    def decode(self, together: tuple[int, ...]) -> dict[int, pa.ChunkedArray | None]:
+        """The wanted rows of these leaves by Arrow; ``None`` for a leaf that it refuses."""
+        groups = []
+        for group in self.wanted:
+            first, stop = self.picks[group.row_group, together[0]].covered()
+            pages = [self.pages[group.row_group, leaf] for leaf in together]
+            groups.append(SplicedGroup(int((stop - first).sum()), pages))
+        rows = sum(group.rows for group in groups)
+        try:
+            template = self.templates.of(together)
+            table = template.decode(groups, threads=self.size > _THREADED and len(together) > 1)
+            if table.num_rows != rows or len(table.columns) != len(together):
+                raise FormatError("pages of other rows than they say", expected=rows)
+        except (NotImplementedError, FormatError):
+            if len(together) == 1:
+                return {together[0]: None}
+            return {leaf: part for each in together for leaf, part in self.decode((each,)).items()}
+        cut = self._cut(together[0], rows)
+        return {
+            leaf: _taken(column, cut) for leaf, column in zip(together, table.columns, strict=True)
+        }
+
+    def _cut(self, leaf: int, rows: int) -> tuple[IntArray, IntArray] | None:
+        """Starts and lengths of the wanted rows in what was decoded; ``None``: all of it."""
+        starts, lengths, before = [], [], 0
+        for group in self.wanted:
+            first, stop = self.picks[group.row_group, leaf].covered()
+            placed = before + np.concatenate(([0], np.cumsum(stop - first)))
+            entry = np.searchsorted(first, group.starts, side="right") - 1
+            starts.append(placed[entry] + group.starts - first[entry])
+            lengths.append(group.stops - group.starts)
+            before = int(placed[-1])
+        start, length = np.concatenate(starts), np.concatenate(lengths)
+        return None if int(length.sum()) == rows else (start, length)
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def column(self, field: Field, parts: Mapping[int, pa.ChunkedArray | None]) -> pa.ChunkedArray:
+        """A field from its leaves."""
+        mine: dict[int, pa.ChunkedArray] = {}
+        for leaf in field.shape.leaves:
+            part = parts[leaf]
+            if part is None:
+                return self._own(field)
+            mine[leaf] = part
+        if field.shape.kind is Kind.LEAF:
+            (part,) = mine.values()
+            if part.type == field.field.type:
+                return part
+        rows = {leaf: _one(part) for leaf, part in mine.items()}
+        if any(part is None for part in rows.values()):
+            return self._own(field)
+        whole = {leaf: part for leaf, part in rows.items() if part is not None}
+        return pa.chunked_array([join(field.shape, whole)], field.field.type)
+
+    def _own(self, field: Field) -> pa.ChunkedArray:
+        """The same by our own decoders, row group by row group."""
+        made: list[pa.Array] = []
+        for group in self.wanted:
+            columns = {leaf: self._leaf_column(group, leaf) for leaf in field.shape.leaves}
+            made += assemble_rows(field.node, columns, field.field.type, group.count)
+        return pa.chunked_array(made, field.field.type)
+
+    def _leaf_column(self, group: GroupRows, leaf: int) -> LeafColumn:
+        cell = group.row_group, leaf
+        pages, place = self.pages[cell], self.chunks.place(cell)
+        described = self.templates.selection.tree.leaves[leaf]
+        body = b"".join([pages.dictionary, *pages.data])
+        try:
+            column = decode_pages(walk_pages(body), described, pages.codec)
+            first, stop = self.picks[cell].covered()
+            placed = np.concatenate(([0], np.cumsum(stop - first)))
+            if column.num_rows != placed[-1]:
+                raise FormatError(
+                    f"rows in pages of {described.name}", expected=int(placed[-1]),
+                    got=column.num_rows,
+                )  # fmt: skip
+        except FormatError as error:
+            # Offsets are those of the spliced bytes, not of the file.
+            raise FormatError(
+                f"row group {group.row_group}: {error.args[0]}", file=place.path
+            ) from error
+        entry = np.searchsorted(first, group.starts, side="right") - 1
+        begin = placed[entry] + group.starts - first[entry]
+        end = begin + group.stops - group.starts
+        parts = [column.rows(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        return concat(described, parts)
+
+
+def _taken(column: pa.ChunkedArray, cut: tuple[IntArray, IntArray] | None) -> pa.ChunkedArray:
+    if cut is None:
+        return column
+    start, length = cut
+    if len(start) == 1:
+        return column.slice(int(start[0]), int(length[0]))
+    if len(start) <= _SLICES:
+        pieces = [
+            piece
+            for at, count in zip(start.tolist(), length.tolist(), strict=True)
+            for piece in column.slice(at, count).chunks
+        ]
+        return pa.chunked_array(pieces, column.type)
+    ends = np.cumsum(length)
+    places = np.arange(ends[-1]) + np.repeat(start - (ends - length), length)
+    return column.take(pa.array(places))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array | None:
+    """The column as one array; ``None`` where 32-bit offsets do not reach."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    try:
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    except pa.ArrowException:
+        return None

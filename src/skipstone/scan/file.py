@@ -1,0 +1,274 @@
+"""``ParquetFile``: one Parquet file, its metadata as data, and its rows page by page.
+
+>>> file = skipstone.ParquetFile("events.parquet")
+>>> file.read("user_id = 'u-8814'", columns=["ts", "amount"])   # pages that may match
+>>> file.read_rows(["amount"], [(1_000_000, 1_001_000)])        # pages that hold these rows
+
+Opening takes the file's last 64 KiB in one request, a longer footer one more. What was parsed stays
+in the object: footer, page indexes, headers of Bloom filters. Every later read checks that the file
+is still the version that was opened; one that has changed is a ``StaleError``. Chunks that name
+another file (``file_path``, as in ``_metadata`` summaries) are read from there.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.bounds import RowSet
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.formats.parquet.encryption.column_metadata import adopt_column_metadata
+from skipstone.formats.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
+from skipstone.formats.parquet.encryption.material import key_material_path
+from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
+from skipstone.formats.parquet.footer_arrays import FooterArrays
+from skipstone.identity import canonical_path
+from skipstone.index.parquet.indexed_file import IndexedFile
+from skipstone.storage import open_storage
+
+from .chunk_pages import ChunkPages, in_file
+from .fetch import Templates, group_rows, read_groups
+from .pinned import PinnedReader
+from .selection import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.formats.parquet.metadata import FileMetaData
+    from skipstone.identity import ObjectId
+
+    from .fetch import GroupRows
+    from .selection import Field
+
+__all__ = ["ParquetFile", "RowRanges", "read_rows"]
+
+RowRanges = "RowSet | Sequence[tuple[int, int]]"
+
+_TAIL_GUESS = 64 * 1024
+# Pages of one wave: as many row groups as fit, at least one.
+_WAVE = 64 << 20
+
+
+class ParquetFile:
+    """See the module.
+
+    ``storage_options`` are an object store's; ``decryption`` holds the keys of an encrypted file.
+    Raises ``FileNotFoundError``, ``FormatError`` for a file that is no Parquet, and
+    ``KeyUnavailableError`` for an encrypted footer without its key.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        decryption: Decryption | None = None,
+    ) -> None:
+        self.path = canonical_path(path)
+        self._reader = PinnedReader(open_storage(self.path, storage_options))
+        #: the version that was opened, and that every read is checked against
+        self.id: ObjectId
+        self.id, tail = self._reader.storage.read_tail(self.path, _TAIL_GUESS)
+        self._reader.pin(self.id)
+        self._reader.bytes_read += len(tail)
+        try:
+            self._open(tail, decryption)
+        except FormatError as error:
+            raise in_file(error, self.path) from error
+
+    def _open(self, tail: memoryview, decryption: Decryption | None) -> None:
+        size = self.size
+        end = Tail.from_bytes(tail[-TAIL_LENGTH:], size)
+        self.encrypted_footer = end.encrypted
+        if end.length + TAIL_LENGTH <= len(tail):
+            data = tail[len(tail) - TAIL_LENGTH - end.length : -TAIL_LENGTH]
+        else:
+            data = self._reader.one(self.path, end.offset, end.length)
+        decryptor: FileDecryptor | None
+        if end.encrypted:
+            sealed = EncryptedFooter.from_bytes(data, base=end.offset)
+            decryptor = FileDecryptor.of_encrypted_footer(
+                decryption,
+                sealed.crypto,
+                file=self.path,
+                load_key_material=self._key_material,
+            )
+            plain = decryptor.decrypt_footer(sealed.module, base=sealed.offset)
+            footer = FooterArrays.scan(plain, end.offset)
+        else:
+            footer = FooterArrays.scan(data, end.offset)
+            decryptor = FileDecryptor.of_plaintext_footer(
+                decryption,
+                footer.encryption_algorithm,
+                footer.footer_signing_key_metadata,
+                file=self.path,
+                load_key_material=self._key_material,
+            )
+            if decryptor is not None:
+                decryptor.verify_if_possible(data, base=end.offset)
+        #: why columns cannot be read, by leaf ordinal: their keys are not at hand
+        self.unavailable: Mapping[int, SkipstoneError] = {}
+        if decryptor is not None:
+            footer, self.unavailable = adopt_column_metadata(footer, decryptor)
+        self.footer, self._decryptor = footer, decryptor
+
+    def _key_material(self) -> bytes:
+        return self._reader.storage.read(key_material_path(self.path))
+
+    def __repr__(self) -> str:
+        groups = self.footer.num_row_groups
+        return f"ParquetFile({self.path!r}, {self.num_rows:,} rows in {groups:,} row groups)"
+
+    # -- metadata ----------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._reader.size(self.path)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all row groups."""
+        return int(self.footer.row_starts[-1])
+
+    @property
+    def num_row_groups(self) -> int:
+        """Row groups."""
+        return self.footer.num_row_groups
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes asked for so far, the footer included."""
+        return self._reader.bytes_read
+
+    @property
+    def requests(self) -> int:
+        """Requests made so far; for a local file, system calls."""
+        return self._reader.storage.requests
+
+    @property
+    def metadata(self) -> FileMetaData:
+        """The footer as frozen values."""
+        return self.footer.metadata
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema that pyarrow gives for the file."""
+        return self.selection.schema
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Names to columns."""
+        return Selection(self.footer, self.path)
+
+    @cached_property
+    def indexed(self) -> IndexedFile:
+        """The file as evidence sees it, with what was read of its indexes."""
+        return IndexedFile(self.path, self.footer, self._decryptor, size=self.size)
+
+    @cached_property
+    def chunks_pages(self) -> ChunkPages:
+        """Where the pages of its chunks lie."""
+        return ChunkPages(
+            self._reader, self.path, self.footer, self._decryptor, self.indexed.offset_indexes
+        )
+
+    @cached_property
+    def _templates(self) -> Templates:
+        return Templates(self.selection)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def read_rows(
+        self,
+        columns: Sequence[str] | None = None,
+        row_ranges: RowSet | Sequence[tuple[int, int]] | None = None,
+    ) -> pa.Table:
+        """Rows of the file, fetched page by page; equal to the same slice of the whole.
+
+        ``columns`` are names of fields or dotted paths below them, ``None`` is all; ``row_ranges``
+        half-open ranges of row positions, in file order whatever order they are given in, ``None``
+        is all. Rows past the end are left out.
+        """
+        fields = self.selection.fields(columns)
+        pieces = list(self._waves(fields, row_ranges))
+        if len(pieces) == 1:
+            return pieces[0]
+        schema = self._schema_of(fields)
+        if not fields:
+            count = sum(group.count for group in self._groups(row_ranges))
+            return pa.table({"": pa.nulls(count)}).select([])
+        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def iter_rows(
+        self,
+        columns: Sequence[str] | None = None,
+        row_ranges: RowSet | Sequence[tuple[int, int]] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows as record batches; no more than some row groups are held at a time."""
+        for table in self._waves(self.selection.fields(columns), row_ranges):
+            yield from table.to_batches()
+
+    def _groups(self, row_ranges: RowSet | Sequence[tuple[int, int]] | None) -> list[GroupRows]:
+        if row_ranges is not None and not isinstance(row_ranges, RowSet):
+            row_ranges = RowSet(*zip(*row_ranges, strict=True)) if row_ranges else RowSet()
+        return group_rows(row_ranges, self.footer.row_starts)
+
+    def _waves(
+        self,
+        fields: Sequence[Field],
+        row_ranges: RowSet | Sequence[tuple[int, int]] | None,
+    ) -> Iterator[pa.Table]:
+        leaves = [leaf for field in fields for leaf in field.shape.leaves]
+        for leaf in leaves:
+            if leaf in self.unavailable:
+                raise self.unavailable[leaf]
+        if not fields:
+            return
+        schema = self._schema_of(fields)
+        for wave in self._in_waves(self._groups(row_ranges), leaves):
+            columns = read_groups(self.chunks_pages, self._templates, fields, wave)
+            yield pa.Table.from_arrays(columns, schema=schema)
+
+    def _in_waves(
+        self, groups: Sequence[GroupRows], leaves: Sequence[int]
+    ) -> Iterator[list[GroupRows]]:
+        sizes = self.footer.chunk("total_compressed_size")
+        rows = self.footer.group("num_rows")
+        wave: list[GroupRows] = []
+        held = 0
+        for group in groups:
+            whole = int(sizes[group.row_group, leaves].sum())
+            # Pages are whole, so this is a guess from below; waves need not be exact.
+            size = whole * group.count // max(int(rows[group.row_group]), 1)
+            if wave and held + size > _WAVE:
+                yield wave
+                wave, held = [], 0
+            wave.append(group)
+            held += size
+        if wave:
+            yield wave
+
+    def _schema_of(self, fields: Sequence[Field]) -> pa.Schema:
+        return pa.schema([field.field for field in fields], self.schema.metadata)
+
+
+def read_rows(
+    file: str | ParquetFile,
+    columns: Sequence[str] | None = None,
+    row_ranges: RowSet | Sequence[tuple[int, int]] | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    decryption: Decryption | None = None,
+) -> pa.Table:
+    """Rows of a Parquet file by position, reading only the pages that hold them.
+
+    ``ParquetFile.read_rows`` of a file that is opened for it; keep a ``ParquetFile`` to read more
+    than once.
+    """
+    if not isinstance(file, ParquetFile):
+        file = ParquetFile(file, storage_options=storage_options, decryption=decryption)
+    return file.read_rows(columns, row_ranges)

@@ -1,0 +1,137 @@
+"""Which columns are read: names to fields of the root, pruned to the leaves below the names.
+
+A name is a field of the root, or a dotted path to any node below one (``a.b``, and as Parquet
+spells it ``l.list.element``; a part with a dot in it is backquoted). Several names in one field
+give one column with the leaves of all. Types are those that Arrow gives for the whole file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from skipstone.errors import SkipstoneError
+from skipstone.formats.parquet.arrow_types import arrow_schema
+from skipstone.predicate.types import column_path
+
+from .shape import Kind, Shape, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from skipstone.formats.parquet.footer_arrays import FooterArrays
+    from skipstone.formats.parquet.schema import Node, Schema
+
+__all__ = ["Field", "Selection"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """One column of the result: ``field`` is its Arrow field, ``shape`` what it is made of."""
+
+    node: Node
+    field: pa.Field
+    shape: Shape
+
+
+class Selection:
+    """The columns that the file with this footer has."""
+
+    def __init__(self, footer: FooterArrays, path: str) -> None:
+        self._footer, self.path = footer, path
+        self._fields: dict[tuple[str, ...] | None, tuple[Field, ...]] = {}
+
+    @cached_property
+    def tree(self) -> Schema:
+        """The Parquet schema."""
+        return self._footer.schema
+
+    @property
+    def created_by(self) -> str | None:
+        """The writer."""
+        return self._footer.created_by
+
+    @cached_property
+    def typed(self) -> bool:
+        """Whether the writer kept its Arrow schema."""
+        pairs = self._footer.key_value_metadata or ()
+        return any(pair.key == "ARROW:schema" for pair in pairs)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """As pyarrow gives it."""
+        return arrow_schema(
+            self.tree, self._footer.schema_elements, self._footer.key_value_metadata
+        )
+
+    @cached_property
+    def _leaf_types(self) -> dict[int, pa.DataType]:
+        found: dict[int, pa.DataType] = {}
+        for field in self.fields(None):
+            pending = [field.shape]
+            while pending:
+                shape = pending.pop()
+                if shape.kind is Kind.LEAF:
+                    found[shape.leaves[0]] = shape.type
+                pending += shape.children
+        return found
+
+    def leaf_type(self, leaf: int) -> pa.DataType:
+        """The Arrow type of a leaf."""
+        return self._leaf_types[leaf]
+
+    def fields(self, columns: Sequence[str] | None) -> tuple[Field, ...]:
+        """The fields that ``columns`` name, in their order; all of them for ``None``.
+
+        ``SkipstoneError`` for a name that the file does not have.
+        """
+        key = None if columns is None else tuple(columns)
+        found = self._fields.get(key)
+        if found is None:
+            wanted = self._every() if key is None else self._named(key)
+            found = tuple([self._field(at, leaves) for at, leaves in wanted])
+            if len(self._fields) > 64:
+                self._fields.clear()
+            self._fields[key] = found
+        return found
+
+    def _every(self) -> Iterable[tuple[int, set[int]]]:
+        for at, node in enumerate(self.tree.root.children):
+            yield at, set(range(node.first_leaf, node.stop_leaf))
+
+    def _named(self, columns: tuple[str, ...]) -> Iterable[tuple[int, set[int]]]:
+        wanted: dict[int, set[int]] = {}
+        names: dict[str, int] = {}
+        for at, node in enumerate(self.tree.root.children):
+            names.setdefault(node.name, at)
+        for name in columns:
+            if name in names:
+                at = names[name]
+                node = self.tree.root.children[at]
+            else:
+                at, node = self._below(name, names)
+            wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
+        return wanted.items()
+
+    def _below(self, name: str, names: dict[str, int]) -> tuple[int, Node]:
+        path = column_path(name)
+        at = names.get(path[0])
+        node: Node | None = None if at is None else self.tree.root.children[at]
+        for part in path[1:]:
+            if node is None:
+                break
+            node = next((child for child in node.children if child.name == part), None)
+        if at is None or node is None:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "see ParquetFile.schema"
+            raise SkipstoneError(f"no column {name!r} in {self.path}", hint=hint)
+        return at, node
+
+    def _field(self, at: int, leaves: set[int]) -> Field:
+        node, field = self.tree.root.children[at], self.schema.field(at)
+        shape = shape_of(node, field.type, leaves)
+        return Field(node, field.with_type(shape.type), shape)
