@@ -73,7 +73,9 @@ def plain_table(data: bytes, opened: OpenedFooter) -> tuple[pa.Table, Seen]:
         columns = []
         for c in kept:
             chunk = footer.column_chunk(r, c)
-            column = opened.decryptor and chunk_decryptor(footer, opened.decryptor, r, c)
+            column = None
+            if opened.decryptor is not None:
+                column = chunk_decryptor(footer, opened.decryptor, r, c)
             columns.append(_chunk(data, out, chunk, column, seen, r))
         row_groups.append(
             replace(group, columns=tuple(columns), sorting_columns=None, file_offset=None)
@@ -145,6 +147,7 @@ def _chunk(
             seen.v2_pages += header.data_page_header_v2 is not None
         out += replace(header, compressed_page_size=len(body), crc=None).to_bytes() + body
     assert at == stop
+    assert data_at is not None
     if column is not None:
         _check_indexes(data, chunk, meta, column, places, seen, row_group)
     return replace(

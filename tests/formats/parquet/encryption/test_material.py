@@ -70,7 +70,8 @@ def test_the_material_file_of_parquet_java(golden: Path) -> None:
 
 
 def test_one_call_of_the_kms_per_kek() -> None:
-    kms, keks = InMemoryKms({"kf": FOOTER_KEY}), {}
+    kms = InMemoryKms({"kf": FOOTER_KEY})
+    keks: dict[tuple[str, str], Cipher] = {}
     material = wrap_dek(b"d" * 16, "kf", kms)
     for _ in range(3):
         assert unwrap_dek(material, kms, keks).reveal() == b"d" * 16
@@ -101,7 +102,8 @@ def test_a_kms_with_another_key_is_asked_again() -> None:
         def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
             return b"w" * 16
 
-    material, keks = wrap_dek(b"d" * 16, "kf", KMS), {}
+    material = wrap_dek(b"d" * 16, "kf", KMS)
+    keks: dict[tuple[str, str], Cipher] = {}
     with pytest.raises(AuthenticationError, match="master key 'kf'"):
         unwrap_dek(material, Wrong({}), keks)
     assert keks == {}
