@@ -95,10 +95,10 @@ class BloomEvidence:
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """Headers that are not known yet, and the blocks of every wanted value."""
-        wanted: dict[ByteRange, None] = {}
+        wanted: list[ByteRange] = []
         for probe in self._probes(leaves, units):
-            wanted.update(dict.fromkeys(probe.needs(have)))
-        return tuple(wanted)
+            wanted += probe.needs(have)
+        return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units."""
@@ -141,8 +141,7 @@ class BloomEvidence:
                 if known is None or not np.array_equal(known.groups, groups):
                     known = _Probe(file, file.columns[self.column], hashes, groups, at)
                     self._plans[key] = known
-                elif not np.array_equal(known.at, at):
-                    known.at = at
+                known.at = at
                 found.append(known)
         return found
 
@@ -152,57 +151,69 @@ class BloomEvidence:
 
 
 class _Probe:
-    """One leaf's hashes against the filters of some row groups of one file."""
+    """One leaf's hashes against the filters of some row groups of one file.
+
+    Row groups are asked block by block (``single``: one range per hash), or whole; ``ranges`` are
+    those of all known filters, the single ones first. Worked out once no header is missing.
+    """
 
     def __init__(
         self, file: IndexedFile, leaf: int, hashes: Hashes, groups: IntArray, at: IntArray
     ) -> None:
         self.file, self.leaf, self.hashes, self.groups, self.at = file, leaf, hashes, groups, at
         self.filters = _filters(file, leaf)
-        self._ranges: dict[tuple[int, int, int], list[ByteRange]] = {}
+        self.single = self.whole = np.empty(0, np.int64)
+        self.ranges: list[ByteRange] | None = None if len(hashes) else []
 
     def needs(self, have: Fetched) -> list[ByteRange]:
         """What is missing; takes the headers in that have come."""
-        if not len(self.hashes):
-            return []
+        if self.ranges is None:
+            wanted = self._headers(have)
+            if wanted:
+                return wanted
+            self.ranges = self._plan()
+        if not have:
+            return self.ranges
+        return [each for each in self.ranges if each not in have]
+
+    def _headers(self, have: Fetched) -> list[ByteRange]:
+        """Headers that are missing, and the blocks that the usual header would lead to."""
         filters, wanted = self.filters, []
         for group in self.groups[filters.blocks[self.groups] == 0].tolist():
             missing = _take_header(self.file, self.leaf, group, filters, have)
-            if missing is not None:
-                wanted.append(missing)
-                start, length = int(filters.offset[group]), int(filters.length[group])
-                guess = guess_bitset(length) if self.file.fits(start, length) else None
-                if guess is not None and not filters.encrypted[group]:
-                    start += guess[1]
-                    wanted += self._blocks(group, start, guess[0] // BLOCK_BYTES)
-        known = self.groups[filters.blocks[self.groups] > 0].tolist()
-        for group in known:
-            wanted += [
-                each
-                for each in self._blocks(
-                    group, int(filters.bitset[group]), int(filters.blocks[group])
-                )
-                if each not in have
-            ]
+            if missing is None:
+                continue
+            wanted.append(missing)
+            start, length = int(filters.offset[group]), int(filters.length[group])
+            guess = guess_bitset(length) if self.file.fits(start, length) else None
+            if guess is not None and not filters.encrypted[group]:
+                blocks = np.array([guess[0] // BLOCK_BYTES])
+                if not self._takes_whole(blocks)[0]:
+                    wanted += self._blocks(np.array([start + guess[1]]), blocks)
         return wanted
 
-    def _blocks(self, group: int, bitset: int, blocks: int) -> list[ByteRange]:
-        """The ranges that answer for one row group: one per hash, or the whole bitset."""
-        key = (group, bitset, blocks)
-        found = self._ranges.get(key)
-        if found is None:
-            path = self.file.path
-            if self.filters.encrypted[group]:
-                offset = int(self.filters.offset[group])
-                stop = bitset + blocks * BLOCK_BYTES + GCM_OVERHEAD
-                found = [ByteRange(path, offset, stop - offset)]
-            elif len(self.hashes) > 1 and len(self.hashes) * _REQUEST >= blocks * BLOCK_BYTES:
-                found = [ByteRange(path, bitset, blocks * BLOCK_BYTES)]
-            else:
-                places = bitset + BLOCK_BYTES * block_of(self.hashes, blocks)
-                found = [ByteRange(path, place, BLOCK_BYTES) for place in places.tolist()]
-            self._ranges[key] = found
-        return found
+    def _takes_whole(self, blocks: IntArray) -> BoolArray:
+        """Whether so many hashes are cheaper asked of the whole bitset."""
+        many = len(self.hashes)
+        return np.asarray((many > 1) & (many * _REQUEST >= blocks * BLOCK_BYTES))
+
+    def _blocks(self, bitset: IntArray, blocks: IntArray) -> list[ByteRange]:
+        """The block of every hash in each of these bitsets, bitset by bitset."""
+        places = bitset[:, None] + BLOCK_BYTES * block_of(self.hashes, blocks[:, None])
+        path = self.file.path
+        return [ByteRange(path, place, BLOCK_BYTES) for place in places.ravel().tolist()]
+
+    def _plan(self) -> list[ByteRange]:
+        filters = self.filters
+        blocks, bitset = filters.blocks[self.groups], filters.bitset[self.groups]
+        known, sealed = blocks > 0, filters.encrypted[self.groups]
+        whole = known & (sealed | self._takes_whole(blocks))
+        self.single, self.whole = np.flatnonzero(known & ~whole), np.flatnonzero(whole)
+        ranges = self._blocks(bitset[self.single], blocks[self.single])
+        for i in self.whole.tolist():
+            size = int(blocks[i]) * BLOCK_BYTES + (GCM_OVERHEAD if sealed[i] else 0)
+            ranges.append(ByteRange(self.file.path, int(bitset[i]), size))
+        return ranges
 
     def found(self, have: Fetched, reasons: dict[Reason, None]) -> BoolArray:
         """Per row group: False where no value can be in it."""
@@ -210,26 +221,25 @@ class _Probe:
         if not len(self.hashes):
             some[:] = False
             return some
-        filters = self.filters
-        single: list[int] = []
-        parts: list[bytes | memoryview] = []
-        for i, group in enumerate(self.groups.tolist()):
-            blocks = int(filters.blocks[group])
-            if blocks <= 0:
-                reasons.setdefault(filters.reasons.get(group, _UNREAD))
-                continue
-            ranges = self._blocks(group, int(filters.bitset[group]), blocks)
-            data = [have[each] for each in ranges if each in have]
-            if len(data) < len(ranges):
+        blocks = self.filters.blocks[self.groups]
+        for i in np.flatnonzero(blocks <= 0).tolist():
+            reasons.setdefault(self.filters.reasons.get(int(self.groups[i]), _UNREAD))
+        if self.ranges is None:
+            return some
+        count = len(self.single) * len(self.hashes)
+        parts = [have.get(each) for each in self.ranges]
+        blocks_read = [each for each in parts[:count] if each is not None]
+        if len(blocks_read) < count:
+            reasons.setdefault(_UNREAD)
+        elif count:
+            words = np.frombuffer(b"".join(blocks_read), "<u4").reshape(-1, len(self.hashes), 8)
+            some[self.single] = set_in(words, self.hashes).any(axis=1)
+        wholes = zip(self.whole.tolist(), parts[count:], self.ranges[count:], strict=True)
+        for i, data, where in wholes:
+            if data is None:
                 reasons.setdefault(_UNREAD)
-            elif len(ranges) < len(self.hashes) or filters.encrypted[group]:
-                some[i] = self._whole(group, data[0], ranges[0], reasons)
             else:
-                single.append(i)
-                parts += data
-        if single:
-            words = np.frombuffer(b"".join(parts), "<u4").reshape(len(single), -1, 8)
-            some[single] = set_in(words, self.hashes).any(axis=1)
+                some[i] = self._whole(int(self.groups[i]), data, where, reasons)
         return some
 
     def _whole(
@@ -239,10 +249,7 @@ class _Probe:
             if self.filters.encrypted[group]:
                 decryptor = self.file.decryptor_of(group, self.leaf)
                 assert decryptor is not None
-                start = int(self.filters.bitset[group]) - where.offset
-                data = decryptor.decrypt(
-                    ModuleType.BLOOM_FILTER_BITSET, data[start:], base=where.offset + start
-                )
+                data = decryptor.decrypt(ModuleType.BLOOM_FILTER_BITSET, data, base=where.offset)
             found = BloomFilter.from_bitset(data, base=where.offset)
             if len(found.blocks) != self.filters.blocks[group]:
                 raise FormatError("a bitset of another size than its header says")

@@ -13,6 +13,7 @@ MiB per file.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from ..interval import null_bounds, with_nulls
 from ..valuelist import evaluate
 from .indexed_file import why
 from .stored import Form
+from .value_bounds import joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +47,18 @@ if TYPE_CHECKING:
 __all__ = ["PAYS", "DictionaryEvidence"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Values:
+    """Dictionaries of one file: ``keys`` of all, one after the other, ``counts`` of each, and the
+    positions ``at`` of their row groups among the units."""
+
+    file: IndexedFile
+    at: IntArray
+    keys: Keys
+    counts: IntArray
+
 
 #: the row group is at least so many times the dictionary page
 PAYS = 8
@@ -88,52 +102,51 @@ class DictionaryEvidence:
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units."""
-        found: list[tuple[int, IndexedFile, int, Keys]] = []
+        found: list[_Values] = []
         reasons: dict[Reason, None] = {}
         useful = any(_useful(leaf) for leaf in leaves)
         for ordinal, file in self.files.items() if useful else ():
-            leaf = file.columns[self.column]
-            for at in np.flatnonzero(units.file == ordinal).tolist():
-                keys = self._keys(file, leaf, int(units.ordinal[at]), have)
+            at: list[int] = []
+            parts: list[Keys] = []
+            for i in np.flatnonzero(units.file == ordinal).tolist():
+                keys = self._keys(file, file.columns[self.column], int(units.ordinal[i]), have)
                 if isinstance(keys, Reason):
                     reasons.setdefault(keys)
                 elif keys is not None:
-                    found.append((at, file, leaf, keys))
+                    at.append(i)
+                    parts.append(keys)
+            if at:
+                counts = np.array([len(each) for each in parts], np.int64)
+                found.append(_Values(file, np.array(at, np.int64), joined(parts), counts))
         said = tuple(reasons)
         return [self._answer(leaf, units, found, said) for leaf in leaves]
 
     def _answer(
-        self,
-        leaf: Leaf,
-        units: Units,
-        found: Sequence[tuple[int, IndexedFile, int, Keys]],
-        reasons: tuple[Reason, ...],
+        self, leaf: Leaf, units: Units, found: Sequence[_Values], reasons: tuple[Reason, ...]
     ) -> Answer:
-        if not found or not _useful(leaf):
-            text = f"says nothing of {leaf.op}"
-            return Answer(
-                bounds=None,
-                reasons=reasons
-                or (Reason(cause=Cause.NOT_APPLICABLE, subject=self._subject, text=text),),
-            )
         must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
-        for at, file, column, keys in found:
-            local = file.stored(column).localise(leaf)
+        spoke = False
+        for each in found if _useful(leaf) else ():
+            column = each.file.columns[self.column]
+            local = each.file.stored(column).localise(leaf)
             if local is None:
                 continue
-            rows = units.rows[at : at + 1]
-            group = int(units.ordinal[at])
-            nulls = file.chunk_bounds(column).all.nulls[group : group + 1]
+            rows = units.rows[each.at]
+            nulls = each.file.chunk_bounds(column).all.nulls[units.ordinal[each.at]]
             if isinstance(local, Const):
-                bounds = (Bounds.everything if local.value else Bounds.nothing)(1)
+                bounds = (Bounds.everything if local.value else Bounds.nothing)(len(rows))
             elif local.op in (Op.IS_NULL, Op.NOT_NULL):
                 bounds = null_bounds(local.op, rows, nulls)
             else:
-                match = evaluate(local, keys)
-                some, every = np.array([match.any()]), np.array([match.all()])
-                bounds = with_nulls(local.op, some, every, rows, nulls)
-            must[at], may[at] = bounds.must[0], bounds.may[0]
-        return Answer(bounds=Bounds(must, may), reasons=reasons)
+                matching = _sums(evaluate(local, each.keys), each.counts)
+                bounds = with_nulls(local.op, matching > 0, matching == each.counts, rows, nulls)
+            must[each.at], may[each.at] = bounds.must, bounds.may
+            spoke = True
+        if spoke:
+            return Answer(bounds=Bounds(must, may), reasons=reasons)
+        text = f"says nothing of {leaf.op}"
+        silent = Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
+        return Answer(bounds=None, reasons=reasons) if reasons else silent
 
     def _keys(
         self, file: IndexedFile, leaf: int, group: int, have: Fetched
@@ -163,6 +176,13 @@ class DictionaryEvidence:
     @property
     def _subject(self) -> str:
         return f"{self.name}({self.column})"
+
+
+def _sums(match: NDArray[np.bool_], counts: IntArray) -> IntArray:
+    """How many match of each run of ``counts`` values."""
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(match)))
+    ends = np.cumsum(counts)
+    return np.asarray(before[ends] - before[ends - counts])
 
 
 def _useful(leaf: Leaf) -> bool:

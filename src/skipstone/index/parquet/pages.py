@@ -199,26 +199,41 @@ class PageIndexEvidence:
     ) -> None:
         """Add the units of one file, the page that each lies in, and the bounds of the pages."""
         leaf = file.columns[self.column]
-        bounds, firsts = [], []
-        for group in groups:
-            found = file.bounds_of_pages(group, leaf)
-            first = file.first_rows(group, leaf)
-            if isinstance(found, Reason) or first is None:
-                if isinstance(found, Reason):
-                    reasons.setdefault(found)
-                continue
-            bounds.append(found)
-            firsts.append(first + file.footer.row_starts[group])
-        if not bounds:
+        key = ("pages together", leaf)
+        known: tuple[list[int], IntArray, ValueBounds | None, list[Reason]] | None
+        known = file.cache.get(key)
+        if known is None or known[0] != groups:
+            known = (groups, *_together(file, leaf, groups))
+            if all(each.cause is not Cause.UNREADABLE for each in known[3]):
+                file.cache[key] = known
+        _, first_row, together, silent = known
+        reasons.update(dict.fromkeys(silent))
+        if together is None:
             return
-        together = ValueBounds.concat(bounds)
-        first_row = np.concatenate(firsts) if len(firsts) > 1 else firsts[0]
         last_row = first_row + together.all.rows
         at = np.flatnonzero(units.file == ordinal)
         row = units.first_row[at]
         page = np.searchsorted(first_row, row, side="right") - 1
         inside = (page >= 0) & (row + units.rows[at] <= last_row[page]) & (units.rows[at] >= 0)
         parts.append((at[inside], page[inside], together))
+
+
+def _together(
+    file: IndexedFile, leaf: int, groups: list[int]
+) -> tuple[IntArray, ValueBounds | None, list[Reason]]:
+    """First rows in the file, and bounds, of the pages of all these row groups; and what is not
+    known of some."""
+    bounds, firsts, silent = [], [], []
+    for group in groups:
+        found, first = file.bounds_of_pages(group, leaf), file.first_rows(group, leaf)
+        if isinstance(found, Reason):
+            silent.append(found)
+        elif first is not None:
+            bounds.append(found)
+            firsts.append(first + file.footer.row_starts[group])
+    if not bounds:
+        return np.empty(0, np.int64), None, silent
+    return np.concatenate(firsts), ValueBounds.concat(bounds), silent
 
 
 def _groups(units: Units, ordinal: int) -> list[int]:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from .stored import Stored
 
-__all__ = ["Order", "ValueBounds"]
+__all__ = ["Order", "ValueBounds", "joined"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 _NAN = float_key(math.nan)
@@ -182,14 +182,15 @@ def _takes_nan(leaf: Leaf) -> bool:
 def _concat(parts: Sequence[Intervals]) -> Intervals:
     return Intervals(
         type=parts[0].type,
-        lo=_joined([each.lo for each in parts]),
-        hi=_joined([each.hi for each in parts]),
+        lo=joined([each.lo for each in parts]),
+        hi=joined([each.hi for each in parts]),
         rows=np.concatenate([each.rows for each in parts]),
         nulls=np.concatenate([each.nulls for each in parts]),
     )
 
 
-def _joined(parts: Sequence[Keys]) -> Keys:
+def joined(parts: Sequence[Keys]) -> Keys:
+    """The keys of all parts, in order."""
     valid = np.concatenate([each.valid for each in parts])
     if parts[0].is_int:
         return Keys(np.concatenate([np.asarray(each.data) for each in parts]), valid)
