@@ -1,0 +1,305 @@
+"""``_txn``: which partitions a table has, at which size each; two records, one of them current.
+
+    BASE 64    0 i64 version   A: 8 i32 offset, 12 i32 symbol bytes, 16 i32 partition bytes
+               B: the same at 32, 36, 40         even version: record A is current, odd: B
+    RECORD     0 i64 txn = version   8 transient rows (of the last partition)   16 fixed rows
+               24 min timestamp   32 max timestamp   40 structure version   48 data version
+               56 partition table version   64 column version   72 truncate version   80 seqTxn
+               88 i32 lag checksum   92 i32 lag txn count   96 i32 lag rows
+               100 i64 lag min timestamp   108 i64 lag max timestamp   116..127 unused
+               128 i32 symbol columns   132 (i32 count, i32 transient count) each
+               then i32 bytes of the partition table, and 4 x i64 for each partition:
+                   timestamp
+                   bits 0-43 rows, 44-59 squash counter, 60 Parquet generated, 61 is Parquet,
+                   62 read-only, 63 reserved
+                   name txn: the directory ends in ``.<name txn>``, -1 = it does not
+                   size of data.parquet, -1 = none
+
+A commit writes the record that is not current, at byte 64 where it fits before the current one,
+else right behind it; then its place in BASE; then the version. So a reader takes the version, the
+record, and the version again: another one, or a record of another txn, means to read once more
+(``read`` gives ``None``). Rows of the last partition are the transient rows, whatever its entry
+says. The file never shrinks, and rests of older records lie between the two.
+
+Never commit to the ``_txn`` of a live QuestDB: it holds a lock and other files in step with it.
+Source: QuestDB's TxReader and TxWriter, checked by running them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from skipstone.errors import FormatError
+
+if TYPE_CHECKING:
+    from .pm import Buffer
+
+__all__ = ["NO_MAX", "NO_MIN", "Partition", "Txn", "Write", "commit", "created", "read"]
+
+#: Timestamps of a table without rows.
+NO_MIN: Final = (1 << 63) - 1
+NO_MAX: Final = -(1 << 63)
+
+_VERSION: Final = struct.Struct("<q")
+_PLACE: Final = struct.Struct("<iii")
+_FIXED: Final = struct.Struct("<11q3i2q12xi")
+_I32: Final = struct.Struct("<i")
+_ENTRY: Final = struct.Struct("<qQqq")
+_BASE: Final = 64
+_ROWS: Final = (1 << 44) - 1
+_GENERATED, _PARQUET, _READ_ONLY, _RESERVED = (1 << bit for bit in range(60, 64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition: ``timestamp`` of its directory, ``row_count`` as its entry says.
+
+    ``parquet_file_size`` is the size that counts where ``parquet_format``, else -1 or the size of a
+    ``data.parquet`` that was only generated.
+    """
+
+    timestamp: int
+    row_count: int
+    name_txn: int = -1
+    parquet_file_size: int = -1
+    parquet_format: bool = False
+    parquet_generated: bool = False
+    read_only: bool = False
+    squash_count: int = 0
+    reserved: bool = False
+
+    def to_bytes(self) -> bytes:
+        """The four words."""
+        if not (0 <= self.row_count <= _ROWS and 0 <= self.squash_count < 1 << 16):
+            raise ValueError(f"{self.row_count} rows, squash counter {self.squash_count}")
+        size = self.row_count | self.squash_count << 44
+        size |= _GENERATED if self.parquet_generated else 0
+        size |= _PARQUET if self.parquet_format else 0
+        size |= _READ_ONLY if self.read_only else 0
+        size |= _RESERVED if self.reserved else 0
+        return _ENTRY.pack(self.timestamp, size, self.name_txn, self.parquet_file_size)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, offset: int = 0) -> Self:
+        """From the four words at ``offset``."""
+        timestamp, size, name_txn, parquet_file_size = _ENTRY.unpack_from(data, offset)
+        return cls(
+            timestamp=timestamp,
+            row_count=size & _ROWS,
+            name_txn=name_txn,
+            parquet_file_size=parquet_file_size,
+            parquet_format=bool(size & _PARQUET),
+            parquet_generated=bool(size & _GENERATED),
+            read_only=bool(size & _READ_ONLY),
+            squash_count=size >> 44 & 0xFFFF,
+            reserved=bool(size & _RESERVED),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Txn:
+    """One record. ``symbols`` are (count, transient count); "lag" are rows that are not committed
+    to a partition yet and that no reader sees. A negative ``lag_txn_count`` means unordered.
+    """
+
+    txn: int
+    transient_row_count: int = 0
+    fixed_row_count: int = 0
+    min_timestamp: int = NO_MIN
+    max_timestamp: int = NO_MAX
+    structure_version: int = 0
+    data_version: int = 0
+    partition_table_version: int = 0
+    column_version: int = 0
+    truncate_version: int = 0
+    seq_txn: int = 0
+    lag_txn_count: int = 0
+    lag_row_count: int = 0
+    lag_min_timestamp: int = NO_MIN
+    lag_max_timestamp: int = NO_MAX
+    symbols: tuple[tuple[int, int], ...] = ()
+    partitions: tuple[Partition, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the table."""
+        return self.fixed_row_count + self.transient_row_count
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """Rows of each partition."""
+        counts = [partition.row_count for partition in self.partitions]
+        return (*counts[:-1], self.transient_row_count) if counts else ()
+
+    @property
+    def lag_checksum(self) -> int:
+        """Over the lag fields, as Java's ints overflow."""
+        total = self.lag_min_timestamp
+        for value in (
+            self.lag_max_timestamp,
+            self.txn,
+            self.seq_txn,
+            self.lag_row_count,
+            self.lag_txn_count,
+        ):
+            total = total * 31 + value
+        total &= (1 << 64) - 1
+        folded = (total ^ total >> 32) & 0xFFFF_FFFF
+        return folded - (1 << 32) if folded >> 31 else folded
+
+    def to_bytes(self) -> bytes:
+        """The record."""
+        flat = [count for pair in self.symbols for count in pair]
+        table = b"".join([partition.to_bytes() for partition in self.partitions])
+        return b"".join(
+            [
+                _FIXED.pack(
+                    self.txn,
+                    self.transient_row_count,
+                    self.fixed_row_count,
+                    self.min_timestamp,
+                    self.max_timestamp,
+                    self.structure_version,
+                    self.data_version,
+                    self.partition_table_version,
+                    self.column_version,
+                    self.truncate_version,
+                    self.seq_txn,
+                    self.lag_checksum,
+                    self.lag_txn_count,
+                    self.lag_row_count,
+                    self.lag_min_timestamp,
+                    self.lag_max_timestamp,
+                    len(self.symbols),
+                ),
+                struct.pack(f"<{len(flat)}i", *flat),
+                _I32.pack(len(table)),
+                table,
+            ]
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, symbol_bytes: int, partition_bytes: int) -> Self:
+        """From a record whose two lengths BASE tells; ``FormatError`` where it says otherwise."""
+        expected = _FIXED.size + symbol_bytes + _I32.size + partition_bytes
+        if len(data) != expected:
+            raise FormatError("a record of _txn", expected=f"{expected} bytes", got=len(data))
+        *fields, _, lag_txns, lag_rows, lag_min, lag_max, columns = _FIXED.unpack_from(data)
+        (table,) = _I32.unpack_from(data, _FIXED.size + symbol_bytes)
+        if (columns * 8, table) != (symbol_bytes, partition_bytes) or table % _ENTRY.size:
+            raise FormatError(
+                "lengths of a record of _txn",
+                expected=(symbol_bytes, partition_bytes),
+                got=(columns * 8, table),
+            )
+        counts = struct.unpack_from(f"<{2 * columns}i", data, _FIXED.size)
+        first = _FIXED.size + symbol_bytes + _I32.size
+        partitions = tuple(
+            [Partition.from_bytes(data, first + at) for at in range(0, table, _ENTRY.size)]
+        )
+        if min(fields[1], fields[2]) < 0:
+            raise FormatError("rows of _txn", expected="0 or more", got=(fields[1], fields[2]))
+        return cls(
+            txn=fields[0],
+            transient_row_count=fields[1],
+            fixed_row_count=fields[2],
+            min_timestamp=fields[3],
+            max_timestamp=fields[4],
+            structure_version=fields[5],
+            data_version=fields[6],
+            partition_table_version=fields[7],
+            column_version=fields[8],
+            truncate_version=fields[9],
+            seq_txn=fields[10],
+            lag_txn_count=lag_txns,
+            lag_row_count=lag_rows,
+            lag_min_timestamp=lag_min,
+            lag_max_timestamp=lag_max,
+            symbols=tuple(zip(counts[::2], counts[1::2], strict=True)),
+            partitions=partitions,
+        )
+
+
+class Write(NamedTuple):
+    """Bytes to put at an offset."""
+
+    offset: int
+    data: bytes
+
+
+def read(data: Buffer, *, file: str | None = None) -> Txn | None:
+    """The current record of a ``_txn`` that may be written to meanwhile (an mmap of it).
+
+    ``None`` where a commit came in between, or the buffer is shorter than the file has become: map
+    the file and read once more. ``FormatError`` for what no commit explains.
+    """
+    view = memoryview(data)
+    if len(view) < _BASE:
+        raise FormatError("too short for a _txn", file=file, expected=_BASE, got=len(view))
+    (version,) = _VERSION.unpack_from(view)
+    offset, symbol_bytes, partition_bytes = _PLACE.unpack_from(view, _slot(version))
+    whole = min(symbol_bytes, partition_bytes) >= 0 and offset >= _BASE
+    size = _FIXED.size + symbol_bytes + _I32.size + partition_bytes
+    # Copied at once; only then it is known whether it held still.
+    record = bytes(view[offset : offset + size]) if whole else b""
+    if _VERSION.unpack_from(view)[0] != version:
+        return None
+    if version < 0 or not whole:
+        raise FormatError(
+            "the place of the current record of _txn",
+            file=file,
+            offset=_slot(version),
+            expected=f"at {_BASE} or later",
+            got=(offset, symbol_bytes, partition_bytes),
+        )
+    if len(record) < size or _VERSION.unpack_from(record)[0] != version:
+        return None
+    try:
+        return Txn.from_bytes(record, symbol_bytes, partition_bytes)
+    except FormatError as error:
+        raise FormatError(
+            error.message, file=file, offset=offset, expected=error.expected, got=error.got
+        ) from None
+
+
+def created(txn: Txn) -> bytes:
+    """A whole new file with this record."""
+    record = txn.to_bytes()
+    base = bytearray(_BASE)
+    _VERSION.pack_into(base, 0, txn.txn)
+    _PLACE.pack_into(base, _slot(txn.txn), _BASE, 8 * len(txn.symbols), _table_bytes(txn))
+    return bytes(base) + record
+
+
+def commit(data: Buffer, txn: Txn) -> tuple[Write, Write, Write]:
+    """What commits ``txn`` to the file that ``data`` holds: three writes, in this order.
+
+    The record, its place, the version; each must have reached the file before the next one begins.
+    ``txn.txn`` is one more than that of the file; ``FormatError`` where the file has no sound
+    record, ``ValueError`` where the number is another.
+    """
+    view = memoryview(data)
+    current = read(view)
+    if current is None:
+        raise FormatError("a _txn without a current record")
+    if txn.txn != current.txn + 1:
+        raise ValueError(f"txn {txn.txn} does not follow {current.txn}")
+    offset, symbol_bytes, partition_bytes = _PLACE.unpack_from(view, _slot(current.txn))
+    record = txn.to_bytes()
+    end = offset + _FIXED.size + symbol_bytes + _I32.size + partition_bytes
+    at = _BASE if _BASE + len(record) <= offset else end
+    return (
+        Write(at, record),
+        Write(_slot(txn.txn), _PLACE.pack(at, 8 * len(txn.symbols), _table_bytes(txn))),
+        Write(0, _VERSION.pack(txn.txn)),
+    )
+
+
+def _slot(version: int) -> int:
+    return 32 if version & 1 else 8
+
+
+def _table_bytes(txn: Txn) -> int:
+    return _ENTRY.size * len(txn.partitions)
