@@ -49,7 +49,7 @@ from .schema import Schema
 from .thrift import BINARY, I32, I64, LIST, STRUCT, Limits, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,6 +70,7 @@ class FooterArrays:
     base: int
     scanned: Scanned
     adopted: frozenset[tuple[int, int]] = frozenset()
+    selected: tuple[int, ...] | None = None
 
     @classmethod
     def scan(
@@ -140,7 +141,12 @@ class FooterArrays:
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows of the file, as the footer says; the row groups may say otherwise."""
+        """Rows of the file, as the footer says; the row groups may say otherwise.
+
+        Of a selection of row groups: their own.
+        """
+        if self.selected is not None:
+            return int(self.row_starts[-1])
         found = self._value(3, I64)
         if found is None or found < 0:
             raise FormatError("footer: num_rows", offset=self.base, expected=">= 0", got=found)
@@ -193,10 +199,11 @@ class FooterArrays:
     def metadata(self) -> FileMetaData:
         """All of it as frozen values: seconds for 100,000 chunks."""
         whole = FileMetaData.read(self._reader(0, self.end))
-        if not self.adopted:
-            return whole
-        groups = [self._with_adopted(group, r) for r, group in enumerate(whole.row_groups)]
-        return replace(whole, row_groups=tuple(groups))
+        groups = whole.row_groups
+        if self.selected is not None:
+            groups = tuple([groups[r] for r in self.selected])
+        groups = tuple([self._with_adopted(group, r) for r, group in enumerate(groups)])
+        return replace(whole, num_rows=self.num_rows, row_groups=groups)
 
     # Values of row groups and chunks.
 
@@ -409,6 +416,30 @@ class FooterArrays:
             base=self.base,
             scanned=replace(self.scanned, wide=wide, narrow=narrow),
             adopted=self.adopted | set(decrypted),
+            selected=self.selected,
+        )
+
+    def select(self, row_groups: Sequence[int]) -> FooterArrays:
+        """Some of the row groups, in this order, as a footer of their own over the same bytes."""
+        rows = np.asarray(row_groups, np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.num_row_groups:
+            raise IndexError(f"row groups beyond {self!r}")
+        cells = (rows[:, np.newaxis] * self.num_leaves + np.arange(self.num_leaves)).reshape(-1)
+        before = self.selected or tuple(range(self.num_row_groups))
+        chosen = rows.tolist()
+        return FooterArrays(
+            data=self.data,
+            base=self.base,
+            scanned=replace(
+                self.scanned,
+                groups=self.scanned.groups[rows],
+                wide=self.scanned.wide[:, cells],
+                narrow=self.scanned.narrow[:, cells],
+            ),
+            adopted=frozenset(
+                {(new, c) for new, old in enumerate(chosen) for r, c in self.adopted if r == old}
+            ),
+            selected=tuple([before[r] for r in chosen]),
         )
 
 

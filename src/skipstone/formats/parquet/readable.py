@@ -104,12 +104,15 @@ def _guessed(value: bytes) -> str:
 def _physical(values: ByteArrays, leaf: Leaf) -> Values:
     if leaf.type is Type.BYTE_ARRAY:
         return values
+    content: Any = np.ascontiguousarray(values.content)
+    made: Values
     if leaf.type is Type.BOOLEAN:
-        return values.content != 0
-    if leaf.type in _DTYPES:
-        made: Values = np.ascontiguousarray(values.content).view(_DTYPES[leaf.type])
-        return made
-    return np.ascontiguousarray(values.content).reshape(len(values), -1)
+        made = content != 0
+    elif leaf.type in _DTYPES:
+        made = content.view(_DTYPES[leaf.type])
+    else:
+        made = content.reshape(len(values), -1)
+    return made
 
 
 def _printed(array: pa.Array) -> list[str]:
