@@ -7,6 +7,7 @@ decrypted is left as it was, with the reason: whoever touches it raises that, th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -71,15 +72,20 @@ def adopt_column_metadata(footer: FooterArrays, decryptor: FileDecryptor) -> Ado
     view = memoryview(footer.data)
     for leaf in np.flatnonzero(encrypted.any(axis=0)).tolist():
         path, found = footer.schema.leaves[leaf].path, {}
+        raw, column = b"", None
         try:
             for row_group in np.flatnonzero(encrypted[:, leaf]).tolist():
-                at = int(crypto_at[row_group, leaf])
-                crypto = ColumnCryptoMetaData.read(Reader(view, at, base=footer.base))
-                column = decryptor.column(path, _ordinal(footer, row_group), leaf, crypto)
+                at, ordinal = int(crypto_at[row_group, leaf]), _ordinal(footer, row_group)
+                # One column's key is the same in all row groups, as far as any writer goes.
+                if not raw or footer.data[at : at + len(raw)] != raw:
+                    reader = Reader(view, at, base=footer.base)
+                    crypto = ColumnCryptoMetaData.read(reader)
+                    raw = footer.data[at : reader.at]
+                    column = decryptor.column(path, ordinal, leaf, crypto)
                 at = int(module_at[row_group, leaf])
                 if column is not None and at >= 0:
                     module = view[at : at + int(module_length[row_group, leaf])]
-                    found[row_group, leaf] = column.decrypt(
+                    found[row_group, leaf] = replace(column, row_group_ordinal=ordinal).decrypt(
                         ModuleType.COLUMN_META_DATA, module, base=footer.base + at
                     )
         except (KeyUnavailableError, FormatError, UnsupportedError) as error:
