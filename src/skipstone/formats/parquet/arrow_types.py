@@ -29,7 +29,7 @@ from skipstone.errors import UnsupportedError
 from .enums import ConvertedType, Type
 from .footer import MAGIC
 from .metadata import FileMetaData
-from .shapes import LeafShape, ListShape, MapShape, StructShape, field_shape
+from .shapes import LeafShape, ListShape, MapShape, StructShape, arrow_name, field_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def arrow_schema(
             fields.append(alone.field(0))
         else:
             shape = field_shape(node)
-            fields.append(pa.field(node.name, natural_type(shape, schema), shape.nullable))
+            fields.append(pa.field(arrow_name(node), natural_type(shape, schema), shape.nullable))
     return pa.schema(fields)
 
 
@@ -72,6 +72,8 @@ def _ask(
     if num_children is not None:
         root = dataclasses.replace(elements[0], num_children=num_children)
         elements = [root, *elements[1:]]
+    if not all(each.name.isprintable() or _is_utf8(each.name) for each in elements):
+        return None
     footer = FileMetaData(
         version=2,
         schema=tuple(elements),
@@ -85,6 +87,11 @@ def _ask(
         return pq.ParquetFile(io.BytesIO(file)).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
+
+
+def _is_utf8(name: str) -> bool:
+    # What was not UTF-8 was read as surrogates; Arrow fails on it only when it is asked for names.
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def natural_type(shape: Shape, schema: Schema) -> pa.DataType:

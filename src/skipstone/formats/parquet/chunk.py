@@ -45,13 +45,7 @@ def decode_chunk(
             f"num_values of a chunk of column {leaf.name}", offset=base, got=meta.num_values
         )
     check_num_values(meta.num_values, len(data))
-    pages = walk_pages(
-        data,
-        base=base,
-        num_values=meta.num_values,
-        decryptor=decryptor,
-        dictionary_first=bool(meta.dictionary_page_offset),
-    )
+    pages = walk_pages(data, base=base, num_values=meta.num_values, decryptor=decryptor)
     column = decode_pages(pages, leaf, meta.codec, decryptor=decryptor, verify_crc=verify_crc)
     if column.num_entries != meta.num_values:
         raise FormatError(

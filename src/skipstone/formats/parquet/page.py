@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from skipstone.errors import FormatError
 
-from .encryption.modules import ModuleType
 from .enums import PageType
 from .page_header import DataPageHeader, DataPageHeaderV2, DictionaryPageHeader, PageHeader
 from .thrift import Reader
@@ -37,16 +36,27 @@ _WITHOUT_HEADER = re.compile(
     r"parquet-mr(?! version)|parquet-mr version 1\.([01]\.|2\.[0-8](?!\d))"
 )
 _HEADER_ALLOWANCE = 100
-_LENGTH = 4
 
 
 class PageDecryptor(Protocol):
-    """What is needed of a column's decryptor; ``data`` is a module with its length."""
+    """What is needed of an ``encryption.column_decryptor.ColumnDecryptor``."""
 
-    def decrypt(
-        self, module: ModuleType, data: bytes | memoryview, page_ordinal: int = -1
+    def decrypt_page_header(
+        self,
+        data: bytes | memoryview,
+        at: int,
+        page_ordinal: int,
+        *,
+        may_be_dictionary: bool,
+        base: int = 0,
+    ) -> tuple[bytes, int, bool]:
+        """The header at ``data[at:]``, where it ends, and whether it is a dictionary's."""
+        ...
+
+    def decrypt_page(
+        self, header: PageHeader, body: memoryview, page_ordinal: int | None, *, base: int = 0
     ) -> bytes:
-        """The plaintext of a module; ``page_ordinal`` counts the data pages of the chunk."""
+        """The body as it was before encryption."""
         ...
 
 
@@ -105,9 +115,9 @@ class Page(NamedTuple):
         """The body as it was before encryption; the one stored without a ``decryptor``."""
         if decryptor is None:
             return self.body
-        if self.is_data:
-            return memoryview(decryptor.decrypt(ModuleType.DATA_PAGE, self.body, self.ordinal))
-        return memoryview(decryptor.decrypt(ModuleType.DICTIONARY_PAGE, self.body))
+        ordinal = self.ordinal if self.is_data else None
+        plain = decryptor.decrypt_page(self.header, self.body, ordinal, base=self.body_offset)
+        return memoryview(plain)
 
     def crc_matches(self) -> bool | None:
         """Whether the body has the checksum that the header states; ``None`` if it states none."""
@@ -158,14 +168,12 @@ def walk_pages(
     base: int = 0,
     num_values: int | None = None,
     decryptor: PageDecryptor | None = None,
-    dictionary_first: bool = True,
 ) -> Iterator[Page]:
     """The pages in ``data``, which begins with a page header at byte ``base`` of the file.
 
     The walk ends when the data pages seen hold ``num_values`` values (what follows in the chunk is
     not looked at), or without it at the end of ``data``. FormatError where a header is damaged or a
-    page ends beyond ``data``. An encrypted first page is tried as a dictionary page if
-    ``dictionary_first``, and as a data page else: the two are encrypted differently.
+    page ends beyond ``data``.
     """
     at, ordinal, left = 0, 0, num_values
     while at < len(data) and (left is None or left > 0):
@@ -175,7 +183,7 @@ def walk_pages(
             base=base,
             ordinal=ordinal,
             decryptor=decryptor,
-            dictionary=dictionary_first and not at,
+            may_be_dictionary=not at,
         )
         if page.is_data:
             ordinal += 1
@@ -192,9 +200,12 @@ def read_page(
     base: int = 0,
     ordinal: int = 0,
     decryptor: PageDecryptor | None = None,
-    dictionary: bool = False,
+    may_be_dictionary: bool = False,
 ) -> Page:
-    """The page at ``data[at:]``; ``ordinal`` is its number if it turns out to be a data page."""
+    """The page at ``data[at:]``; ``ordinal`` is its number if it turns out to be a data page.
+
+    ``may_be_dictionary`` is for encrypted columns, whose dictionary pages have an AAD of their own.
+    """
     view = memoryview(data)
     offset = base + at
     if decryptor is None:
@@ -205,11 +216,9 @@ def read_page(
         values, stop = found
         header_bytes: memoryview | bytes = view[at:stop]
     else:
-        stop = _module_end(view, at, offset)
-        if dictionary:
-            header_bytes = decryptor.decrypt(ModuleType.DICTIONARY_PAGE_HEADER, view[at:stop])
-        else:
-            header_bytes = decryptor.decrypt(ModuleType.DATA_PAGE_HEADER, view[at:stop], ordinal)
+        header_bytes, stop, _ = decryptor.decrypt_page_header(
+            data, at, ordinal, may_be_dictionary=may_be_dictionary, base=base
+        )
         values = _fields(PageHeader.from_bytes(header_bytes, base=offset))
     size = values["compressed_page_size"]
     for name in ("compressed_page_size", "uncompressed_page_size", "num_values"):
@@ -234,19 +243,6 @@ def read_page(
         **values,
     )
     return page if page.is_data else page._replace(ordinal=-1)
-
-
-def _module_end(view: memoryview, at: int, offset: int) -> int:
-    room = len(view) - at - _LENGTH
-    length = int.from_bytes(view[at : at + _LENGTH], "little")
-    if not 0 <= length <= room:
-        raise FormatError(
-            "an encrypted page header ends beyond its chunk",
-            offset=offset,
-            expected=f"at most {room} bytes",
-            got=length,
-        )
-    return at + _LENGTH + length
 
 
 _Values = dict[str, Any]
@@ -285,7 +281,7 @@ def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
     kind = top[1]
     values = {"type": _TYPES.get(kind, kind)}
     values.update((name, top[id]) for id, name in _TOP.items() if id != 1 and id in top)
-    if any(not -(1 << 31) <= each < 1 << 31 for each in values.values()):
+    if not all(_is_i32(each) for each in values.values()):
         return None
     wanted = _KIND_OF_TYPE.get(kind)
     if wanted is not None:
@@ -295,12 +291,17 @@ def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
             return None
         for id, name in enumerate(names, 1):
             value = inner.get(id)
-            if value is None or not -(1 << 31) <= value < 1 << 31:
+            if not _is_i32(value):
                 return None
             values[name] = value
         if wanted == 8 and 7 in inner:
             values["is_compressed"] = bool(inner[7])
     return values, stop
+
+
+def _is_i32(value: object) -> bool:
+    # Not a boolean, which is an integer to Python but another type to Thrift.
+    return type(value) is int and -(1 << 31) <= value < 1 << 31
 
 
 class _OddError(Exception):

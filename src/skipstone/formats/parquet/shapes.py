@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
     from .schema import Node
 
-__all__ = ["LeafShape", "ListShape", "MapShape", "Shape", "StructShape", "field_shape"]
+__all__ = [
+    "LeafShape",
+    "ListShape",
+    "MapShape",
+    "Shape",
+    "StructShape",
+    "arrow_name",
+    "field_shape",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +100,11 @@ def field_shape(node: Node, leaves: Container[int] | None = None) -> Shape:
     return shape
 
 
+def arrow_name(node: Node) -> str:
+    """The node's name; bytes that are not UTF-8, which Arrow would not take, are replaced."""
+    return node.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _shape(node: Node, leaves: Container[int] | None) -> Shape | None:
     if node.is_list and not node.is_leaf:
         return _list(node, leaves)
@@ -109,7 +122,7 @@ def _plain(node: Node, leaves: Container[int] | None) -> Shape | None:
         if leaves is not None and node.first_leaf not in leaves:
             return None
         return LeafShape(
-            name=node.name,
+            name=arrow_name(node),
             ordinal=node.first_leaf,
             nullable=nullable,
             definition_level=node.max_definition_level,
@@ -119,7 +132,7 @@ def _plain(node: Node, leaves: Container[int] | None) -> Shape | None:
     if shapes and not children:
         return None
     return StructShape(
-        name=node.name,
+        name=arrow_name(node),
         nullable=nullable,
         definition_level=node.max_definition_level,
         children=children,
@@ -130,7 +143,7 @@ def _listed(repeated: Node, outer: Node | None, element: Shape | None) -> Shape 
     if element is None:
         return None
     return ListShape(
-        name=(outer or repeated).name,
+        name=arrow_name(outer or repeated),
         nullable=outer is not None and outer.repetition is FieldRepetitionType.OPTIONAL,
         definition_level=repeated.max_definition_level - 1,
         element_level=repeated.max_definition_level,
@@ -176,7 +189,7 @@ def _map(node: Node, leaves: Container[int] | None) -> Shape | None:
     if key is None or value is None:
         return _listed(repeated, node, _plain(repeated, leaves))
     return MapShape(
-        name=node.name,
+        name=arrow_name(node),
         nullable=node.repetition is FieldRepetitionType.OPTIONAL,
         definition_level=repeated.max_definition_level - 1,
         element_level=repeated.max_definition_level,
