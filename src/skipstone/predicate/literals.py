@@ -368,8 +368,8 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
         Op.GT: pc.greater,
         Op.GE: pc.greater_equal,
     }[op]
-    found = function(keys.data, pa.scalar(key, pa.large_binary()))
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    found = function(keys.data, pa.scalar(key, pa.large_binary())).fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
 
 
 def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:

@@ -223,7 +223,7 @@ def _places(file: IndexedFile, leaf: int) -> tuple[IntArray, IntArray]:
 def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, base: int) -> Keys:
     column = file.footer.schema.leaves[leaf]
     decryptor = file.decryptor_of(group, leaf)
-    page = read_page(data, base=base, decryptor=decryptor, dictionary=True)
+    page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
     if page.type != PageType.DICTIONARY_PAGE:
         raise FormatError("no dictionary page where one should be", offset=base, got=page.type)
     codec = int(file.footer.chunk("codec")[group, leaf])
