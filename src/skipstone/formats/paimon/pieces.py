@@ -1,0 +1,158 @@
+"""A blob of which some bytes are at hand: readers take what they need, or say what is missing.
+
+A reader is a plain function over ``Pieces``. Where bytes that it wants are not there, it raises
+``MissingBytes`` with the spans; its caller fetches them and calls again. Each call starts from the
+beginning, so that no state hides between two waves of fetching, and every structure is parsed in
+one place. Offsets are relative to the start of the blob.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from skipstone.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Cursor", "MissingBytes", "Pieces", "Span"]
+
+# What is asked for first where nobody can know how long a head is.
+_GUESS = 4_096
+_I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
+
+
+class Span(NamedTuple):
+    """``length`` bytes from ``offset`` of a blob."""
+
+    offset: int
+    length: int
+
+
+class MissingBytes(Exception):
+    """Not an error: these spans of the blob must be fetched before the same call can go on."""
+
+    def __init__(self, spans: tuple[Span, ...]) -> None:
+        self.spans = spans
+        super().__init__(spans)
+
+
+class Pieces:
+    """A blob of ``length`` bytes, of which ``parts`` (offset, bytes) are at hand."""
+
+    __slots__ = ("_parts", "_starts", "length")
+
+    def __init__(self, length: int, parts: Iterable[tuple[int, bytes | memoryview]] = ()) -> None:
+        """Parts may overlap, in any order. ``FormatError`` for one outside the blob."""
+        self.length = length
+        joined: list[tuple[int, memoryview]] = []
+        for offset, part in sorted(((o, memoryview(p)) for o, p in parts), key=lambda x: x[0]):
+            if offset < 0 or offset + len(part) > length:
+                raise _outside(offset, len(part), length)
+            if joined:
+                before, last = joined[-1]
+                end = before + len(last)
+                if offset + len(part) <= end:
+                    continue
+                if offset <= end:  # touching or overlapping parts become one
+                    joined[-1] = (before, memoryview(bytes(last) + bytes(part[end - offset :])))
+                    continue
+            joined.append((offset, part))
+        self._starts = [offset for offset, _ in joined]
+        self._parts = [part for _, part in joined]
+
+    @classmethod
+    def whole(cls, blob: bytes | memoryview) -> Pieces:
+        """All of a blob."""
+        return cls(len(blob), [(0, blob)])
+
+    def at_hand(self, offset: int) -> memoryview:
+        """All bytes from ``offset`` on without a gap, maybe none."""
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0:
+            return memoryview(b"")
+        return self._parts[at][offset - self._starts[at] :]
+
+    def need(self, spans: Iterable[Span]) -> None:
+        """Return if all of these are at hand. ``MissingBytes`` names all others at once;
+        ``FormatError`` for a span outside the blob."""
+        missing = []
+        for span in spans:
+            if span.offset < 0 or span.length < 0 or span.offset + span.length > self.length:
+                raise _outside(span.offset, span.length, self.length)
+            if len(self.at_hand(span.offset)) < span.length:
+                missing.append(span)
+        if missing:
+            raise MissingBytes(tuple(missing))
+
+    def take(self, offset: int, length: int) -> memoryview:
+        """These bytes. Errors as for ``need``."""
+        self.need((Span(offset, length),))
+        return self.at_hand(offset)[:length]
+
+    def cursor(self, offset: int, stop: int | None = None) -> Cursor:
+        """Read field by field from ``offset``, up to ``stop`` (default: the blob's end)."""
+        stop = self.length if stop is None else stop
+        if not 0 <= offset <= stop <= self.length:
+            raise _outside(offset, stop - offset, self.length)
+        return Cursor(self, offset, stop)
+
+
+class Cursor:
+    """Reads fields one after another; ``position`` is the offset of the next one in the blob."""
+
+    __slots__ = ("_pieces", "_start", "_stop", "_view", "position")
+
+    def __init__(self, pieces: Pieces, offset: int, stop: int) -> None:
+        self._pieces, self._start, self._stop = pieces, offset, stop
+        self._view = pieces.at_hand(offset)[: stop - offset]
+        self.position = offset
+
+    def take(self, length: int) -> memoryview:
+        """The next ``length`` bytes."""
+        at = self.position - self._start
+        if length < 0 or self.position + length > self._stop:
+            raise FormatError(
+                "the structure ends early",
+                offset=self.position,
+                expected=f"{length} more bytes",
+                got=self._stop - self.position,
+            )
+        if at + length > len(self._view):
+            # The head's own length is not known here: ask for twice what was read so far.
+            wanted = max(at + length, min(max(_GUESS, 2 * at), self._stop - self._start))
+            raise MissingBytes((Span(self._start, wanted),))
+        self.position += length
+        return self._view[at : at + length]
+
+    def u8(self) -> int:
+        """An unsigned byte."""
+        return self.take(1)[0]
+
+    def i32(self) -> int:
+        """A signed int of 4 bytes."""
+        value: int = _I32.unpack(self.take(4))[0]
+        return value
+
+    def i64(self) -> int:
+        """A signed int of 8 bytes."""
+        value: int = _I64.unpack(self.take(8))[0]
+        return value
+
+    def count(self, what: str) -> int:
+        """An int of 4 bytes that counts something: negative is a ``FormatError``."""
+        at, value = self.position, self.i32()
+        if value < 0:
+            raise FormatError(f"negative {what}", offset=at, expected="0 or more", got=value)
+        return value
+
+
+def _outside(offset: int, length: int, size: int) -> FormatError:
+    return FormatError(
+        "bytes outside the index",
+        offset=offset,
+        expected=f"at most {size} bytes in all",
+        got=f"{length} bytes from {offset}",
+    )
