@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -267,7 +266,7 @@ ORDERED: list[tuple[dict[str, Any], bytes, bytes, pa.DataType, tuple[Any, Any, A
         pa.binary(),
         (b"\0" * 16, b"\x7f" * 16, b"\xff" * 16),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("element, low, high, type, values", ORDERED)
@@ -332,13 +331,13 @@ DEPRECATED = [
     ({"type": Type.INT64, "logicalType": digits(18, 0)}, i64(1), i64(5), leaf(pa.decimal128(18, 0), Op.EQ, 100)),
     ({"type": Type.DOUBLE}, f64(1), f64(5), leaf(pa.float64(), Op.EQ, 100.0)),
     ({"type": Type.BOOLEAN}, b"\1", b"\1", leaf(pa.bool_(), Op.EQ, False)),
-]  # fmt: skip
+]
 NOT_AS_SIGNED = [
     ({"type": Type.INT32, "logicalType": integer(32, signed=False)}, i32(1), i32(5), leaf(pa.int64(), Op.EQ, 100)),
     ({"type": BYTES}, b"a", b"c", leaf(pa.binary(), Op.EQ, b"z")),
     ({"type": FLBA, "type_length": 1, "logicalType": digits(2, 0)}, b"\1", b"\5", leaf(pa.decimal128(2, 0), Op.EQ, 9)),
     ({"type": FLBA, "type_length": 2, "logicalType": LogicalType(FLOAT16=Float16Type())}, struct.pack("<e", 1), struct.pack("<e", 5), leaf(pa.float32(), Op.EQ, 100.0)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("element, low, high, asked", DEPRECATED)

@@ -89,7 +89,7 @@ class BloomEvidence:
         some = {
             ordinal: file
             for ordinal, file in files.items()
-            if (_filters(file, file.columns[column]).blocks >= 0).any()
+            if (_filters(file, file.columns[column]).offset > 0).any()
         }
         return cls(column, some) if some else None
 
