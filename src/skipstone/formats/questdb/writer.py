@@ -200,10 +200,18 @@ def append(
 
 
 def rewrite(snapshot: Snapshot, *, by_column: bool = False) -> bytes:
-    """The same snapshot as a fresh file: no predecessors, no dead bytes, no unknown sections."""
+    """The same snapshot as a fresh file: no predecessors, no dead bytes, no unknown sections.
+
+    ``FormatError`` where its header contradicts itself.
+    """
+    head = Head.of(snapshot.pm)
+    try:
+        head.check()
+    except ValueError as error:
+        raise FormatError(str(error), file=snapshot.pm.file) from None
     row_groups = [RowGroup.of(snapshot, row_group) for row_group in range(snapshot.row_group_count)]
     footer = replace(Footer.of(snapshot), other_flags=0, other_sections=b"")
-    return write(Head.of(snapshot.pm), row_groups, footer, by_column=by_column)
+    return write(head, row_groups, footer, by_column=by_column)
 
 
 def read_row_groups(snapshot: Snapshot) -> tuple[RowGroup, ...]:
