@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 from numba.core import cpu
 from numba.extending import register_jitable
 
@@ -27,7 +27,8 @@ __all__ = ["compiled"]
 
 
 def _fingerprint() -> int:
-    found = 0
+    # Code without checks of bounds is not what a run with them asks for, nor the other way round.
+    found = 1 if getattr(config, "BOUNDSCHECK", None) else 0
     for module in (footer_kernel, footer_layout, footer_wire, thrift):
         found = crc32(Path(str(module.__file__)).read_bytes(), found)
     return found

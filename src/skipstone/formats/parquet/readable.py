@@ -1,8 +1,8 @@
 """Bounds as people read them: the bytes of ``min_value`` and the like to text, by the leaf's type.
 
-Numbers, dates, times, decimals and text read as Arrow prints them; times in UTC end in ``Z``. Bytes
-of no known meaning are text if they print as such, else ``0x…``; so is what does not fit its type,
-for a file may say anything. For people only: nothing is decided by these.
+Numbers, dates, times, decimals and text read as Arrow prints them; instants in UTC end in ``Z``.
+Bytes of no known meaning are text if they print as such, else ``0x…``; so is what does not fit its
+type, for a file may say anything. For people only: nothing is decided by these.
 """
 
 from __future__ import annotations
@@ -122,4 +122,5 @@ def _printed(array: pa.Array) -> list[str]:
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
     texts: list[str] = array.cast(pa.string()).to_pylist()
-    return [f"{text}Z" for text in texts] if zone else texts
+    # Arrow prints what no calendar holds as <value out of range: …>.
+    return [text if text[0] == "<" else f"{text}Z" for text in texts] if zone else texts
