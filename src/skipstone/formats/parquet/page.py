@@ -281,7 +281,7 @@ def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
     kind = top[1]
     values = {"type": _TYPES.get(kind, kind)}
     values.update((name, top[id]) for id, name in _TOP.items() if id != 1 and id in top)
-    if not all(_is_i32(each) for each in values.values()):
+    if not all(_is_i32(top[id]) for id in _TOP if id in top):
         return None
     wanted = _KIND_OF_TYPE.get(kind)
     if wanted is not None:
