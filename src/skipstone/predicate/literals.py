@@ -297,7 +297,8 @@ def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
             valid = _valid(array)
             if array.null_count:
                 array = array.fill_null(0.0)
-            values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+            with np.errstate(invalid="ignore"):  # NaN that signal
+                values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
             return Keys(float_keys(values), valid)
         case Kind.DECIMAL:
             return _decimal_keys(array)

@@ -69,18 +69,23 @@ def test_units_lie_in_one_page_of_every_column() -> None:
     assert borders["a"].tolist() != borders["b"].tolist()
     units = written.units(columns, pages=True)
     second = units.where(units.ordinal == 1)
-    assert (second.first_row - 20).tolist() == sorted({*borders["a"].tolist(), *borders["b"].tolist()})
+    assert (second.first_row - 20).tolist() == sorted(
+        {*borders["a"].tolist(), *borders["b"].tolist()}
+    )
     assert second.rows.sum() == 20
     # One column alone is cut at its own borders only.
     alone = written.units(frozenset("a"), pages=True)
     assert len(alone.where(alone.ordinal == 1)) == len(borders["a"])
-    for text in ("a = 33", "b = '00033000330003300033'", "a > 30 OR b < '00005'", "a <> 3 AND b <> ''"):
+    for text in (
+        "a = 33",
+        "b = '00033000330003300033'",
+        "a > 30 OR b < '00005'",
+        "a <> 3 AND b <> ''",
+    ):
         plan = written.plan(bind(parse_sql(text), table.schema))
         kept = set(written.kept(plan)[0].tolist())
         expected = {
-            i
-            for i, row in enumerate(table.to_pylist())
-            if _TRUTH[text](row["a"], row["b"])
+            i for i, row in enumerate(table.to_pylist()) if _TRUTH[text](row["a"], row["b"])
         }
         assert expected <= kept
 

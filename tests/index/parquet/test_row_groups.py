@@ -152,7 +152,11 @@ def test_long_lists_take_the_whole_bitset() -> None:
 
 def test_filters_say_nothing_of_ranges() -> None:
     written = bloomed(keys(100), 100)
-    for asked in (leaf(pa.int64(), Op.LT, 5), leaf(pa.int64(), Op.NE, 5), leaf(pa.int64(), Op.IS_NULL)):
+    for asked in (
+        leaf(pa.int64(), Op.LT, 5),
+        leaf(pa.int64(), Op.NE, 5),
+        leaf(pa.int64(), Op.IS_NULL),
+    ):
         answer = written.ask("bloom filter", asked)
         assert answer.bounds is None
         assert answer.reasons[0].cause is Cause.NOT_APPLICABLE

@@ -228,7 +228,13 @@ ORDERED: list[tuple[dict[str, Any], bytes, bytes, pa.DataType, tuple[Any, Any, A
         pa.decimal128(7, 0),
         (-130, -128, 128),
     ),
-    ({"type": Type.INT32, "converted_type": ConvertedType.DATE}, i32(-5), i32(5), pa.date32(), (-6, 0, 6)),
+    (
+        {"type": Type.INT32, "converted_type": ConvertedType.DATE},
+        i32(-5),
+        i32(5),
+        pa.date32(),
+        (-6, 0, 6),
+    ),
     (
         {"type": Type.INT64, "logicalType": stamp(MS)},
         i64(-5),
@@ -326,17 +332,42 @@ def test_without_column_orders_the_bounds_are_ignored() -> None:
 
 DEPRECATED = [
     ({"type": Type.INT32}, i32(1), i32(5), leaf(pa.int32(), Op.EQ, 100)),
-    ({"type": Type.INT32, "converted_type": ConvertedType.DATE}, i32(1), i32(5), leaf(pa.date32(), Op.EQ, 100)),
+    (
+        {"type": Type.INT32, "converted_type": ConvertedType.DATE},
+        i32(1),
+        i32(5),
+        leaf(pa.date32(), Op.EQ, 100),
+    ),
     ({"type": Type.INT64, "logicalType": stamp(US)}, i64(1), i64(5), leaf(TIMESTAMP, Op.EQ, 100)),
-    ({"type": Type.INT64, "logicalType": digits(18, 0)}, i64(1), i64(5), leaf(pa.decimal128(18, 0), Op.EQ, 100)),
+    (
+        {"type": Type.INT64, "logicalType": digits(18, 0)},
+        i64(1),
+        i64(5),
+        leaf(pa.decimal128(18, 0), Op.EQ, 100),
+    ),
     ({"type": Type.DOUBLE}, f64(1), f64(5), leaf(pa.float64(), Op.EQ, 100.0)),
     ({"type": Type.BOOLEAN}, b"\1", b"\1", leaf(pa.bool_(), Op.EQ, False)),
 ]
 NOT_AS_SIGNED = [
-    ({"type": Type.INT32, "logicalType": integer(32, signed=False)}, i32(1), i32(5), leaf(pa.int64(), Op.EQ, 100)),
+    (
+        {"type": Type.INT32, "logicalType": integer(32, signed=False)},
+        i32(1),
+        i32(5),
+        leaf(pa.int64(), Op.EQ, 100),
+    ),
     ({"type": BYTES}, b"a", b"c", leaf(pa.binary(), Op.EQ, b"z")),
-    ({"type": FLBA, "type_length": 1, "logicalType": digits(2, 0)}, b"\1", b"\5", leaf(pa.decimal128(2, 0), Op.EQ, 9)),
-    ({"type": FLBA, "type_length": 2, "logicalType": LogicalType(FLOAT16=Float16Type())}, struct.pack("<e", 1), struct.pack("<e", 5), leaf(pa.float32(), Op.EQ, 100.0)),
+    (
+        {"type": FLBA, "type_length": 1, "logicalType": digits(2, 0)},
+        b"\1",
+        b"\5",
+        leaf(pa.decimal128(2, 0), Op.EQ, 9),
+    ),
+    (
+        {"type": FLBA, "type_length": 2, "logicalType": LogicalType(FLOAT16=Float16Type())},
+        struct.pack("<e", 1),
+        struct.pack("<e", 5),
+        leaf(pa.float32(), Op.EQ, 100.0),
+    ),
 ]
 
 

@@ -50,6 +50,8 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 # A second look at a header that the first one did not hold whole.
 _LONG_HEADER = 4_096
+# Of an encrypted one: parquet-java pads it to 100 bytes, and 32 come around it.
+_SEALED_HEADER = 160
 # A request costs about as much as this many bytes more of one that is made anyway.
 _REQUEST = 8_192
 
@@ -275,13 +277,14 @@ def _filters(file: IndexedFile, leaf: int) -> _Filters:
     footer = file.footer
     offset = footer.chunk("bloom_filter_offset")[:, leaf].copy()
     length = footer.chunk("bloom_filter_length")[:, leaf]
+    encrypted = footer.chunk("encrypted")[:, leaf] > 0
     made = _Filters(
         offset=offset,
         length=length,
         bitset=np.full(len(offset), -1, np.int64),
         blocks=np.where(offset > 0, 0, -1),
-        header=np.full(len(offset), HEADER_GUESS, np.int64),
-        encrypted=footer.chunk("encrypted")[:, leaf] > 0,
+        header=np.where(encrypted, _SEALED_HEADER, HEADER_GUESS),
+        encrypted=encrypted,
     )
     absent = Reason(cause=Cause.ABSENT, subject="bloom filter", text="not in the file")
     for group in range(len(offset)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.bounds import ByteRange, Cause, Reason
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.formats.parquet.crypto import ColumnCryptoMetaData
+from skipstone.formats.parquet.encryption.column_metadata import chunk_decryptor
 from skipstone.formats.parquet.encryption.modules import ModuleType
 from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
 
@@ -114,13 +114,7 @@ class IndexedFile:
         key = ("decryptor", row_group, leaf)
         found: ColumnDecryptor | None = self.cache.get(key)
         if found is None:
-            start = int(footer.parts("crypto_metadata")[row_group, leaf])
-            part = memoryview(footer.data)[start:]
-            crypto = ColumnCryptoMetaData.from_bytes(part, base=footer.base + start)
-            ordinal = int(footer.group("ordinal")[row_group])
-            found = self.decryptor.column(
-                column.path, row_group if ordinal < 0 else ordinal, leaf, crypto
-            )
+            found = chunk_decryptor(footer, self.decryptor, row_group, leaf)
             self.cache[key] = found
         return found
 

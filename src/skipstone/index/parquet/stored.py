@@ -135,7 +135,8 @@ class Stored:
                 return Keys(found[:, 0].astype(np.int64), valid & (found[:, 0] <= 1))
             case Form.FLOATING:
                 numbers = found.view({2: "<f2", 4: "<f4", 8: "<f8"}[width]).ravel()
-                return Keys(float_keys(numbers.astype(np.float64)), valid)
+                with np.errstate(invalid="ignore"):  # NaN that signal
+                    return Keys(float_keys(numbers.astype(np.float64)), valid)
             case Form.INT96:
                 return _int96(found, valid, upper)
             case Form.UNSIGNED:
