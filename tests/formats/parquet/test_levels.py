@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,9 @@ from skipstone.formats.parquet.levels import levels_v1, levels_v2, row_starts
 from skipstone.formats.parquet.metadata import SchemaElement
 from skipstone.formats.parquet.page import Page
 from skipstone.formats.parquet.schema import Leaf, Schema
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 LISTED = Schema.of(
     [
@@ -31,7 +36,7 @@ REQUIRED = Schema.of(
 ).leaves[0]
 
 
-def page(count: int, repetition: int = 3, definition: int = 3, **given: int) -> Page:
+def page(count: int, repetition: int = 3, definition: int = 3, **given: Any) -> Page:
     return Page(
         type=PageType.DATA_PAGE,
         ordinal=0,
@@ -76,7 +81,7 @@ def test_v2(levels: list[tuple[int, int]], values: bytes) -> None:
     assert found[2] == len(parts[0]) + len(parts[1])
 
 
-def check(found: object, expected: np.ndarray, trivial: int) -> None:  # type: ignore[type-arg]
+def check(found: object, expected: npt.NDArray[Any], trivial: int) -> None:
     if (expected == trivial).all():
         assert found is None
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,14 +48,14 @@ def stored(header: PageHeader, body: bytes) -> bytes:
     return header.to_bytes() + body
 
 
-def data_page(body: bytes = b"0123456789ab", **given: object) -> bytes:
+def data_page(body: bytes = b"0123456789ab", **given: Any) -> bytes:
     header = PageHeader(
         type=PageType.DATA_PAGE,
         uncompressed_page_size=12,
         compressed_page_size=len(body),
         data_page_header=DATA,
     )
-    return stored(dataclasses.replace(header, **given), body)  # type: ignore[arg-type]
+    return stored(dataclasses.replace(header, **given), body)
 
 
 def other_page(kind: int, body: bytes) -> bytes:
@@ -169,7 +169,7 @@ def test_headers_with_anything_unusual_read_the_same() -> None:
         {"type": PageType.DATA_PAGE_V2},
     ],
 )
-def test_lying_headers(given: dict[str, object]) -> None:
+def test_lying_headers(given: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
         list(walk_pages(data_page(**given), base=7))
 
@@ -208,7 +208,7 @@ def test_checksums_cover_the_stored_body() -> None:
 # -- where chunks lie ------------------------------------------------------------------------------
 
 
-def meta(**given: object) -> ColumnMetaData:
+def meta(**given: Any) -> ColumnMetaData:
     made = ColumnMetaData(
         type=Type.INT32,
         encodings=(),
@@ -218,7 +218,7 @@ def meta(**given: object) -> ColumnMetaData:
         total_compressed_size=100,
         data_page_offset=50,
     )
-    return dataclasses.replace(made, **given)  # type: ignore[arg-type]
+    return dataclasses.replace(made, **given)
 
 
 def test_the_dictionary_counts_only_where_it_can_be() -> None:
@@ -259,6 +259,6 @@ def test_old_writers_left_a_header_out_of_the_size(created_by: str | None, allow
         {"total_compressed_size": 1 << 62},
     ],
 )
-def test_chunks_outside_the_file(given: dict[str, object]) -> None:
+def test_chunks_outside_the_file(given: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
         chunk_range(meta(**given), file_size=1000)
