@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from .enums import Encoding, PageType
-from .tables import names, numbers, texts_by_leaf
+from .tables import names, numbers, shown, texts_by_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -166,7 +166,11 @@ def pages(parts: Iterable[PagesOf]) -> pa.Table:
         "row_group": pa.array(np.repeat([part.row_group for part in parts], counts), pa.int32()),
         "leaf": pa.array(ordinals, pa.int32()),
         "column": pa.array(
-            [part.leaf.name for part, n in zip(parts, counts, strict=True) for _ in range(n)],
+            [
+                shown(part.leaf.name)
+                for part, n in zip(parts, counts, strict=True)
+                for _ in range(n)
+            ],
             pa.string(),
         ),
         "page": pa.array([at for n in counts for at in range(n)], pa.int32()),

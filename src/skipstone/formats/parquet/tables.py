@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     I64Array = NDArray[np.int64]
 
-__all__ = ["chunks", "gathered", "names", "numbers", "row_groups", "texts_by_leaf"]
+__all__ = ["chunks", "gathered", "names", "numbers", "row_groups", "shown", "texts_by_leaf"]
 
 _COUNTS = (
     "num_values",
@@ -119,6 +119,11 @@ def _encodings(masks: I64Array) -> pa.Array:
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(places))
 
 
+def shown(name: str) -> str:
+    """A name that Arrow takes as text: bytes of a file that are no text become escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def row_groups(footer: FooterArrays) -> pa.Table:
     """One row per row group."""
     count = footer.num_row_groups
@@ -131,7 +136,7 @@ def row_groups(footer: FooterArrays) -> pa.Table:
             if found is None
             else [
                 {
-                    "column": leaves[each.column_idx].name
+                    "column": shown(leaves[each.column_idx].name)
                     if 0 <= each.column_idx < len(leaves)
                     else str(each.column_idx),
                     "descending": each.descending,
@@ -162,7 +167,7 @@ def row_groups(footer: FooterArrays) -> pa.Table:
 def chunks(footer: FooterArrays) -> pa.Table:
     """One row per column chunk."""
     count, leaves = footer.num_row_groups, footer.schema.leaves
-    columns_of = pa.array([leaf.name for leaf in leaves], pa.string())
+    columns_of = pa.array([shown(leaf.name) for leaf in leaves], pa.string())
     ordinals = np.tile(np.arange(len(leaves)), count)
     columns: dict[str, pa.Array] = {
         "row_group": pa.array(np.repeat(np.arange(count), len(leaves)), pa.int32()),
@@ -181,8 +186,8 @@ def chunks(footer: FooterArrays) -> pa.Table:
         for name in ("min_value", "max_value", "min", "max")
     }
     for side in ("min", "max"):
-        shown = pc.coalesce(bounds[f"{side}_value"], bounds[side])
-        columns[f"{side}_text"] = texts_by_leaf(shown, ordinals, leaves)
+        best = pc.coalesce(bounds[f"{side}_value"], bounds[side])
+        columns[f"{side}_text"] = texts_by_leaf(best, ordinals, leaves)
     for side in ("min", "max"):
         columns[f"{side}_value"] = bounds[f"{side}_value"]
         columns[f"is_{side}_value_exact"] = _flags(footer.chunk(f"is_{side}_value_exact"))
