@@ -26,6 +26,7 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from .arrow_types import leaf_type, storage_type
 from .column import join_values
+from .encodings import gather
 from .encodings.values import ByteArrays
 from .enums import Type
 
@@ -41,6 +42,9 @@ __all__ = ["TooLongError", "leaf_array"]
 _JULIAN_EPOCH = 2_440_588
 _NS_PER_DAY = 86_400 * 10**9
 _LONGEST = (1 << 31) - 1
+# What is not in the file itself (values looked up in a dictionary, room for nulls) is made up to
+# this size for one column chunk: 4 GiB.
+_MOST_BYTES = 1 << 32
 
 _NUMBERS: dict[pa.DataType, tuple[Type, type[np.generic]]] = {
     pa.int8(): (Type.INT32, np.int8),
@@ -90,9 +94,12 @@ def leaf_array(
     for run in column.runs:
         values = _storage(run.values, leaf, made)
         if run.indices is not None:
-            values = _take(values, run.indices)
+            _check_repeated(values, run.indices, leaf)
+            values = gather.take(values, run.indices)
         parts.append(values)
     whole = join_values(parts, leaf) if parts else None
+    if not _is_binary(made):
+        _check_size(length * made.bit_width // 8, leaf.name)
     array = _wrap(whole, valid, length, made)
     return array if made == wanted else _cast(array, wanted, leaf)
 
@@ -198,10 +205,25 @@ def _decimals(values: Values, leaf: Leaf, width: int) -> U8:
     return made
 
 
-def _take(values: Values, indices: npt.NDArray[np.int32]) -> Values:
-    if isinstance(values, ByteArrays):
-        return values.take(indices)
-    return np.take(values, indices, axis=0)
+def _check_repeated(values: Values, indices: npt.NDArray[np.int32], leaf: Leaf) -> None:
+    # A few bytes can repeat a long value without end.
+    if not isinstance(values, ByteArrays):
+        _check_size(len(indices) * values.itemsize * int(np.prod(values.shape[1:])), leaf.name)
+        return
+    lengths = values.lengths
+    if not len(lengths) or len(indices) * int(lengths.max()) <= _LONGEST:
+        return
+    total = int(lengths[indices].sum())
+    _check_size(total, leaf.name)
+    if total > _LONGEST:
+        raise TooLongError(f"{total} bytes in an Arrow array of column {leaf.name}")
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > _MOST_BYTES:
+        raise UnsupportedError(
+            f"{size} bytes of repeated values or nulls in column {name}: at most {_MOST_BYTES}"
+        )
 
 
 def _wrap(

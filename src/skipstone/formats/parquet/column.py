@@ -18,6 +18,7 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
+from .encodings import gather
 from .encodings.values import ByteArrays
 from .enums import Type
 from .levels import U8, row_starts
@@ -54,9 +55,7 @@ class Run:
         """The values, looked up in the dictionary if there is one."""
         if self.indices is None:
             return self.values
-        if isinstance(self.values, ByteArrays):
-            return self.values.take(self.indices)
-        return np.take(self.values, self.indices, axis=0)
+        return gather.take(self.values, self.indices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

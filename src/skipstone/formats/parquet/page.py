@@ -276,32 +276,29 @@ def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
         top, stop = _scan(data, at, 0)
     except (IndexError, _OddError):
         return None
-    if not (1 in top and 2 in top and 3 in top):
-        return None
-    kind = top[1]
-    values = {"type": _TYPES.get(kind, kind)}
-    values.update((name, top[id]) for id, name in _TOP.items() if id != 1 and id in top)
-    if not all(_is_i32(top[id]) for id in _TOP if id in top):
-        return None
+    values: _Values = {}
+    for id, name in _TOP.items():
+        value = top.get(id)
+        if type(value) is int:
+            values[name] = value
+        elif id != 4 or value is not None:
+            return None
+    kind = values["type"]
+    values["type"] = _TYPES.get(kind, kind)
     wanted = _KIND_OF_TYPE.get(kind)
     if wanted is not None:
         inner = top.get(wanted)
-        names = _KINDS[wanted]
-        if not isinstance(inner, dict):
+        if type(inner) is not dict:
             return None
-        for id, name in enumerate(names, 1):
+        for id, name in enumerate(_KINDS[wanted], 1):
             value = inner.get(id)
-            if not _is_i32(value):
+            # Not a boolean, which is an integer to Python but another type to Thrift.
+            if type(value) is not int:
                 return None
             values[name] = value
-        if wanted == 8 and 7 in inner:
-            values["is_compressed"] = bool(inner[7])
+        if wanted == 8:
+            values["is_compressed"] = inner.get(7) is not False
     return values, stop
-
-
-def _is_i32(value: object) -> bool:
-    # Not a boolean, which is an integer to Python but another type to Thrift.
-    return type(value) is int and -(1 << 31) <= value < 1 << 31
 
 
 class _OddError(Exception):
@@ -335,7 +332,7 @@ def _scan(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, Any]
                     raise _OddError
             if kind == 8:
                 at += value
-            elif kind != 5 and depth < 2:
+            elif depth < 2 and (kind != 5 or value >> 32):
                 raise _OddError
             else:
                 found[id] = (value >> 1) ^ -(value & 1)
