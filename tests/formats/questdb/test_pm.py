@@ -297,3 +297,11 @@ def test_the_footer_must_be_as_long_as_its_counts_say() -> None:
     for wrong in (length - 4, length + 8, length + 16, 43, len(file)):
         with pytest.raises((FormatError, UnsupportedError)):
             Pm(file[:-4] + struct.pack("<I", wrong)).snapshot()
+
+
+def test_a_section_that_its_flag_promises_must_be_there() -> None:
+    file = bytearray(write(Head(columns=(LONG,)), [], FOOTER))
+    for flag in (layout.SEQ_TXN, layout.SCRATCHPAD):
+        file[-16] = flag
+        with pytest.raises(FormatError, match="FOOTER_LENGTH"):
+            Pm(file).snapshot()

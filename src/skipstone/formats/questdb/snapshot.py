@@ -130,7 +130,9 @@ class Snapshot:
         at = self._sections_at
         if self.footer_feature_flags & SEQ_TXN:
             at += 8
-        if self.footer_feature_flags & SCRATCHPAD and at <= self.size - 12:
+        if self.footer_feature_flags & SCRATCHPAD:
+            if at > self.size - 12:
+                return self.size
             (count,) = _U32.unpack_from(self.pm.data, at)
             at += 4
             for _ in range(count):
