@@ -201,7 +201,7 @@ def rebase_row_group(data: bytes, delta: int, *, ordinal: int | None = None) -> 
     for chunk in columns.values:
         if chunk.get(_CRYPTO_METADATA) is not None:
             raise UnsupportedError("a row group of encrypted columns cannot move")
-        if chunk.get(_FILE_PATH) is not None:
+        if isinstance(chunk.get(_FILE_PATH), bytes):
             moved.append(chunk)
             continue
         meta = chunk.get(_META_DATA)

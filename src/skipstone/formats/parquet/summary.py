@@ -7,7 +7,6 @@ format once let the chunks of one row group lie in different files; nobody write
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,4 +77,5 @@ def path_beside(summary: str, path: str) -> str:
     """Where ``file_path`` leads from the summary at ``summary``: a path or a URL alike."""
     if path.startswith("/") or "://" in path:
         return path
-    return posixpath.join(summary.rpartition("/")[0], path) if "/" in summary else path
+    folder, slash, _ = summary.rpartition("/")
+    return f"{folder}{slash}{path}"
