@@ -61,7 +61,7 @@ def options(draw: st.DrawFn, table: pa.Table) -> dict[str, Any]:
         "version": draw(st.sampled_from(["1.0", "2.4", "2.6"])),
         "compression": draw(st.sampled_from(["none", "snappy"])),
     }
-    if flat and draw(st.integers(0, 1)):
+    if bool(flat) and draw(st.integers(0, 1)):
         found["bloom_filter_options"] = {
             name: {"ndv": draw(st.integers(1, 200)), "fpp": 0.05}
             for name in flat

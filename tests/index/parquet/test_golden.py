@@ -19,7 +19,7 @@ from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, spark_type
 from tests.formats.parquet.encryption.keys import decryption_of
 from tests.formats.parquet.encryption.plain import open_bytes, plain_table
-from tests.index.parquet.written import Fetching, Written, scan
+from tests.index.parquet.written import Fetching, Written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -275,10 +275,3 @@ def test_encrypted_page_indexes(data: Path) -> None:
     assert written.kept(written.plan(plan))[0].tolist() == list(range(int(units.rows[0])))
     without = encrypted(data, "encrypt_columns_and_footer", keys=False)
     assert len(without.units(frozenset(("double_field",)), pages=True)) == 0
-
-
-def test_an_encrypted_footer_is_scanned_as_any_other(data: Path) -> None:
-    file, _ = opened(data / "uniform_encryption.parquet.encrypted")
-    assert file.footer.num_row_groups == 1
-    with pytest.raises(Exception, match="magic|encrypted|thrift|footer"):
-        scan((data / "uniform_encryption.parquet.encrypted").read_bytes())

@@ -135,9 +135,10 @@ def with_index(
     """The file with another page index of its first column, before another footer."""
     chunk = read_metadata(data).row_groups[0].columns[0]
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    assert chunk.column_index_offset is not None
     assert chunk.offset_index_offset is not None
-    index = bounds(ColumnIndex.from_bytes(data[chunk.column_index_offset :]))
+    index = None
+    if chunk.column_index_offset is not None:
+        index = bounds(ColumnIndex.from_bytes(data[chunk.column_index_offset :]))
     offsets = places(OffsetIndex.from_bytes(data[chunk.offset_index_offset :]))
     one = b"" if index is None else index.to_bytes()
     two = b"" if offsets is None else offsets.to_bytes()

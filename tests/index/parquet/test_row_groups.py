@@ -11,7 +11,6 @@ import pytest
 
 from skipstone.bounds import Cause
 from skipstone.formats.parquet.bloom_filter import BloomFilter, guess_bitset
-from skipstone.formats.parquet.declared import Declared
 from skipstone.formats.parquet.footer import read_metadata
 from skipstone.formats.parquet.page_header import (
     BloomFilterAlgorithm,
@@ -29,6 +28,7 @@ from skipstone.predicate.tree import Leaf, Op
 from tests.index.parquet.written import Written, rewritten, with_chunks, write
 
 if TYPE_CHECKING:
+    from skipstone.formats.parquet.declared import Declared
     from skipstone.formats.parquet.metadata import ColumnMetaData, FileMetaData
 
 

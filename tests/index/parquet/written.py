@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from skipstone.plan.plan import Plan
     from skipstone.predicate.tree import Bound, Leaf
 
+OF_PAGES = ("page index", "sorted")
+
 
 @dataclass
 class Fetching:
@@ -114,8 +116,8 @@ class Written:
     def evidence(self, column: str, name: str) -> Evidence[Leaf] | None:
         """The evidence of this name about a column."""
         columns = frozenset((column,))
-        source = self.pages if name == "page index" else self.row_groups
-        units = self.units(columns, pages=name == "page index")
+        source = self.pages if name in OF_PAGES else self.row_groups
+        units = self.units(columns, pages=name in OF_PAGES)
         found = [each for each in source.evidence(units, columns) if each.name == name]
         assert len(found) <= 1
         return found[0] if found else None
@@ -124,7 +126,7 @@ class Written:
         """What the evidence of this name says of a leaf."""
         columns = frozenset((leaf.column,))
         if units is None:
-            units = self.units(columns, pages=name == "page index")
+            units = self.units(columns, pages=name in OF_PAGES)
         evidence = self.evidence(leaf.column, name)
         assert evidence is not None, f"no {name}"
         have: dict[ByteRange, Any] = {}

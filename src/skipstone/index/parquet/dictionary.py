@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["PAYS", "DictionaryEvidence"]
+__all__ = ["PAYS", "DictionaryEvidence", "plain_values"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -229,7 +229,7 @@ def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, 
     codec = int(file.footer.chunk("codec")[group, leaf])
     values = decode_dictionary_page(page, column, codec, page.decrypted(decryptor))
     stored = file.stored(leaf)
-    plain, every = _plain(values), np.ones(len(values), np.bool_)
+    plain, every = plain_values(values), np.ones(len(values), np.bool_)
     keys = stored.keys(plain, every)
     if not keys.valid.all():
         raise FormatError("a dictionary with values that are none of its type", offset=base)
@@ -238,7 +238,7 @@ def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, 
     return keys
 
 
-def _plain(values: Values) -> ByteArrays:
+def plain_values(values: Values) -> ByteArrays:
     """Decoded values as their PLAIN bytes."""
     if isinstance(values, ByteArrays):
         return values

@@ -19,6 +19,7 @@ import numpy as np
 
 from skipstone.bounds import Answer, Bounds, Cause, Level, Reason, Units
 
+from .sorted import SortedEvidence
 from .value_bounds import ValueBounds
 
 if TYPE_CHECKING:
@@ -78,14 +79,18 @@ class PageSource:
         ), parent
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """The column indexes of the columns that are here."""
+        """The column indexes of the columns that are here, and searches where they are sorted."""
         found: list[Evidence[Leaf]] = []
         for column in sorted(columns):
             holding = {
                 ordinal: file for ordinal, file in self.files.items() if column in file.columns
             }
-            if holding:
-                found.append(PageIndexEvidence(column, holding))
+            if not holding:
+                continue
+            found.append(PageIndexEvidence(column, holding))
+            search = SortedEvidence.of(column, holding)
+            if search is not None:
+                found.append(search)
         return found
 
     def _read(self, units: Units, columns: frozenset[str]) -> None:
