@@ -1,13 +1,15 @@
-"""Numbers for people: every count with its denominator and unit, sizes in decimal units."""
+"""Numbers and values for people: counts with denominator and unit, sizes in decimal units."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["aligned", "duration", "of_total", "percent", "plural", "size"]
+__all__ = ["aligned", "duration", "of_total", "percent", "plain", "plural", "size"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -72,3 +74,18 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str
         ).rstrip()
         for row in rows
     )
+
+
+def plain(value: Any) -> Any:
+    """A Python value as a reader of JSON would like it; bytes as hex, other types as their text."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes" if len(value) > 64 else f"0x{value.hex()}"
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Decimal):
+        return str(value)
+    return value if isinstance(value, str | int | type(None)) else str(value)

@@ -221,10 +221,16 @@ def test_a_table_is_no_store(run: Run, table: Path) -> None:
     assert "describe" in done.stderr.splitlines()[1]
 
 
-def test_a_data_file_is_no_store(run: Run, table: Path) -> None:
+def test_a_data_file_is_shown_as_parquet(run: Run, table: Path) -> None:
     done = run("inspect", table / "0.parquet")
-    assert done.exit_code == 1
-    assert "is a Parquet file, and of no index store" in done.stderr
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("parquet   ")
+
+
+def test_options_of_parquet_files_mean_nothing_to_a_store(run: Run, table: Path) -> None:
+    done = run("inspect", table, "--pages")
+    assert done.exit_code == 2
+    assert "--pages is for Parquet files" in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"PAR1PAR1", b"PAR1" + b"\xff" * 40 + b"PAR1"])

@@ -12,7 +12,7 @@ from .options import index_options, reporting, source_options, table_of
 if TYPE_CHECKING:
     from .output import Output
 
-__all__ = ["check", "describe", "explain"]
+__all__ = ["FOUND", "check", "describe", "explain"]
 
 
 @click.command()

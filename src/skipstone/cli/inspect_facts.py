@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import SkipstoneError
+from skipstone.human import plain
 from skipstone.index.bloom import Bloom
 from skipstone.predicate.types import spark_name
 from skipstone.store.columns import OWN
@@ -12,7 +13,7 @@ from skipstone.store.location import Location
 from skipstone.store.parts import PREFIX, open_part
 
 from .inspect_xskipper import bloom
-from .inspection import Found, is_file, plain
+from .inspection import Found, is_file
 
 if TYPE_CHECKING:
     from skipstone.storage import Storage

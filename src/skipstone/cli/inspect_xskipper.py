@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.formats.xskipper.javaser import BloomFilterMetaData
 from skipstone.formats.xskipper.part import footer_key_label, read_footer
+from skipstone.human import plain
 from skipstone.predicate.types import spark_name
 from skipstone.storage import hidden_by_spark
 
-from .inspection import Found, is_file, plain
+from .inspection import Found, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -9,18 +10,38 @@ import click
 
 from skipstone.errors import FormatError, UnsupportedError
 
+from .asking import FOUND
 from .options import reporting, storage_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from skipstone.storage import Storage
 
-    from .inspection import Inspection
-    from .output import Output
+    from .output import Output, Reportable
 
-__all__ = ["inspect"]
+__all__ = ["Asked", "inspect"]
 
 #: modules that look, in this order: a fact part is also a Parquet file with an Xskipper schema
 LOOKERS = ("skipstone.cli.inspect_facts", "skipstone.cli.inspect_xskipper")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the user wants to see; all but ``rows`` is of Parquet files."""
+
+    rows: int = 3
+    columns: tuple[str, ...] = ()
+    pages: bool = False
+    verify: bool = False
+    keys: str | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def of_parquet(self) -> str | None:
+        """The first option that only a Parquet file understands."""
+        asked = {"--column": self.columns, "--pages": self.pages, "--verify": self.verify}
+        return next((name for name, value in asked.items() if value), None)
 
 
 @click.command()
@@ -33,35 +54,87 @@ LOOKERS = ("skipstone.cli.inspect_facts", "skipstone.cli.inspect_xskipper")
     show_default=True,
     help="Rows to show of each store or file.",
 )
+@click.option("--pages", is_flag=True, help="Parquet: every page, page index and Bloom filter too.")
+@click.option(
+    "--column",
+    "columns",
+    metavar="NAME",
+    multiple=True,
+    help="Parquet: only this column (a.b for a part of a group); may be given again.",
+)
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Parquet: read everything; hold checksums, counts, bounds and filters against the values.",
+)
+@click.option(
+    "--keys",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Parquet: a JSON file with the keys of an encrypted file.",
+)
 @reporting
-def inspect(path: str, storage_options: dict[str, str], rows: int, out: Output) -> None:
+def inspect(
+    path: str,
+    storage_options: dict[str, str],
+    rows: int,
+    pages: bool,
+    columns: tuple[str, ...],
+    verify: bool,
+    keys: str | None,
+    out: Output,
+) -> None:
     """Show what is inside STORE or FILE.
 
     A directory: the index of a table (data/_events.skipstone), a metadata directory of Xskipper of
-    any version from 0 to 4, or a directory above such. A file: a fact part, or a part of an
-    Xskipper store. Encryption is shown by its key labels.
+    any version from 0 to 4, or a directory above such. A file: a fact part, a part of an Xskipper
+    store, or any Parquet file: its schema, row groups, columns, indexes, Bloom filters and
+    encryption. Of what is encrypted, key labels are shown.
+
+    The keys are JSON, each in hex, base64:… or text:…:
+    {"footer_key": "…", "column_keys": {"a.b": "…"}, "aad_prefix": "…"}
+
+    Exit code 3 when --verify finds something.
     """
-    out.result(_inspect(path, storage_options, rows))
+    asked = Asked(
+        rows=rows,
+        columns=columns,
+        pages=pages,
+        verify=verify,
+        keys=keys,
+        storage_options=storage_options or None,
+    )
+    found = _inspect(path, asked)
+    out.result(found)
+    if not getattr(found, "sound", True):
+        click.get_current_context().exit(FOUND)
 
 
-def _inspect(path: str, storage_options: dict[str, str], rows: int) -> Inspection:
+def _inspect(path: str, asked: Asked) -> Reportable:
     from skipstone.identity import canonical_path
     from skipstone.storage import open_storage
 
+    from . import inspect_parquet
     from .inspection import Inspection
 
     canonical = canonical_path(path)
-    storage = open_storage(canonical, storage_options or None)
+    storage = open_storage(canonical, asked.storage_options)
     if not storage.has_children(canonical):
         try:
             storage.open(canonical).close()
         except (FileNotFoundError, IsADirectoryError) as error:
             text = "no such file or directory, or an empty one"
             raise FileNotFoundError(error.errno, text, path) from error
-    for name in LOOKERS:
-        found = import_module(name).look(storage, canonical, rows)
-        if found:
-            return Inspection(path=canonical, found=tuple(found))
+    option = asked.of_parquet
+    if option is None:
+        for name in LOOKERS:
+            found = import_module(name).look(storage, canonical, asked.rows)
+            if found:
+                return Inspection(path=canonical, found=tuple(found))
+    if inspect_parquet.is_parquet(storage, canonical):
+        return inspect_parquet.look(canonical, asked)
+    if option is not None:
+        raise click.UsageError(f"{option} is for Parquet files, and {path} is none")
     raise _nothing_known(storage, canonical)
 
 
@@ -73,15 +146,8 @@ def _nothing_known(storage: Storage, path: str) -> Exception:
             f"{path} is no index store",
             hint="if it is a table, `skipstone describe` shows its index",
         )
-    with storage.open(path) as file:
-        head = file.read(4)
-    if head == b"PAR1":
-        return UnsupportedError(
-            f"{path} is a Parquet file, and of no index store",
-            hint="inspect shows index stores and their parts; footers of data files come later",
-        )
     return FormatError(
         "no format that is known here",
         file=path,
-        hint="inspect shows fact parts and Xskipper stores",
+        hint="inspect shows fact parts, Xskipper stores and Parquet files",
     )

@@ -10,12 +10,10 @@ damaged are a ``FormatError``. At most ``rows`` rows are decoded of each thing f
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from skipstone.human import aligned
+from skipstone.human import aligned, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,21 +84,6 @@ class Inspection:
 def is_file(storage: Storage, path: str) -> bool:
     """True for an object, False for a directory: locally, ``exists`` is true of both."""
     return not storage.has_children(path) and storage.exists(path)
-
-
-def plain(value: Any) -> Any:
-    """A Python value as a reader of JSON would like it; bytes as hex, other types as their text."""
-    if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, bytes):
-        return f"{len(value):,} bytes" if len(value) > 64 else f"0x{value.hex()}"
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Decimal):
-        return str(value)
-    return value if isinstance(value, str | int | type(None)) else str(value)
 
 
 def _shown(value: Any) -> str:

@@ -13,6 +13,7 @@ surrogates.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cache
@@ -74,7 +75,10 @@ I16 = Wire((thrift.I16,), lambda reader: reader.integer(16), Writer.integer)
 I32 = Wire((thrift.I32,), lambda reader: reader.integer(32), Writer.integer)
 I64 = Wire((thrift.I64,), lambda reader: reader.integer(64), Writer.integer)
 DOUBLE = Wire(
-    (thrift.DOUBLE,), Reader.double, lambda writer, value: writer.value(thrift.DOUBLE, value)
+    (thrift.DOUBLE,),
+    Reader.double,
+    lambda writer, value: writer.value(thrift.DOUBLE, value),
+    lambda value: value if math.isfinite(value) else str(value),
 )
 BINARY = Wire((thrift.BINARY,), Reader.binary, Writer.binary, _bytes_json)
 STRING = Wire(
@@ -229,7 +233,7 @@ class Declared:
         writer.stop()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are there, by the spec's names, JSON-ready: bytes as hex."""
+        """The fields that are there, by the spec's names, JSON-ready: bytes as hex, NaN as text."""
         found: dict[str, Any] = {}
         for slot in _slots(type(self)).values():
             value = getattr(self, slot.name)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from skipstone.errors import FormatError
 
 from .enums import PageType
+from .footer import MAGIC
 from .page_header import DataPageHeader, DataPageHeaderV2, DictionaryPageHeader, PageHeader
 from .thrift import Reader
 
@@ -147,7 +148,8 @@ def chunk_range(
     """
     start, length = meta.data_page_offset, meta.total_compressed_size
     dictionary = meta.dictionary_page_offset
-    if dictionary is not None and 0 < dictionary < start:
+    # A data_page_offset within the magic is of a chunk that has no data pages.
+    if dictionary is not None and dictionary > 0 and (dictionary < start or start < len(MAGIC)):
         start = dictionary
     if start < 0 or length < 0 or start + length > file_size:
         raise FormatError(

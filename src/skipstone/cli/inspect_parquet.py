@@ -1,0 +1,53 @@
+"""`inspect` of a Parquet file that belongs to no index store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.scan.inspection import FileInspection
+    from skipstone.storage import Storage
+
+    from .inspecting import Asked
+
+__all__ = ["is_parquet", "look"]
+
+
+def is_parquet(storage: Storage, path: str) -> bool:
+    """True for a file with Parquet's magic at either end: a torn one is still worth a look."""
+    from skipstone.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED
+
+    from .inspection import is_file
+
+    if not is_file(storage, path):
+        return False
+    with storage.open(path) as file:
+        head = file.read(4)
+    _, tail = storage.read_tail(path, 4)
+    return not {head, bytes(tail)}.isdisjoint({MAGIC, MAGIC_ENCRYPTED})
+
+
+def look(path: str, asked: Asked) -> FileInspection:
+    """All that was asked for."""
+    from skipstone.scan.inspection import inspect_file
+
+    return inspect_file(
+        path,
+        columns=asked.columns,
+        pages=asked.pages,
+        verify=asked.verify,
+        rows=asked.rows,
+        storage_options=asked.storage_options,
+        decryption=_keys(asked.keys),
+    )
+
+
+def _keys(path: str | None) -> Decryption | None:
+    if path is None:
+        return None
+    from pathlib import Path
+
+    from skipstone.formats.parquet.encryption.key_file import decryption_from_json
+
+    return decryption_from_json(Path(path).read_text(encoding="utf-8"), file=path)
