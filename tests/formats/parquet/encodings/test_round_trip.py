@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,6 +25,7 @@ from skipstone.formats.parquet.encodings import (
     rle,
 )
 from skipstone.formats.parquet.encodings.kernels import NUMPY, Kernels
+from skipstone.formats.parquet.encodings.values import concat
 from skipstone.formats.parquet.enums import Encoding, Type
 
 from .drawing import BOTH, arrays, byte_arrays, integers, same
@@ -201,3 +204,51 @@ def test_what_cannot_be_encoded() -> None:
         encode_values(Encoding.RLE_DICTIONARY, ByteArrays.from_list([]), Type.BYTE_ARRAY)
     with pytest.raises(TypeError, match="takes ByteArrays"):
         encode_values(Encoding.DELTA_LENGTH_BYTE_ARRAY, np.zeros(1), Type.BYTE_ARRAY)
+
+
+def room_for(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.empty((len(values) + 2, *values.shape[1:]), values.dtype)[1:-1]
+
+
+@BOTH
+@pytest.mark.parametrize("encoding", [*HOLDS, Encoding.RLE_DICTIONARY])
+@given(drawn=arrays())
+def test_values_go_where_they_are_wanted(
+    encoding: Encoding, kernels: Kernels, drawn: tuple[Type, int | None, Values]
+) -> None:
+    type_, width, values = drawn
+    if isinstance(values, ByteArrays) or type_ not in HOLDS.get(encoding, set(Type)):
+        return
+    distinct, coded = dictionary.factorise(values)
+    encoded = encode_values(
+        encoding, coded if encoding is Encoding.RLE_DICTIONARY else values, type_, width
+    )
+    out = room_for(values)
+    made = decode_values(
+        encoding, encoded, len(values), type_, width, distinct, out=out, kernels=kernels
+    )
+    assert same(out, values)
+    assert made is out or not len(values)
+    for wrong in (room_for(values)[1:], np.zeros(values.shape, np.int16)):
+        if wrong.shape != values.shape or wrong.dtype != values.dtype:
+            with pytest.raises(ValueError, match="is no room for"):
+                decode_values(encoding, encoded, len(values), type_, width, distinct, out=wrong)
+
+
+def test_byte_arrays_need_no_room() -> None:
+    with pytest.raises(ValueError, match="is no room for 0 values of BYTE_ARRAY"):
+        decode_values(Encoding.PLAIN, b"", 0, Type.BYTE_ARRAY, out=np.zeros(0, np.uint8))
+
+
+@given(st.lists(arrays(), min_size=1, max_size=3))
+def test_parts_are_put_together(drawn: list[tuple[Type, int | None, Values]]) -> None:
+    type_, width, first = drawn[0]
+    parts = [first, *(values for kind, k, values in drawn[1:] if (kind, k) == (type_, width))]
+    whole = concat(parts)
+    assert len(whole) == sum(map(len, parts))
+    at = 0
+    for part in parts:
+        assert same(whole[at : at + len(part)], part)
+        at += len(part)
+    large = concat([first] * (1 + 40_000 // max(1, len(first))))
+    assert same(large[: len(first)], first)

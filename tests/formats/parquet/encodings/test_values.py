@@ -60,7 +60,7 @@ def test_an_index_that_is_none(kernels: Kernels, wrong: int) -> None:
     picks = np.array([0, wrong, 1], np.int32)
     for values in (ByteArrays.from_list(SOME), np.zeros(5), np.zeros((5, 3), np.uint8)):
         with pytest.raises(IndexError, match=f"index {wrong} into 5 values"):
-            gather.take(values, picks, kernels)
+            gather.take(values, picks, kernels=kernels)
 
 
 @BOTH

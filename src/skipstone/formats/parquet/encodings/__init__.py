@@ -16,7 +16,9 @@ BYTE_STREAM_SPLIT          INT32, INT64, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.parquet.enums import Encoding, Type
@@ -33,25 +35,30 @@ from . import dictionary as dictionary_
 from .values import ByteArrays, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
+
+    import numpy.typing as npt
 
     from .kernels import Kernels
     from .values import Buffer
 
 __all__ = ["ByteArrays", "Values", "decode_values", "encode_values"]
 
-_INTEGERS: Final = frozenset({Type.INT32, Type.INT64})
-_HOLDS: Final[Mapping[Encoding, frozenset[Type]]] = {
-    Encoding.PLAIN: frozenset(Type),
-    Encoding.PLAIN_DICTIONARY: frozenset(Type),
-    Encoding.RLE_DICTIONARY: frozenset(Type),
-    Encoding.RLE: frozenset({Type.BOOLEAN}),
+_INTEGERS: Final = {Type.INT32, Type.INT64}
+_HOLDS: Final[Mapping[Encoding, Set[Type]]] = {
+    Encoding.PLAIN: set(Type),
+    Encoding.PLAIN_DICTIONARY: set(Type),
+    Encoding.RLE_DICTIONARY: set(Type),
+    Encoding.RLE: {Type.BOOLEAN},
     Encoding.DELTA_BINARY_PACKED: _INTEGERS,
-    Encoding.DELTA_LENGTH_BYTE_ARRAY: frozenset({Type.BYTE_ARRAY}),
-    Encoding.DELTA_BYTE_ARRAY: frozenset({Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY}),
-    Encoding.BYTE_STREAM_SPLIT: _INTEGERS | {Type.FLOAT, Type.DOUBLE, Type.FIXED_LEN_BYTE_ARRAY},
+    Encoding.DELTA_LENGTH_BYTE_ARRAY: {Type.BYTE_ARRAY},
+    Encoding.DELTA_BYTE_ARRAY: {Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY},
+    Encoding.BYTE_STREAM_SPLIT: {*_INTEGERS, Type.FLOAT, Type.DOUBLE, Type.FIXED_LEN_BYTE_ARRAY},
 }
-_DICTIONARIES: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
+# By number, which is quicker than to make and to hash members of an enumeration for each page.
+_PAIRS: Final = {
+    (int(encoding), int(type_)): encoding for encoding, types in _HOLDS.items() for type_ in types
+}
 
 
 def decode_values(
@@ -62,9 +69,13 @@ def decode_values(
     type_length: int | None = None,
     dictionary: Values | None = None,
     *,
+    out: npt.NDArray[Any] | None = None,
     kernels: Kernels | None = None,
 ) -> Values:
     """``count`` values of a data page, whose bytes after the levels are ``data``.
+
+    They are in ``out`` if it is given: an array of these values, contiguous, for all types but
+    BYTE_ARRAY. So the pages of a chunk need not be put together afterwards.
 
     ``count`` is without nulls. What comes out of how many bytes is bounded by ``count`` alone where
     one value is repeated: check it against the page and the row group first. FormatError where the
@@ -72,26 +83,41 @@ def decode_values(
     unknown encodings.
     """
     known = _known(encoding, type_)
+    if out is not None:
+        _check_out(out, count, type_, type_length)
     if known is Encoding.PLAIN:
-        return plain.decode(data, count, type_, type_length, kernels=kernels)
-    if known in _DICTIONARIES:
+        return plain.decode(data, count, type_, type_length, out=out, kernels=kernels)
+    if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
         if dictionary is None:
             if not count:
                 return plain.decode(b"", 0, type_, type_length)
             raise FormatError(f"a page of {known.name} in a column chunk without a dictionary page")
-        return dictionary_.decode(data, count, dictionary, kernels=kernels)
+        return dictionary_.decode(data, count, dictionary, out=out, kernels=kernels)
     if known is Encoding.RLE:
-        return rle.decode_booleans(data, count, kernels=kernels)
+        return rle.decode_booleans(data, count, out=out, kernels=kernels)
     if known is Encoding.DELTA_BINARY_PACKED:
-        return delta_binary_packed.decode(data, count, plain.DTYPES[type_], kernels=kernels)[0]
+        dtype = plain.DTYPES[type_]
+        return delta_binary_packed.decode(data, count, dtype, out=out, kernels=kernels)[0]
     if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
         return delta_length_byte_array.decode(data, count, kernels=kernels)[0]
     if known is Encoding.DELTA_BYTE_ARRAY:
         if type_ is Type.BYTE_ARRAY:
             return delta_byte_array.decode(data, count, kernels=kernels)[0]
         width = plain.fixed_length(type_, type_length)
-        return delta_byte_array.decode_fixed(data, count, width, kernels=kernels)[0]
-    return byte_stream_split.decode(data, count, type_, type_length, kernels=kernels)
+        made = delta_byte_array.decode_fixed(data, count, width, kernels=kernels)[0]
+        if out is not None:
+            out[:] = made
+        return made if out is None else out
+    return byte_stream_split.decode(data, count, type_, type_length, out=out, kernels=kernels)
+
+
+def _check_out(out: npt.NDArray[Any], count: int, type_: Type, type_length: int | None) -> None:
+    dtype = np.dtype(np.bool_) if type_ is Type.BOOLEAN else plain.DTYPES.get(type_)
+    shape: tuple[int, ...] = (count,)
+    if dtype is None and type_ is not Type.BYTE_ARRAY:
+        dtype, shape = np.dtype(np.uint8), (count, plain.fixed_length(type_, type_length))
+    if out.dtype != dtype or out.shape != shape or not out.flags.c_contiguous:
+        raise ValueError(f"{out.dtype}{out.shape} is no room for {count} values of {type_.name}")
 
 
 def encode_values(
@@ -120,7 +146,7 @@ def encode_values(
         if known is Encoding.DELTA_BYTE_ARRAY:
             return delta_byte_array.encode(values, kernels=kernels)
         raise TypeError(f"{known.name} takes an array of numbers")
-    if known in _DICTIONARIES:
+    if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
         return dictionary_.encode_indices(values)
     if known is Encoding.RLE:
         return rle.encode_booleans(values)
@@ -134,6 +160,9 @@ def encode_values(
 
 
 def _known(encoding: int, type_: Type) -> Encoding:
+    found = _PAIRS.get((int(encoding), int(type_)))
+    if found is not None:
+        return found
     try:
         known = Encoding(encoding)
     except ValueError:
@@ -144,6 +173,4 @@ def _known(encoding: int, type_: Type) -> Encoding:
         )
     if known is Encoding.BIT_PACKED:
         raise FormatError("encoding BIT_PACKED is for levels, and not for values")
-    if type_ not in _HOLDS[known]:
-        raise FormatError(f"encoding {known.name} does not hold {Type(type_).name}")
-    return known
+    raise FormatError(f"encoding {known.name} does not hold {Type(type_).name}")

@@ -20,7 +20,7 @@ from skipstone.errors import FormatError
 from .checks import check_count
 from .kernels import choose
 from .plain import DTYPES, fixed_length
-from .values import as_bytes
+from .values import as_bytes, room
 
 if TYPE_CHECKING:
     from typing import Any
@@ -41,9 +41,13 @@ def decode(
     type_: Type,
     type_length: int | None = None,
     *,
+    out: npt.NDArray[Any] | None = None,
     kernels: Kernels | None = None,
 ) -> npt.NDArray[Any]:
-    """``count`` values of the type. FormatError where the data are not their streams exactly."""
+    """``count`` values of the type; in ``out`` if given.
+
+    FormatError where the data are not their streams exactly.
+    """
     check_count(count)
     view = as_bytes(data)
     number = type_ in DTYPES
@@ -55,10 +59,13 @@ def decode(
             expected=f"{count * width} bytes",
             got=len(view),
         )
-    if not len(view):
-        return np.zeros(0, DTYPES[type_]) if number else np.zeros((count, width), np.uint8)
-    joined = (kernels or choose(count)).join(view, width)
-    return joined.view(DTYPES[type_]) if number else joined.reshape(count, width)
+    if out is None and number:
+        out = room(count, DTYPES[type_])
+    elif out is None:
+        out = room(count * width, np.uint8).reshape(count, width)
+    if len(view):
+        (kernels or choose(count)).join(view, width, out.reshape(-1).view(np.uint8))
+    return out
 
 
 def encode(values: npt.NDArray[Any]) -> bytes:

@@ -32,7 +32,7 @@ from skipstone.errors import FormatError
 from .checks import check_count, too_short
 from .kernels import choose, varint
 from .rle import pack, uleb128
-from .values import as_bytes
+from .values import as_bytes, room
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -51,9 +51,10 @@ def decode(
     count: int,
     dtype: npt.DTypeLike = np.int64,
     *,
+    out: npt.NDArray[Any] | None = None,
     kernels: Kernels | None = None,
 ) -> tuple[npt.NDArray[Any], int]:
-    """``count`` values (int32 or int64), and the number of bytes used.
+    """``count`` values (int32 or int64), in ``out`` if given, and the number of bytes used.
 
     FormatError where the data hold another number of values, or cannot be read.
     """
@@ -85,7 +86,7 @@ def decode(
     most = 1 + (len(view) - at) // (1 + miniblocks) * block
     if count > most:
         raise too_short("deltas", at, f"{count} values", f"at most {most} in {len(view)} bytes")
-    values = np.empty(count, dtype)
+    values = room(count, dtype) if out is None else out
     if not count:
         return values, at
     low = (first >> 1 ^ -(first & 1)) % _WRAP

@@ -19,29 +19,23 @@ from skipstone.errors import FormatError
 
 from . import gather, rle
 from .checks import check_count, check_room
+from .kernels import choose
 from .values import ByteArrays, as_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from .kernels import Kernels
-    from .values import I32, Buffer, Values
+    from .values import I32, U8, Buffer, Values
 
 __all__ = ["decode", "decode_indices", "encode_indices", "factorise"]
 
 
 def decode_indices(data: Buffer, count: int, *, kernels: Kernels | None = None) -> I32:
     """``count`` indices, not checked against any dictionary (32-bit ones wrap to negative)."""
-    check_count(count)
-    view = as_bytes(data)
-    if not count:
-        return np.zeros(0, np.int32)
-    check_room("bit width of indices", 1, len(view))
-    width = int(view[0])
-    if width > 32:
-        raise FormatError("bit width of indices", offset=0, expected="0 to 32", got=width)
+    width, runs = _width(data, count)
     try:
-        indices, _ = rle.decode(view[1:], count, width, kernels=kernels)
+        indices, _ = rle.decode(runs, count, width, kernels=kernels)
     except FormatError as error:
         raise FormatError(
             "indices into a dictionary: runs cannot be read",
@@ -53,16 +47,49 @@ def decode_indices(data: Buffer, count: int, *, kernels: Kernels | None = None) 
 
 
 def decode(
-    data: Buffer, count: int, dictionary: Values, *, kernels: Kernels | None = None
+    data: Buffer,
+    count: int,
+    dictionary: Values,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    kernels: Kernels | None = None,
 ) -> Values:
-    """``count`` values of the ``dictionary``. FormatError where an index is none of it."""
+    """``count`` values of the ``dictionary``; in ``out`` if given (not for byte arrays).
+
+    FormatError where an index is none of it.
+    """
+    width, runs = _width(data, count)
+    if (
+        isinstance(dictionary, np.ndarray)
+        and dictionary.ndim == 1
+        and dictionary.itemsize in (4, 8)
+        and dictionary.flags.c_contiguous
+        and width
+        and rle.plausible(runs, count, width)
+    ):
+        out = gather.like(dictionary, count) if out is None else out
+        if (kernels or choose(count)).coded(runs, width, dictionary, out) >= 0:
+            return out
+        # What is wrong is found by going the longer way.
     indices = decode_indices(data, count, kernels=kernels)
     try:
-        return gather.take(dictionary, indices, kernels)
+        return gather.take(dictionary, indices, out=out, kernels=kernels)
     except IndexError as error:
         raise FormatError(
             f"indices into a dictionary: {error}", expected=f"below {len(dictionary)}"
         ) from None
+
+
+def _width(data: Buffer, count: int) -> tuple[int, U8]:
+    check_count(count)
+    view = as_bytes(data)
+    if not count:
+        return 0, view[:0]
+    check_room("bit width of indices", 1, len(view))
+    width = int(view[0])
+    if width > 32:
+        raise FormatError("bit width of indices", offset=0, expected="0 to 32", got=width)
+    return width, view[1:]
 
 
 def encode_indices(indices: npt.NDArray[np.integer[Any]], bit_width: int | None = None) -> bytes:

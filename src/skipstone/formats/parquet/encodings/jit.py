@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
+from . import runs
 from .kernels import NUMPY, Kernels
-from .values import as_bytes
+from .runs import number
+from .values import as_bytes, room
 from .words import CHECKED, load, store
 
 if TYPE_CHECKING:
@@ -35,74 +36,6 @@ __all__ = ["COMPILED"]
 _ROOM: Final = 16
 
 
-@register_jitable
-def _number(data: Any, bit: Any, width: Any) -> Any:
-    at = bit >> 3
-    value = np.uint64(data[at]) >> np.uint64(bit & 7)
-    got = 8 - (bit & 7)
-    while got < width:
-        at += 1
-        value |= np.uint64(data[at]) << np.uint64(got)
-        got += 8
-    return value & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width))
-
-
-@register_jitable
-def _leb128(data: Any, at: Any) -> Any:
-    value = np.uint64(0)
-    for k in range(10):
-        if at + k >= len(data):
-            break
-        byte = np.uint64(data[at + k])
-        if k == 9 and byte > np.uint64(1):
-            break
-        value |= (byte & np.uint64(0x7F)) << np.uint64(7 * k)
-        if byte < np.uint64(0x80):
-            return value, at + k + 1
-    return np.uint64(0), -1
-
-
-@register_jitable
-def _unpack(data: Any, at: Any, width: Any, out: Any, to: Any, count: Any) -> None:
-    w = np.uint64(width)
-    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
-    done = 0
-    if width <= 8:  # one word holds eight values
-        while count - done >= 8 and at + 8 <= len(data):
-            word = load(data, at)
-            for k in range(8):
-                out[to + done + k] = word & mask
-                word >>= w
-            at, done = at + width, done + 8
-    elif width <= 57:  # one word holds a value, whatever bit of its first byte it begins with
-        b1, b2, b3, b4 = width >> 3, 2 * width >> 3, 3 * width >> 3, 4 * width >> 3
-        b5, b6, b7 = 5 * width >> 3, 6 * width >> 3, 7 * width >> 3
-        seven = np.uint64(7)
-        s1, s2, s3 = w & seven, np.uint64(2) * w & seven, np.uint64(3) * w & seven
-        s4, s5 = np.uint64(4) * w & seven, np.uint64(5) * w & seven
-        s6, s7 = np.uint64(6) * w & seven, np.uint64(7) * w & seven
-        while count - done >= 8 and at + b7 + 8 <= len(data):
-            i = to + done
-            out[i] = load(data, at) & mask
-            out[i + 1] = (load(data, at + b1) >> s1) & mask
-            out[i + 2] = (load(data, at + b2) >> s2) & mask
-            out[i + 3] = (load(data, at + b3) >> s3) & mask
-            out[i + 4] = (load(data, at + b4) >> s4) & mask
-            out[i + 5] = (load(data, at + b5) >> s5) & mask
-            out[i + 6] = (load(data, at + b6) >> s6) & mask
-            out[i + 7] = (load(data, at + b7) >> s7) & mask
-            at, done = at + width, done + 8
-    bit = 8 * at
-    if width > 57:  # one word, and what the next byte has
-        while done < count and (bit >> 3) + 9 <= len(data):
-            shift = np.uint64(bit & 7)
-            rest = np.uint64(data[(bit >> 3) + 8]) << np.uint64(1) << (np.uint64(63) - shift)
-            out[to + done] = (load(data, bit >> 3) >> shift | rest) & mask
-            bit, done = bit + width, done + 1
-    for k in range(count - done):
-        out[to + done + k] = _number(data, bit + k * width, width)
-
-
 def _plain(data: Any, offsets: Any, out: Any) -> Any:
     at: Any = 0
     to: Any = 0
@@ -111,7 +44,7 @@ def _plain(data: Any, offsets: Any, out: Any) -> Any:
         if len(data) - at < 4:
             return ~at
         if len(data) - at < 8:
-            length = np.int64(_number(data, 8 * at, 32))
+            length = np.int64(number(data, 8 * at, 32))
         else:
             length = np.int64(load(data, at) & np.uint64(0xFFFFFFFF))
         start = at + 4
@@ -128,89 +61,6 @@ def _plain(data: Any, offsets: Any, out: Any) -> Any:
         at = start + length
         to += length
         offsets[i + 1] = to
-    return at
-
-
-def _hybrid(data: Any, width: Any, out: Any) -> Any:
-    at: Any = 0
-    filled: Any = 0
-    size = (width + 7) >> 3
-    while filled < len(out):
-        word, start = _leb128(data, at)
-        header = np.int64(word)
-        if start < 0 or header < 0:
-            return ~at
-        run, left, rest = header >> 1, len(out) - filled, len(data) - start
-        if header & 1:
-            taken = left if run >= (left + 7) >> 3 else run * 8
-            if (taken * width + 7) >> 3 > rest:
-                return ~at
-            _unpack(data, start, width, out, filled, taken)
-            at = len(data) if run > rest // width else start + run * width
-        else:
-            taken = min(run, left)
-            if size > rest:
-                return ~at
-            value = _number(data, 8 * start, 8 * size)
-            if width < 64 and value >> np.uint64(width):
-                return ~at
-            for k in range(taken):
-                out[filled + k] = value
-            at = start + size
-        filled += taken
-    return at
-
-
-def _held(data: Any, width: Any, count: Any) -> Any:
-    at: Any = 0
-    held: Any = 0
-    size = (width + 7) >> 3
-    while held < count and at < len(data):
-        word, start = _leb128(data, at)
-        header = np.int64(word)
-        if start < 0 or header < 0:
-            break
-        run, rest = header >> 1, len(data) - start
-        if header & 1:
-            held += rest * 8 // width if run >= (rest * 8 // width + 7) >> 3 else run * 8
-            at = len(data) if run > rest // width else start + run * width
-        else:
-            held += min(run, count)
-            at = start + size
-    return min(held, count)
-
-
-def _delta(data: Any, at: Any, per_miniblock: Any, miniblocks: Any, out: Any, some: Any) -> Any:
-    value = np.uint64(np.int64(out[0]))
-    filled: Any = 1
-    while filled < len(out):
-        zigzag, widths = _leb128(data, at)
-        if widths < 0 or miniblocks > len(data) - widths:
-            return ~at
-        least = (zigzag >> np.uint64(1)) ^ (np.uint64(0) - (zigzag & np.uint64(1)))
-        body = widths + miniblocks
-        for miniblock in range(miniblocks):
-            taken = min(per_miniblock, len(out) - filled)
-            if taken == 0:
-                break
-            width = np.int64(data[widths + miniblock])
-            if width > 64 or (taken * width + 7) >> 3 > len(data) - body:
-                return ~at
-            if width == 0:
-                for k in range(taken):
-                    value += least
-                    out[filled + k] = np.int64(value)
-            else:
-                # In steps, so that what is unpacked stays in the nearest cache.
-                for first in range(0, taken, len(some)):
-                    here = min(len(some), taken - first)
-                    _unpack(data, body + (first * width >> 3), width, some, 0, here)
-                    for k in range(here):
-                        value += least + some[k]
-                        out[filled + first + k] = np.int64(value)
-            filled += taken
-            body = min(len(data), body + (per_miniblock * width >> 3))
-        at = body
     return at
 
 
@@ -270,8 +120,9 @@ def _shared(data: Any, offsets: Any, shared: Any) -> None:
 
 def _items(values: Any, indices: Any, out: Any) -> bool:
     for i in range(len(indices)):
-        index = np.int64(indices[i])
-        if index < 0 or index >= len(values):
+        # Negative ones are beyond every end, as unsigned numbers.
+        index = np.uint64(np.int64(indices[i]))
+        if index >= np.uint64(len(values)):
             return False
         out[i] = values[index]
     return True
@@ -289,6 +140,12 @@ def _rows(data: Any, width: Any, indices: Any, out: Any) -> bool:
         for k in range(whole, width):
             out[to + k] = data[start + k]
     return True
+
+
+def _join2(data: Any, out: Any) -> None:
+    n = len(out)
+    for i in range(n):
+        out[i] = np.uint16(data[i]) | np.uint16(data[n + i]) << np.uint16(8)
 
 
 def _join4(data: Any, out: Any) -> None:
@@ -342,22 +199,22 @@ def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def plain(data: U8, count: int) -> tuple[I64, U8, int]:
-    offsets, out = np.empty(count + 1, np.int64), np.empty(len(data) + _ROOM, np.uint8)
+    offsets, out = room(count + 1, np.int64), room(len(data) + _ROOM, np.uint8)
     end = int(_compile(_plain)(data, offsets, out))
     return offsets, out[: 0 if end < 0 else int(offsets[-1])], end
 
 
 def hybrid(data: U8, width: int, out: npt.NDArray[Any]) -> int:
-    return int(_compile(_hybrid)(data, width, out))
+    return int(_compile(runs.hybrid)(data, width, out))
 
 
 def held(data: U8, width: int, count: int) -> int:
-    return int(_compile(_held)(data, width, count))
+    return int(_compile(runs.held)(data, width, count))
 
 
 def delta(data: U8, at: int, per_miniblock: int, miniblocks: int, out: npt.NDArray[Any]) -> int:
     some = np.empty(256, np.uint64)
-    return int(_compile(_delta)(data, at, per_miniblock, miniblocks, out, some))
+    return int(_compile(runs.delta)(data, at, per_miniblock, miniblocks, out, some))
 
 
 def lengths(offsets: I64, indices: npt.NDArray[Any], ends: I64) -> int:
@@ -366,14 +223,14 @@ def lengths(offsets: I64, indices: npt.NDArray[Any], ends: I64) -> int:
 
 def copy(data: U8, offsets: I64, indices: npt.NDArray[Any], ends: I64) -> U8:
     total = int(ends[-1])
-    out = np.empty(total + _ROOM, np.uint8)
+    out = room(total + _ROOM, np.uint8)
     _compile(_copy)(data, _fixed(offsets), _fixed(indices), _fixed(ends), out)
     return out[:total]
 
 
 def expand(prefixes: I64, data: U8, offsets: I64, ends: I64) -> U8:
     total = int(ends[-1])
-    out = np.empty(total + _ROOM, np.uint8)
+    out = room(total + _ROOM, np.uint8)
     _compile(_expand)(_fixed(prefixes), data, _fixed(offsets), _fixed(ends), out)
     return out[:total]
 
@@ -384,35 +241,40 @@ def shared(data: U8, offsets: I64) -> I64:
     return made
 
 
-def rows(values: npt.NDArray[Any], indices: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+def rows(values: npt.NDArray[Any], indices: npt.NDArray[Any], out: npt.NDArray[Any]) -> bool:
     if not values.flags.c_contiguous or not values.nbytes:
-        return NUMPY.rows(values, indices)
+        return NUMPY.rows(values, indices, out)
     if values.ndim == 1 and values.itemsize in (4, 8):
-        word = np.dtype(f"u{values.itemsize}")
-        items, out = _fixed(values.view(word)), np.empty(len(indices), word)
-        return out.view(values.dtype) if _compile(_items)(items, _fixed(indices), out) else None
+        word = f"u{values.itemsize}"
+        items = _fixed(values.view(word))
+        return bool(_compile(_items)(items, _fixed(indices), out.view(word)))
     if values.ndim == 2 and values.dtype == np.uint8:
-        width = values.shape[1]
-        out = np.empty((len(indices), width), np.uint8)
-        taken = _compile(_rows)(as_bytes(values), width, _fixed(indices), out.reshape(-1))
-        return out if taken else None
-    return NUMPY.rows(values, indices)
+        width, flat = values.shape[1], out.reshape(-1)
+        return bool(_compile(_rows)(as_bytes(values), width, _fixed(indices), flat))
+    return NUMPY.rows(values, indices, out)
 
 
-def join(data: U8, width: int) -> U8:
-    count = len(data) // width
-    if width in (4, 8):
-        words = np.empty(count, f"u{width}")
-        _compile(_join4 if width == 4 else _join8)(data, words)
-        return words.view(np.uint8)
-    out = np.empty(len(data), np.uint8)
-    _compile(_join)(data, width, out)
-    return out
+def coded(data: U8, width: int, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
+    word = f"u{values.itemsize}"
+    items, some = _fixed(values.view(word)), np.empty(256, np.uint64)
+    return int(_compile(runs.coded)(data, width, items, out.view(word), some))
+
+
+def join(data: U8, width: int, out: U8) -> None:
+    if width == 2:
+        _compile(_join2)(data, out.view(np.uint16))
+    elif width == 4:
+        _compile(_join4)(data, out.view(np.uint32))
+    elif width == 8:
+        _compile(_join8)(data, out.view(np.uint64))
+    else:
+        _compile(_join)(data, width, out)
 
 
 COMPILED: Final = Kernels(
     plain=plain,
     hybrid=hybrid,
+    coded=coded,
     held=held,
     delta=delta,
     lengths=lengths,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,9 +53,11 @@ class Kernels:
     - ``expand(prefixes, data, offsets, ends)``: bytes of strings, each made of the first bytes of
       the one before and its own suffix (``ends`` is right for them);
     - ``shared(data, offsets)``: how many first bytes each string shares with the one before;
-    - ``rows(values, indices)``: rows of ``(n, k)`` bytes or items of ``(n,)`` numbers taken, or
-      None where an index is none;
-    - ``join(data, width)``: ``width`` streams of bytes into values of ``width`` bytes each.
+    - ``rows(values, indices, out)``: fills ``out`` with rows of ``(n, k)`` bytes or items of
+      ``(n,)`` numbers; False where an index is none;
+    - ``coded(data, width, values, out)``: as ``hybrid`` and then ``rows``, of numbers of 4 or 8
+      bytes; end (an index that is none is told as a run that cannot be);
+    - ``join(data, width, out)``: fills ``out`` with values of ``width`` bytes from as many streams.
     """
 
     plain: Callable[[U8, int], tuple[I64, U8, int]]
@@ -65,14 +68,20 @@ class Kernels:
     copy: Callable[[U8, I64, npt.NDArray[Any], I64], U8]
     expand: Callable[[I64, U8, I64, I64], U8]
     shared: Callable[[U8, I64], I64]
-    rows: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any] | None]
-    join: Callable[[U8, int], U8]
+    rows: Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], bool]
+    coded: Callable[[U8, int, npt.NDArray[Any], npt.NDArray[Any]], int]
+    join: Callable[[U8, int, U8], None]
 
 
 def choose(work: int) -> Kernels:
     """The kernels for ``work`` values."""
     if work < (_SMALL if "numba" in sys.modules else _LARGE):
         return NUMPY
+    return _compiled()
+
+
+@cache
+def _compiled() -> Kernels:
     from . import jit
 
     return jit.COMPILED
@@ -233,14 +242,22 @@ def _shared(data: U8, offsets: I64) -> I64:
     return np.array(shared, np.int64)
 
 
-def _rows(values: npt.NDArray[Any], indices: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+def _rows(values: npt.NDArray[Any], indices: npt.NDArray[Any], out: npt.NDArray[Any]) -> bool:
     if len(indices) and (indices.min() < 0 or indices.max() >= len(values)):
-        return None
-    return np.take(values, indices, axis=0)
+        return False
+    if len(indices):
+        np.take(values, indices, axis=0, out=out)
+    return True
 
 
-def _join(data: U8, width: int) -> U8:
-    return np.ascontiguousarray(data.reshape(width, -1).T).reshape(-1)
+def _coded(data: U8, width: int, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
+    indices = np.empty(len(out), np.int32)
+    end = _hybrid(data, width, indices)
+    return end if end < 0 or _rows(values, indices, out) else ~0
+
+
+def _join(data: U8, width: int, out: U8) -> None:
+    out.reshape(-1, width)[:] = data.reshape(width, -1).T
 
 
 NUMPY: Final = Kernels(
@@ -253,5 +270,6 @@ NUMPY: Final = Kernels(
     expand=_expand,
     shared=_shared,
     rows=_rows,
+    coded=_coded,
     join=_join,
 )

@@ -21,12 +21,14 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.formats.parquet.enums import Type
 
-from .checks import check_count, check_room
+from .checks import check_count, check_room, too_short
 from .kernels import choose
-from .values import ByteArrays, as_bytes
+from .values import ByteArrays, as_bytes, room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import numpy.typing as npt
 
     from .kernels import Kernels
     from .values import U8, Buffer, Values
@@ -58,9 +60,10 @@ def decode(
     type_: Type,
     type_length: int | None = None,
     *,
+    out: npt.NDArray[Any] | None = None,
     kernels: Kernels | None = None,
 ) -> Values:
-    """The first ``count`` values.
+    """The first ``count`` values; in ``out`` if given (not for byte arrays).
 
     Numbers share the memory of ``data`` where they lie aligned there, and are read-only then.
     FormatError where the data hold fewer values.
@@ -71,16 +74,28 @@ def decode(
         return _decode_byte_arrays(view, count, kernels or choose(count))
     if type_ is Type.BOOLEAN:
         check_room(f"{count} booleans", count + 7 >> 3, len(view))
-        return np.unpackbits(view, count=count, bitorder="little").view(np.bool_)
-    if type_ in DTYPES:
-        dtype = DTYPES[type_]
-        size = dtype.itemsize
-        check_room(f"{count} values of {type_.name}", count * size, len(view))
-        values = view[: count * size].view(dtype)
-        return values if values.flags.aligned else values.copy()
+        bits = np.unpackbits(view, count=count, bitorder="little")
+        return bits.view(np.bool_) if out is None else _into(out, bits)
+    if (dtype := DTYPES.get(type_)) is not None:
+        raw = _first(view, count, dtype.itemsize)
+        if out is not None:
+            return _into(out, raw)
+        values = raw.view(dtype)
+        return values if values.flags.aligned else _into(room(count, dtype), raw)
     width = fixed_length(type_, type_length)
-    check_room(f"{count} values of {width} bytes", count * width, len(view))
-    return view[: count * width].reshape(count, width)
+    raw = _first(view, count, width)
+    return raw.reshape(count, width) if out is None else _into(out, raw)
+
+
+def _first(view: U8, count: int, width: int) -> U8:
+    if count * width > len(view):
+        raise too_short(f"{count} values of {width} bytes", 0, count * width, len(view))
+    return view[: count * width]
+
+
+def _into(out: npt.NDArray[Any], raw: U8) -> npt.NDArray[Any]:
+    out.reshape(-1).view(np.uint8)[:] = raw
+    return out
 
 
 def _decode_byte_arrays(view: U8, count: int, kernels: Kernels) -> ByteArrays:

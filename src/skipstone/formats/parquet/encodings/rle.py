@@ -26,7 +26,7 @@ from skipstone.errors import FormatError
 
 from .checks import check_count, check_room, too_short
 from .kernels import choose, varint
-from .values import as_bytes
+from .values import as_bytes, room
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,6 +42,7 @@ __all__ = [
     "encode",
     "encode_booleans",
     "encode_prefixed",
+    "plausible",
     "prefixed",
     "uleb128",
 ]
@@ -71,11 +72,11 @@ def decode(
     if not bit_width:
         return np.zeros(count, kind), len(view)
     chosen = kernels or choose(count)
-    if count > _TRUSTED and count * bit_width > 8 * len(view):
+    if not plausible(view, count, bit_width):
         held = chosen.held(view, bit_width, count)
         if held < count:
             raise too_short("runs", 0, f"{count} values", f"{held} in {len(view)} bytes")
-    values = np.empty(count, kind)
+    values = room(count, kind)
     end = chosen.hybrid(view, bit_width, values)
     if end < 0:
         raise too_short(
@@ -85,6 +86,14 @@ def decode(
             f"{len(view) - ~end} bytes",
         )
     return values, end
+
+
+def plausible(data: U8, count: int, bit_width: int) -> bool:
+    """Whether memory for ``count`` values may be given without a look at the runs.
+
+    Few values may, and as many as the bytes hold when they are bit-packed.
+    """
+    return count <= _TRUSTED or count * bit_width <= 8 * len(data)
 
 
 def prefixed(data: Buffer) -> U8:
@@ -111,13 +120,20 @@ def decode_prefixed(
 
 
 def decode_booleans(
-    data: Buffer, count: int, *, kernels: Kernels | None = None
+    data: Buffer,
+    count: int,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    kernels: Kernels | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """The booleans of a data page."""
+    """The booleans of a data page; in ``out`` if given."""
     if not count:
         return np.zeros(0, np.bool_)
-    values, _ = decode_prefixed(data, count, 1, dtype=np.uint8, kernels=kernels)
-    return values.view(np.bool_)
+    values, _ = decode(prefixed(data), count, 1, dtype=np.uint8, kernels=kernels)
+    if out is None:
+        return values.view(np.bool_)
+    out[:] = values
+    return out
 
 
 def constant(data: Buffer, count: int, bit_width: int) -> int | None:

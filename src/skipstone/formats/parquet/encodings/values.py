@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from _typeshed import ReadableBuffer
 
-__all__ = ["I32", "I64", "U8", "Buffer", "ByteArrays", "Values", "as_bytes"]
+__all__ = ["I32", "I64", "U8", "Buffer", "ByteArrays", "Values", "as_bytes", "concat", "room"]
 
 U8: TypeAlias = npt.NDArray[np.uint8]
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
+_LARGE = 1 << 15
 #: Bytes of a page: an array of uint8, or whatever else gives its memory.
 Buffer: TypeAlias = "ReadableBuffer | npt.NDArray[Any]"
 
@@ -41,12 +42,32 @@ def as_bytes(data: Buffer) -> U8:
 
     Read-only whatever was given: compiled kernels would be compiled once more for the other kind.
     """
+    if isinstance(data, np.ndarray) and data.dtype == np.uint8 and _is_fixed(data):
+        return data
     view = memoryview(data)  # type: ignore[arg-type]  # arrays do, which NumPy tells from 3.12 on
     if not view.c_contiguous:
         view = memoryview(bytes(view))
     made = np.frombuffer(view.cast("B") if view.nbytes else b"", np.uint8)
     made.flags.writeable = False
     return made
+
+
+def _is_fixed(data: npt.NDArray[Any]) -> bool:
+    return data.ndim == 1 and data.flags.c_contiguous and not data.flags.writeable
+
+
+def room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array to be written, of Arrow's memory where it is large.
+
+    Arrow keeps memory that was given back. NumPy returns it to the system, which clears every page
+    of it anew: that takes longer than most decoding.
+    """
+    size = count * np.dtype(dtype).itemsize
+    if size < _LARGE:
+        return np.empty(count, dtype)
+    import pyarrow as pa
+
+    return np.frombuffer(pa.allocate_buffer(size), dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -102,14 +123,15 @@ class ByteArrays:
         """All values of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
-        offsets = np.zeros(sum(map(len, parts)) + 1, np.int64)
-        at, base = 1, 0
+        offsets = room(sum(map(len, parts)) + 1, np.int64)
+        data = room(sum(part.nbytes for part in parts), np.uint8)
+        offsets[0] = at = base = 0
         for part in parts:
-            here = offsets[at : at + len(part)]
+            here = offsets[at + 1 : at + 1 + len(part)]
             np.add(part.offsets[1:], base - part.offsets[0], out=here)
+            data[base : base + part.nbytes] = part.content
             at, base = at + len(part), base + part.nbytes
-        empty = np.empty(0, np.uint8)
-        return cls(np.concatenate([empty, *(part.content for part in parts)]), offsets)
+        return cls(data, offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -185,3 +207,16 @@ class ByteArrays:
 
 #: What a decoder gives, see the table above.
 Values: TypeAlias = npt.NDArray[Any] | ByteArrays
+
+
+def concat(parts: Sequence[Values]) -> Values:
+    """All values of all parts (one or more, of one kind), in order."""
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part for part in parts if isinstance(part, ByteArrays)]
+    if texts:
+        return ByteArrays.concat(texts)
+    arrays = [part for part in parts if not isinstance(part, ByteArrays)]
+    shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
+    out = room(int(np.prod(shape)), arrays[0].dtype).reshape(shape)
+    return np.concatenate(arrays, out=out)
