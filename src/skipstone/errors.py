@@ -64,6 +64,8 @@ class FormatError(SkipstoneError, ValueError):
         hint: str | None = None,
     ) -> None:
         self.file, self.offset, self.expected, self.got = file, offset, expected, got
+        #: the message without where and what
+        self.about = message
         where = ""
         if file is not None:
             where += f"{file}: "
@@ -73,6 +75,19 @@ class FormatError(SkipstoneError, ValueError):
         if expected is not None or got is not None:
             detail = f": expected {expected}, got {got}"
         super().__init__(f"{where}{message}{detail}", hint=hint)
+
+    def in_file(self, file: str) -> FormatError:
+        """The same error with its file, for callers who know it; itself if it has one."""
+        if self.file is not None:
+            return self
+        return FormatError(
+            self.about,
+            file=file,
+            offset=self.offset,
+            expected=self.expected,
+            got=self.got,
+            hint=self.hint,
+        )
 
 
 class UnsupportedError(SkipstoneError, NotImplementedError):

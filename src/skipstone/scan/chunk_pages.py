@@ -287,6 +287,4 @@ def _num_values(header: PageHeader) -> int:
 
 def in_file(error: FormatError, path: str) -> FormatError:
     """The same error with its file."""
-    if error.file is not None:
-        return error
-    return FormatError(error.message, file=path, hint=error.hint)
+    return error.in_file(path)
