@@ -27,6 +27,7 @@ from skipstone.storage import open_storage
 
 from .file import ParquetFile
 from .index_parts import bloom_filter_header, column_index, offset_index
+from .naming import names_its_file
 from .verify import verify_file
 
 if TYPE_CHECKING:
@@ -99,11 +100,13 @@ class FileInspection:
         """False where ``verify`` found something."""
         return self.verification is None or self.verification.ok
 
+    @names_its_file
     def row_groups(self) -> pa.Table:
         """``tables.row_groups``."""
         assert self.arrays is not None
         return tables.row_groups(self.arrays)
 
+    @names_its_file
     def chunk_table(self) -> pa.Table:
         """``tables.chunks`` of the columns asked for."""
         import pyarrow as pa
@@ -116,6 +119,7 @@ class FileInspection:
         wanted = pa.array([leaf.ordinal for leaf in self.leaves], pa.int32())
         return whole.filter(pc.is_in(whole["leaf"], wanted))
 
+    @names_its_file
     def to_dict(self) -> dict[str, Any]:
         """One document, JSON-ready."""
         found: dict[str, Any] = {
@@ -156,6 +160,7 @@ class FileInspection:
                 at += 1
         return found
 
+    @names_its_file
     def __str__(self) -> str:
         from .inspection_text import text
 
