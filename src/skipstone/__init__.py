@@ -16,20 +16,36 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skipstone.errors import SkipstoneError
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.plan import Plan
+    from skipstone.scan.file import ParquetFile, read_rows
     from skipstone.table import Table, explain, last_scan, read, skip
 
 __version__ = "0.1.0"
 
-__all__ = ["Plan", "SkipstoneError", "Table", "explain", "last_scan", "read", "skip"]
+__all__ = [
+    "Decryption",
+    "ParquetFile",
+    "Plan",
+    "SkipstoneError",
+    "Table",
+    "explain",
+    "last_scan",
+    "read",
+    "read_rows",
+    "skip",
+]
 
 _HOMES = {
+    "Decryption": "skipstone.formats.parquet.encryption.keys",
+    "ParquetFile": "skipstone.scan.file",
     "Plan": "skipstone.plan",
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
     "explain": "skipstone.table",
     "last_scan": "skipstone.table",
     "read": "skipstone.table",
+    "read_rows": "skipstone.scan.file",
     "skip": "skipstone.table",
 }
 

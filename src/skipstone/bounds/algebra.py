@@ -62,7 +62,7 @@ class Bounds(Generic[S]):
         if isinstance(self.may, np.ndarray) and isinstance(self.must, np.ndarray):
             if self.must.shape != self.may.shape:
                 raise ValueError(f"must has shape {self.must.shape}, may {self.may.shape}")
-            if np.any(self.must > self.may):
+            if self.must is not self.may and (self.must > self.may).any():
                 object.__setattr__(self, "must", self.must & self.may)
         elif isinstance(self.may, RowSet) and isinstance(self.must, RowSet):
             if self.must and self.must is not self.may:

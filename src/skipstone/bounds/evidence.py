@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -78,17 +78,24 @@ class Reason:
         return f"{self.subject}: {self.text}{count}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ByteRange:
-    """``length`` bytes from ``offset`` of the object at ``path``."""
-
+class _ByteRange(NamedTuple):
     path: str
     offset: int
     length: int
 
-    def __post_init__(self) -> None:
-        if self.offset < 0 or self.length < 0:
-            raise ValueError(f"negative byte range: offset {self.offset}, length {self.length}")
+
+class ByteRange(_ByteRange):
+    """``length`` bytes from ``offset`` of the object at ``path``.
+
+    A tuple, because a lookup hashes hundreds of them.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, path: str, offset: int, length: int) -> Self:
+        if offset < 0 or length < 0:
+            raise ValueError(f"negative byte range: offset {offset}, length {length}")
+        return tuple.__new__(cls, (path, offset, length))
 
 
 Fetched: TypeAlias = Mapping[ByteRange, "bytes | memoryview"]

@@ -88,6 +88,8 @@ def make_plan(
     steps: list[Step] = [*asked, *state.steps, *idle]
     failures: list[Reason] = []
     for source in sorted(finer, key=lambda item: item.level):
+        if steps and np.array_equal(state.bounds.may, state.bounds.must):
+            break  # all is decided: there is nothing to ask about
         try:
             state = _refine(tree, state, source, columns, fetch)
         except Exception as error:  # a finer level is advice too: without it, read more

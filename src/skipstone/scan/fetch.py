@@ -7,6 +7,7 @@ is decoded by our own code from the same bytes.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.bounds import ByteRange
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.formats.parquet.chunk import decode_pages
 from skipstone.formats.parquet.column import concat
+from skipstone.formats.parquet.enums import Type
 from skipstone.formats.parquet.page import walk_pages
 from skipstone.formats.parquet.whole import assemble_rows
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from skipstone.bounds import RowSet
     from skipstone.formats.parquet.column import LeafColumn
+    from skipstone.formats.parquet.schema import Leaf
 
     from .chunk_pages import Cell, ChunkPages
     from .page_table import PageTable
@@ -47,6 +50,12 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 _SLICES = 16
 # Below this many bytes of pages Arrow's threads cost more than they give.
 _THREADED = 1 << 20
+# One row wanted of so many decoded: our own decoders, which need not build the others, are faster.
+_FEW = 16
+# Pages up to which they are faster for fixed widths without a dictionary, whatever is wanted.
+_FEW_PAGES = 4
+# Compiled loops take a second to load. They are used if somebody has, and never waited for.
+_COMPILED = "skipstone.formats.parquet.encodings.jit"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,10 +148,14 @@ def read_groups(
     """One column per field: the wanted rows of all these row groups, fetched in one wave."""
     wave = _Wave(chunks, templates, fields, wanted)
     wave.fetch()
+    made = {at: column for at, field in enumerate(fields) if (column := wave.picked(field))}
+    rest = dict.fromkeys(
+        leaf for at, field in enumerate(fields) if at not in made for leaf in field.shape.leaves
+    )
     parts: dict[int, pa.ChunkedArray | None] = {}
-    for together in wave.alike():
+    for together in wave.alike(list(rest)):
         parts.update(wave.decode(together))
-    return [wave.column(field, parts) for field in fields]
+    return [made[at] if at in made else wave.column(each, parts) for at, each in enumerate(fields)]
 
 
 class _Wave:
@@ -203,10 +216,40 @@ class _Wave:
             except FormatError as error:
                 raise in_file(error, place.path) from error
 
-    def alike(self) -> list[tuple[int, ...]]:
-        """The leaves in groups whose pages cover the same rows in every row group."""
+    def picked(self, field: Field) -> pa.ChunkedArray | None:
+        """A flat column by our own decoders where they are the faster ones, else ``None``."""
+        if field.shape.kind is not Kind.LEAF or not self._is_cheap(field.shape.leaves[0]):
+            return None
+        try:
+            return self._own(field)
+        except SkipstoneError:
+            return None  # Arrow may know better, and says it better if not
+
+    def _is_cheap(self, leaf: int) -> bool:
+        tree = self.templates.selection.tree.leaves[leaf]
+        count = decoded = entries = 0
+        plain = tree.type != Type.BYTE_ARRAY
+        for group in self.wanted:
+            pick = self.picks[group.row_group, leaf]
+            first, stop = pick.covered()
+            decoded += int((stop - first).sum())
+            count += group.count
+            entries += len(first)
+            plain = plain and not self.pages[group.row_group, leaf].dictionary
+        if count * _FEW <= decoded and _COMPILED in sys.modules:
+            return True
+        return plain and entries <= _FEW_PAGES and self._has_no_nulls(tree)
+
+    def _has_no_nulls(self, leaf: Leaf) -> bool:
+        if not leaf.max_definition_level:
+            return True
+        nulls = self.chunks.footer.chunk("null_count")
+        return not any(nulls[group.row_group, leaf.ordinal] for group in self.wanted)
+
+    def alike(self, leaves: Sequence[int]) -> list[tuple[int, ...]]:
+        """These leaves in groups whose pages cover the same rows in every row group."""
         found: dict[object, list[int]] = {}
-        for leaf in self.leaves:
+        for leaf in leaves:
             covered = []
             for group in self.wanted:
                 first, stop = self.picks[group.row_group, leaf].covered()

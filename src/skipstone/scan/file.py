@@ -24,28 +24,37 @@ from skipstone.formats.parquet.encryption.file_decryptor import EncryptedFooter,
 from skipstone.formats.parquet.encryption.material import key_material_path
 from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
+from skipstone.formats.parquet.tables import chunks, row_groups
 from skipstone.identity import canonical_path
 from skipstone.index.parquet.indexed_file import IndexedFile
 from skipstone.storage import open_storage
 
 from .chunk_pages import ChunkPages, in_file
 from .fetch import Templates, group_rows, read_groups
+from .index_parts import bloom_filter
+from .naming import names_its_file
+from .page_metadata import column_index, offset_index, page_table
 from .pinned import PinnedReader
+from .query import Queries
 from .selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from skipstone.formats.parquet.bloom_filter import BloomFilter
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.formats.parquet.metadata import FileMetaData
+    from skipstone.formats.parquet.page_header import PageHeader
+    from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
     from skipstone.identity import ObjectId
+    from skipstone.plan import Plan
 
     from .fetch import GroupRows
+    from .query import Where
     from .selection import Field
+    from .verify import Verification
 
-__all__ = ["ParquetFile", "RowRanges", "read_rows"]
-
-RowRanges = "RowSet | Sequence[tuple[int, int]]"
+__all__ = ["ParquetFile", "read_rows"]
 
 _TAIL_GUESS = 64 * 1024
 # Pages of one wave: as many row groups as fit, at least one.
@@ -68,12 +77,13 @@ class ParquetFile:
         decryption: Decryption | None = None,
     ) -> None:
         self.path = canonical_path(path)
-        self._reader = PinnedReader(open_storage(self.path, storage_options))
+        #: ranges of this version of the file
+        self.reader = PinnedReader(open_storage(self.path, storage_options))
         #: the version that was opened, and that every read is checked against
         self.id: ObjectId
-        self.id, tail = self._reader.storage.read_tail(self.path, _TAIL_GUESS)
-        self._reader.pin(self.id)
-        self._reader.bytes_read += len(tail)
+        self.id, tail = self.reader.storage.read_tail(self.path, _TAIL_GUESS)
+        self.reader.pin(self.id)
+        self.reader.bytes_read += len(tail)
         try:
             self._open(tail, decryption)
         except FormatError as error:
@@ -81,12 +91,15 @@ class ParquetFile:
 
     def _open(self, tail: memoryview, decryption: Decryption | None) -> None:
         size = self.size
-        end = Tail.from_bytes(tail[-TAIL_LENGTH:], size)
+        #: where the footer lies
+        self.tail = end = Tail.from_bytes(tail[-TAIL_LENGTH:], size)
         self.encrypted_footer = end.encrypted
         if end.length + TAIL_LENGTH <= len(tail):
             data = tail[len(tail) - TAIL_LENGTH - end.length : -TAIL_LENGTH]
         else:
-            data = self._reader.one(self.path, end.offset, end.length)
+            data = self.reader.one(self.path, end.offset, end.length)
+        #: True where a plaintext footer is signed, and its key was at hand
+        self.signature_verified = False
         decryptor: FileDecryptor | None
         if end.encrypted:
             sealed = EncryptedFooter.from_bytes(data, base=end.offset)
@@ -108,7 +121,7 @@ class ParquetFile:
                 load_key_material=self._key_material,
             )
             if decryptor is not None:
-                decryptor.verify_if_possible(data, base=end.offset)
+                self.signature_verified = decryptor.verify_if_possible(data, base=end.offset)
         #: why columns cannot be read, by leaf ordinal: their keys are not at hand
         self.unavailable: Mapping[int, SkipstoneError] = {}
         if decryptor is not None:
@@ -116,7 +129,7 @@ class ParquetFile:
         self.footer, self._decryptor = footer, decryptor
 
     def _key_material(self) -> bytes:
-        return self._reader.storage.read(key_material_path(self.path))
+        return self.reader.storage.read(key_material_path(self.path))
 
     def __repr__(self) -> str:
         groups = self.footer.num_row_groups
@@ -127,7 +140,7 @@ class ParquetFile:
     @property
     def size(self) -> int:
         """Bytes of the file."""
-        return self._reader.size(self.path)
+        return self.reader.size(self.path)
 
     @property
     def num_rows(self) -> int:
@@ -142,22 +155,88 @@ class ParquetFile:
     @property
     def bytes_read(self) -> int:
         """Bytes asked for so far, the footer included."""
-        return self._reader.bytes_read
+        return self.reader.bytes_read
 
     @property
     def requests(self) -> int:
         """Requests made so far; for a local file, system calls."""
-        return self._reader.storage.requests
+        return self.reader.storage.requests
 
     @property
+    @names_its_file
     def metadata(self) -> FileMetaData:
         """The footer as frozen values."""
         return self.footer.metadata
 
     @property
+    @names_its_file
     def schema(self) -> pa.Schema:
         """The Arrow schema that pyarrow gives for the file."""
         return self.selection.schema
+
+    @names_its_file
+    def row_groups(self) -> pa.Table:
+        """One row per row group; columns have the names of parquet.thrift."""
+        return row_groups(self.footer)
+
+    @names_its_file
+    def chunks(self) -> pa.Table:
+        """One row per column chunk: sizes, offsets, statistics as bytes and as text."""
+        return chunks(self.footer)
+
+    @names_its_file
+    @names_its_file
+    def pages(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """One row per page: what its header says, and the page index where there is one.
+
+        Reads the page headers of ``columns`` (all that can be read, by default).
+        """
+        return page_table(self, columns)
+
+    @names_its_file
+    @names_its_file
+    def page_headers(self, row_group: int, column: str) -> list[PageHeader]:
+        """The headers of all pages of a chunk, the dictionary's first."""
+        return [found.header for found in self.chunks_pages.walk(self.cell(row_group, column))]
+
+    @names_its_file
+    @names_its_file
+    def offset_index(self, row_group: int, column: str) -> OffsetIndexArrays | None:
+        """Where the pages of a chunk lie, ``None`` if the file does not say."""
+        return offset_index(self, self.cell(row_group, column))
+
+    @names_its_file
+    @names_its_file
+    def column_index(self, row_group: int, column: str) -> ColumnIndexArrays | None:
+        """What bounds the values of each page of a chunk, ``None`` if the file does not say."""
+        return column_index(self, self.cell(row_group, column))
+
+    @names_its_file
+    @names_its_file
+    def bloom_filter(self, row_group: int, column: str) -> BloomFilter | None:
+        """The whole Bloom filter of a chunk, ``None`` if it has none."""
+        return bloom_filter(self, self.cell(row_group, column))
+
+    @names_its_file
+    def cell(self, row_group: int, column: str) -> tuple[int, int]:
+        """Row group and leaf; ``column`` is the dotted path of one leaf."""
+        if not 0 <= row_group < self.num_row_groups:
+            raise SkipstoneError(
+                f"no row group {row_group} in {self.path}",
+                hint=f"it has {self.num_row_groups}, counted from 0",
+            )
+        found = self.footer.schema.leaf(column)
+        if found is None:
+            leaves = [
+                leaf for each in self.selection.fields([column]) for leaf in each.shape.leaves
+            ]
+            if len(leaves) != 1:
+                names = [self.footer.schema.leaves[leaf].name for leaf in leaves[:4]]
+                raise SkipstoneError(
+                    f"{column!r} has {len(leaves)} leaves", hint=f"name one: {', '.join(names)}"
+                )
+            return row_group, leaves[0]
+        return row_group, found.ordinal
 
     @cached_property
     def selection(self) -> Selection:
@@ -173,8 +252,12 @@ class ParquetFile:
     def chunks_pages(self) -> ChunkPages:
         """Where the pages of its chunks lie."""
         return ChunkPages(
-            self._reader, self.path, self.footer, self._decryptor, self.indexed.offset_indexes
+            self.reader, self.path, self.footer, self._decryptor, self.indexed.offset_indexes
         )
+
+    @cached_property
+    def _queries(self) -> Queries:
+        return Queries(self)
 
     @cached_property
     def _templates(self) -> Templates:
@@ -182,6 +265,8 @@ class ParquetFile:
 
     # -- rows --------------------------------------------------------------------------------------
 
+    @names_its_file
+    @names_its_file
     def read_rows(
         self,
         columns: Sequence[str] | None = None,
@@ -203,6 +288,8 @@ class ParquetFile:
             return pa.table({"": pa.nulls(count)}).select([])
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
+    @names_its_file
+    @names_its_file
     def iter_rows(
         self,
         columns: Sequence[str] | None = None,
@@ -212,11 +299,68 @@ class ParquetFile:
         for table in self._waves(self.selection.fields(columns), row_ranges):
             yield from table.to_batches()
 
+    def waves(
+        self,
+        columns: Sequence[str] | None,
+        row_ranges: RowSet | Sequence[tuple[int, int]] | None,
+    ) -> Iterator[pa.Table]:
+        """The same rows as tables, as many row groups in each as are fetched together."""
+        return self._waves(self.selection.fields(columns), row_ranges)
+
+    # -- predicates --------------------------------------------------------------------------------
+
+    @names_its_file
+    @names_its_file
+    def plan(self, where: Where = None, *, time_zone: str = "UTC") -> Plan:
+        """Which row groups and rows may match ``where``, and why the others need not be read.
+
+        ``where`` is a Spark SQL predicate (or DNF tuples), ``time_zone`` that of timestamps in it
+        that have none. Nothing but indexes is read: statistics of the footer, blocks of Bloom
+        filters, page indexes. Raises ``PredicateError``.
+        """
+        return self._queries.plan(where, time_zone)
+
+    @names_its_file
+    @names_its_file
+    def read(
+        self,
+        where: Where = None,
+        columns: Sequence[str] | None = None,
+        *,
+        time_zone: str = "UTC",
+    ) -> pa.Table:
+        """The rows that match ``where``, with Spark's meaning (NaN is equal to itself and the
+        largest, 0.0 equals -0.0), in file order.
+
+        Raises as ``plan``, and ``UnsupportedError`` where ``where`` has a part that cannot be
+        decided here (a function call, a subquery).
+        """
+        return self._queries.read(where, columns, time_zone)
+
+    @names_its_file
+    @names_its_file
+    def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
+        """How many rows match; from the indexes alone where they decide it."""
+        return self._queries.count(where, time_zone)
+
+    @names_its_file
+    def verify(self, columns: Sequence[str] | None = None) -> Verification:
+        """Read everything, and hold what the file says of itself against its values.
+
+        Sorting columns that hold are relied on by later plans of this object.
+        """
+        from .verify import verify_file
+
+        return verify_file(self, columns)
+
+    # -- waves -------------------------------------------------------------------------------------
+
     def _groups(self, row_ranges: RowSet | Sequence[tuple[int, int]] | None) -> list[GroupRows]:
         if row_ranges is not None and not isinstance(row_ranges, RowSet):
             row_ranges = RowSet(*zip(*row_ranges, strict=True)) if row_ranges else RowSet()
         return group_rows(row_ranges, self.footer.row_starts)
 
+    @names_its_file
     def _waves(
         self,
         fields: Sequence[Field],

@@ -9,7 +9,7 @@ sorted). What is checked of each column chunk:
 | checksums | the stored bytes |
 | ``num_values``, ``num_rows``, ``null_count`` | the values counted |
 | offset index | where the pages really lie, and which rows begin in them |
-| column index, page and chunk statistics | every value lies within the bounds, as a reader takes them |
+| column index, chunk statistics | every value lies within the bounds, as a reader takes them |
 | Bloom filter | every value is in it |
 | ``sorting_columns`` | the order of the rows; what holds may be relied on afterwards |
 

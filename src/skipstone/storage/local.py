@@ -151,7 +151,10 @@ class LocalStorage:
                     continue
                 self.requests += 1
                 data = _pread(descriptor, length, span.offset)
-                fetched.update(span.cut(memoryview(data)))
+                if len(span.members) == 1 and len(data) == span.length:
+                    fetched[span.members[0]] = memoryview(data)
+                else:
+                    fetched.update(span.cut(memoryview(data)))
         finally:
             if opened is not None and opened[1] >= 0:
                 os.close(opened[1])
@@ -219,14 +222,15 @@ class LocalStorage:
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    data = os.pread(descriptor, length, offset)
+    if len(data) == length:
+        return data
     pieces = []
-    while length:
-        piece = os.pread(descriptor, length, offset)
-        if not piece:
-            break  # cut short since its size was asked
-        pieces.append(piece)
-        offset, length = offset + len(piece), length - len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    while data:  # until it is whole, or the file was cut short since its size was asked
+        pieces.append(data)
+        offset, length = offset + len(data), length - len(data)
+        data = os.pread(descriptor, length, offset)
+    return b"".join(pieces)
 
 
 def _below(entry: os.DirEntry[str], directory: str, above: frozenset[str]) -> frozenset[str]:

@@ -1,0 +1,138 @@
+"""Which rows of an Arrow table match a bound predicate, exactly, with Spark's meaning.
+
+NaN equals NaN and is the largest, 0.0 equals -0.0, strings compare as UTF-8, a null matches nothing
+but the tests for it: all of that is in the keys (``predicate/literals.py``). A part of a predicate
+that Skipstone does not model (``Opaque``) cannot be decided here: ``UnsupportedError``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.errors import UnsupportedError
+from skipstone.predicate.literals import compare, isin, order_key, order_keys
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.literals import Keys
+
+__all__ = ["matching", "require_decidable"]
+
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+
+
+def require_decidable(tree: Bound) -> None:
+    """``UnsupportedError`` where a part of the predicate is opaque."""
+    stack: list[object] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Opaque):
+            raise UnsupportedError(
+                f"cannot decide {node.sql}: {node.reason}",
+                hint="this reader takes comparisons of columns with literals, IN, LIKE, IS NULL; "
+                "read by what can be decided, and filter the rest in an engine",
+            )
+        if not isinstance(node, Leaf | Const):
+            stack.extend(getattr(node, "children", ()))
+
+
+def matching(
+    tree: Bound, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int
+) -> BoolArray:
+    """Flags of the matching rows, ``(rows,)``; ``columns`` by the names in the leaves."""
+    return _Evaluation(columns, rows).of(tree)
+
+
+class _Evaluation:
+    def __init__(self, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int) -> None:
+        self.columns, self.rows = columns, rows
+        self.keys: dict[tuple[str, pa.DataType], Keys] = {}
+
+    def of(self, tree: Bound) -> BoolArray:
+        if isinstance(tree, Leaf):
+            return self.leaf(tree)
+        if isinstance(tree, Const):
+            return np.full(self.rows, tree.value)
+        if isinstance(tree, Opaque):
+            require_decidable(tree)
+        assert not isinstance(tree, Opaque)
+        conjunction = isinstance(tree, And)
+        result = np.full(self.rows, conjunction)
+        for child in tree.children:
+            part = self.of(child)  # type: ignore[arg-type]  # the children of a bound node are bound
+            result = result & part if conjunction else result | part
+        return result
+
+    def leaf(self, leaf: Leaf) -> BoolArray:
+        column = self.columns[leaf.column]
+        match leaf.op:
+            case Op.IS_NULL:
+                return _flags(column.is_null())
+            case Op.NOT_NULL:
+                return _flags(column.is_valid())
+            case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
+                return _text(leaf, column)
+        keys = self.keys.get((leaf.column, leaf.type))
+        if keys is None:
+            keys = self.keys[leaf.column, leaf.type] = order_keys(column, leaf.type)
+        match leaf.op:
+            case Op.IN | Op.NOT_IN:
+                found = isin(keys, [order_key(value, leaf.type) for value in leaf.values])
+                return found if leaf.op is Op.IN else keys.valid & ~found
+            case Op.NE_OR_NULL:
+                return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
+        return compare(keys, leaf.op, order_key(leaf.values[0], leaf.type))
+
+
+def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
+    """LIKE and its kin, once for each distinct value."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        prefix = str(leaf.values[0])
+        hits = [word is not None and word.startswith(prefix) for word in words]
+    else:
+        pattern = like_pattern(str(leaf.values[0]), str(leaf.values[1]))
+        hits = [word is not None and pattern.fullmatch(word) is not None for word in words]
+    known = [word is not None for word in words]
+    negated = leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH)
+    wanted = [k and hit is not negated for k, hit in zip(known, hits, strict=True)]
+    flags = pa.array(wanted, pa.bool_()).take(coded.indices)
+    return _flags(pc.fill_null(flags, False))
+
+
+def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
+    """LIKE as a regular expression for a full match."""
+    out, at = [], 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == escape and at < len(pattern):
+            out.append(re.escape(pattern[at]))
+            at += 1
+        elif char == "%":
+            out.append(".*")
+        else:
+            out.append("." if char == "_" else re.escape(char))
+    return re.compile("".join(out), re.DOTALL)
+
+
+def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
