@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import pickle
+import subprocess
+import sys
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
 from skipstone.formats.parquet.footer_jit import compiled
 from skipstone.formats.parquet.footer_layout import BYTES, GROUPS, NARROW, PARTS, WIDE
-from skipstone.formats.parquet.footer_scan import LARGE, PLAIN, kernels_for
+from skipstone.formats.parquet.footer_scan import PLAIN
 from skipstone.formats.parquet.metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -362,9 +365,22 @@ def test_a_struct_twice_counts_as_its_last() -> None:
         check(FooterArrays.scan(whole, kernels=kernels), FileMetaData.from_bytes(whole))
 
 
-def test_small_footers_need_no_compiler_and_large_ones_get_it() -> None:
-    assert kernels_for(100) is PLAIN
-    assert kernels_for(LARGE) is compiled()
+def test_small_footers_need_no_compiler_until_they_are_many() -> None:
+    script = (
+        "import sys; from skipstone.formats.parquet.footer_scan import LARGE, PLAIN, kernels_for;"
+        "sizes = [LARGE // 2, LARGE // 2 - 1, 1_000, 10_000, 10];"
+        "found = [kernels_for(size) is PLAIN for size in sizes];"
+        "print(found, 'numba' in sys.modules)"
+    )
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[True, True, False, False, True] True"
 
 
 # -- what is refused -------------------------------------------------------------------------------

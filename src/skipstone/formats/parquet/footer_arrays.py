@@ -34,7 +34,7 @@ from .footer_layout import (
     UNENCODED,
     WIDE,
 )
-from .footer_scan import LARGE, LONGEST, Kernels, Scanned, kernels_for, scan, scan_one
+from .footer_scan import LONGEST, Kernels, Scanned, kernels_for, scan, scan_one
 from .metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     I64Array = NDArray[np.int64]
 
 __all__ = ["FooterArrays"]
+
+# Footers up to this length have their schema checked at once.
+_EAGER = 256 << 10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -88,7 +91,7 @@ class FooterArrays:
             data=data, base=base, scanned=scan(data, base, kernels or kernels_for(len(data)))
         )
         _ = found.version, found.num_rows, found.row_starts
-        if len(data) < LARGE:
+        if len(data) < _EAGER:
             _ = found.schema  # refused here where it costs little, on first use where it is large
         return found
 

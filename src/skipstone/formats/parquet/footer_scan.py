@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["LARGE", "LONGEST", "PLAIN", "Kernels", "Scanned", "kernels_for", "scan", "scan_one"]
 
 # Plain Python takes about 0.25 ms per 1,000 bytes, loading the compiled kernels 0.4 s once.
-LARGE = 512 << 10
-_LARGE_WHEN_LOADED = 4 << 10
+LARGE = 1 << 20
+_SMALL = 4 << 10
 LONGEST = (1 << 31) - 2
 
 
@@ -58,14 +58,29 @@ PLAIN = Kernels(
 )
 
 
-def kernels_for(size: int) -> Kernels:
-    """The kernels that take the least time for a footer of ``size`` bytes."""
-    loaded = f"{__package__}.footer_jit" in sys.modules
-    if size < (_LARGE_WHEN_LOADED if loaded else LARGE):
-        return PLAIN
-    from .footer_jit import compiled
+class _Choice:
+    """Which kernels take the least time, not knowing what is still to come.
 
-    return compiled()
+    Loading the compiled ones is worth it for one large footer, or once small ones have cost as much
+    as the loading: at worst that is twice the time of who knew it all along.
+    """
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def kernels_for(self, size: int) -> Kernels:
+        loaded = f"{__package__}.footer_jit" in sys.modules
+        if loaded and size < _SMALL:
+            return PLAIN
+        if not loaded and self.spent + size < LARGE:
+            self.spent += size
+            return PLAIN
+        from .footer_jit import compiled
+
+        return compiled()
+
+
+kernels_for = _Choice().kernels_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import FormatError, UnsupportedError
 
@@ -22,6 +23,8 @@ from .encodings.values import ByteArrays
 from .enums import Type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .encodings.values import Values
     from .schema import Leaf
 
@@ -44,17 +47,22 @@ def readable(values: pa.Array, leaf: Leaf) -> pa.Array:
     if not len(given):
         return pa.nulls(len(values), pa.string())
     plain = ByteArrays.from_arrow(given)
-    texts: list[str] = list(map(_hex, plain))
     fits = np.flatnonzero(_fitting(plain, leaf))
-    if len(fits):
-        for at, text in zip(fits.tolist(), _texts(plain.take(fits), leaf), strict=True):
-            texts[at] = text
+    if not len(fits):
+        texts = pa.array(list(map(_hex, plain)), pa.string())
+    elif len(fits) == len(plain):
+        texts = _texts(plain, leaf)
+    else:
+        shown = list(map(_hex, plain))
+        for at, text in zip(fits.tolist(), _texts(plain.take(fits), leaf).to_pylist(), strict=True):
+            shown[at] = text
+        texts = pa.array(shown, pa.string())
     if len(given) == len(values):
-        return pa.array(texts, pa.string())
+        return texts
     places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     spread = np.full(len(values), -1, np.int64)
     spread[places] = np.arange(len(places))
-    return pa.array(texts, pa.string()).take(pa.array(spread, mask=spread < 0))
+    return texts.take(pa.array(spread, mask=spread < 0))
 
 
 def _hex(value: bytes) -> str:
@@ -67,26 +75,40 @@ def _fitting(values: ByteArrays, leaf: Leaf) -> Any:
     return values.lengths == _WIDTHS.get(leaf.type, leaf.type_length)
 
 
-def _texts(values: ByteArrays, leaf: Leaf) -> list[str]:
+def _texts(values: ByteArrays, leaf: Leaf) -> pa.Array:
+    """Of values that have the width of their type."""
+    show: Callable[[bytes], str] = _guessed
     logical = leaf.element.logicalType
     if logical is not None and logical.UUID is not None and leaf.type_length == 16:
-        return [str(uuid.UUID(bytes=each)) for each in values]
-    try:
-        type_ = leaf_type(leaf)
-        if not (pa.types.is_string(type_) or _is_bytes(type_) or pa.types.is_null(type_)):
-            column = LeafColumn(
-                leaf=leaf,
-                num_entries=len(values),
-                definition_levels=None,
-                repetition_levels=None,
-                runs=(Run(_physical(values, leaf)),),
-            )
-            return _printed(leaf_array(column, None, type_))
-    except (FormatError, UnsupportedError, pa.ArrowException):
-        return list(map(_hex, values))
-    if pa.types.is_string(type_):
-        return [each.decode("utf-8", "backslashreplace") for each in values]
-    return list(map(_guessed, values))
+        show = _uuid
+    else:
+        try:
+            type_ = leaf_type(leaf)
+            if pa.types.is_string(type_):
+                show = _text
+            elif not (_is_bytes(type_) or pa.types.is_null(type_)):
+                return _printed(leaf_array(_column(values, leaf), None, type_))
+        except (FormatError, UnsupportedError, pa.ArrowException):
+            show = _hex
+    return pa.array(list(map(show, values)), pa.string())
+
+
+def _column(values: ByteArrays, leaf: Leaf) -> LeafColumn:
+    return LeafColumn(
+        leaf=leaf,
+        num_entries=len(values),
+        definition_levels=None,
+        repetition_levels=None,
+        runs=(Run(_physical(values, leaf)),),
+    )
+
+
+def _uuid(value: bytes) -> str:
+    return str(uuid.UUID(bytes=value))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
@@ -115,12 +137,16 @@ def _physical(values: ByteArrays, leaf: Leaf) -> Values:
     return made
 
 
-def _printed(array: pa.Array) -> list[str]:
+def _printed(array: pa.Array) -> pa.Array:
     zone = pa.types.is_timestamp(array.type) and array.type.tz is not None
     if zone:
         array = array.cast(pa.timestamp(array.type.unit))
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
-    texts: list[str] = array.cast(pa.string()).to_pylist()
+    texts = array.cast(pa.string())
+    if not zone:
+        return texts
     # Arrow prints what no calendar holds as <value out of range: …>.
-    return [text if text[0] == "<" else f"{text}Z" for text in texts] if zone else texts
+    return pc.if_else(
+        pc.starts_with(texts, "<"), texts, pc.binary_join_element_wise(texts, "Z", "")
+    )
