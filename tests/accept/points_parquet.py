@@ -149,6 +149,7 @@ def point_lookup(bench: Workbench) -> None:
     plan = file.plan("id = 43210")
     detail = plan.details[0]
     assert detail.row_groups == (4,), detail
+    assert detail.rows is not None
     assert len(detail.rows) == PAGE, detail
     before = file.bytes_read
     found = file.read("id = 43210", columns=["key", "tag", "n"])
