@@ -59,17 +59,12 @@ def decode(
     FormatError where an index is none of it.
     """
     width, runs = _width(data, count)
-    if (
-        isinstance(dictionary, np.ndarray)
-        and dictionary.ndim == 1
-        and dictionary.itemsize in (4, 8)
-        and dictionary.flags.c_contiguous
-        and width
-        and rle.plausible(runs, count, width)
-    ):
-        out = gather.like(dictionary, count) if out is None else out
-        if (kernels or choose(count)).coded(runs, width, dictionary, out) >= 0:
-            return out
+    if width and isinstance(dictionary, np.ndarray) and _is_plain(dictionary):
+        chosen = kernels or choose(count)
+        if rle.count_held(runs, count, width, chosen) == count:
+            out = gather.like(dictionary, count) if out is None else out
+            if chosen.coded(runs, width, dictionary, out) >= 0:
+                return out
         # What is wrong is found by going the longer way.
     indices = decode_indices(data, count, kernels=kernels)
     try:
@@ -78,6 +73,11 @@ def decode(
         raise FormatError(
             f"indices into a dictionary: {error}", expected=f"below {len(dictionary)}"
         ) from None
+
+
+def _is_plain(dictionary: npt.NDArray[Any]) -> bool:
+    wide = dictionary.itemsize in (4, 8)
+    return wide and dictionary.ndim == 1 and dictionary.flags.c_contiguous
 
 
 def _width(data: Buffer, count: int) -> tuple[int, U8]:

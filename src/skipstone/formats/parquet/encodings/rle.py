@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "constant",
+    "count_held",
     "decode",
     "decode_booleans",
     "decode_prefixed",
     "encode",
     "encode_booleans",
     "encode_prefixed",
-    "plausible",
     "prefixed",
     "uleb128",
 ]
@@ -72,10 +72,9 @@ def decode(
     if not bit_width:
         return np.zeros(count, kind), len(view)
     chosen = kernels or choose(count)
-    if not plausible(view, count, bit_width):
-        held = chosen.held(view, bit_width, count)
-        if held < count:
-            raise too_short("runs", 0, f"{count} values", f"{held} in {len(view)} bytes")
+    held = count_held(view, count, bit_width, chosen)
+    if held < count:
+        raise too_short("runs", 0, f"{count} values", f"{held} in {len(view)} bytes")
     values = room(count, kind)
     end = chosen.hybrid(view, bit_width, values)
     if end < 0:
@@ -88,12 +87,14 @@ def decode(
     return values, end
 
 
-def plausible(data: U8, count: int, bit_width: int) -> bool:
-    """Whether memory for ``count`` values may be given without a look at the runs.
+def count_held(data: U8, count: int, bit_width: int, kernels: Kernels) -> int:
+    """``count``, or fewer where the runs cannot hold so many: then no memory should be given.
 
-    Few values may, and as many as the bytes hold when they are bit-packed.
+    Few values are believed, and as many as the bytes hold when they are bit-packed.
     """
-    return count <= _TRUSTED or count * bit_width <= 8 * len(data)
+    if count <= _TRUSTED or count * bit_width <= 8 * len(data):
+        return count
+    return kernels.held(data, bit_width, count)
 
 
 def prefixed(data: Buffer) -> U8:
