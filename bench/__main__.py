@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from .figure import Figure
 
 #: In the order in which they run: what needs a quiet, fresh process comes first.
-TOPICS = ("cold", "parquet_footer", "parquet_encodings", "facts", "planning", "needle", "refresh", "build")
+TOPICS = (
+    "cold",
+    "parquet_footer",
+    "parquet_encodings",
+    "parquet_lookup",
+    "facts",
+    "planning",
+    "needle",
+    "refresh",
+    "build",
+)
 
 
 def measured(bench: Workbench, names: Sequence[str]) -> Iterator[Figure]:
