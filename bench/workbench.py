@@ -35,6 +35,8 @@ class Sizes:
     planned_files: tuple[int, int]
     refreshed_files: int
     cold_facts: int
+    #: of the 50 million rows of the large Parquet file
+    parquet_factor: float
 
 
 FULL = Sizes(
@@ -48,6 +50,7 @@ FULL = Sizes(
     planned_files=(1_000, 10_000),
     refreshed_files=1_000,
     cold_facts=1_000,
+    parquet_factor=1.0,
 )
 #: Shows that every figure can be measured, and says nothing about how fast anything is.
 TOY = Sizes(
@@ -61,6 +64,7 @@ TOY = Sizes(
     planned_files=(3, 4),
     refreshed_files=100,
     cold_facts=5,
+    parquet_factor=0.0005,
 )
 
 
