@@ -19,7 +19,6 @@ Types: all but DECIMAL and binary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,8 +68,8 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BitmapIndex:
-    """An open bitmap index. ``blocks`` are where blocks of entries lie in the blob, with each
-    one's first key in ``firsts``; version 1 has one block, whose first key means nothing.
+    """An open bitmap index. Block i of entries lies at ``edges[i]`` to ``edges[i + 1]`` of the blob
+    and begins with key ``firsts[i]``; version 1 has one block, whose first key means nothing.
 
     Every method raises ``MissingBytes`` for what is not at hand, ``FormatError`` for what is
     wrong.
@@ -84,7 +83,7 @@ class BitmapIndex:
     null_offset: int | None
     null_length: int | None
     firsts: Keys
-    blocks: tuple[Span, ...]
+    edges: I64
     body: int
 
     @classmethod
@@ -103,11 +102,11 @@ class BitmapIndex:
         null_offset = cursor.i32() if has_null else None
         null_length = cursor.count("length") if has_null and version == 2 else None
         if version == 1:
-            firsts, blocks, body = _one_block(cursor, type, cardinality, pieces)
+            firsts, edges = _one_block(cursor, type, cardinality, pieces)
         else:
-            firsts, blocks, body = _blocks(cursor, type, pieces)
-            if bool(blocks) != bool(cardinality):
-                raise FormatError("blocks of values", expected=cardinality, got=len(blocks))
+            firsts, edges = _blocks(cursor, type, pieces)
+            if (len(edges) > 1) != bool(cardinality):
+                raise FormatError("blocks of values", expected=cardinality, got=len(edges) - 1)
         return cls(
             type=type,
             pieces=pieces,
@@ -117,8 +116,8 @@ class BitmapIndex:
             null_offset=null_offset,
             null_length=null_length,
             firsts=firsts,
-            blocks=blocks,
-            body=body,
+            edges=edges,
+            body=int(edges[-1]),
         )
 
     def rows(self, ask: Ask) -> BitMap:
@@ -134,8 +133,9 @@ class BitmapIndex:
 
     def entries(self) -> Entries:
         """All entries: ascending in version 2, as they lie in version 1."""
-        self.pieces.need(self.blocks)
-        parts = [self._block(at) for at in range(len(self.blocks))]
+        count = len(self.edges) - 1
+        self.pieces.need(map(self._span, range(count)))
+        parts = [self._block(at) for at in range(count)]
         keys = [key for part in parts for key in _listed(part.keys)]
         found = Entries(
             Keys.of(self.type, keys),
@@ -164,7 +164,7 @@ class BitmapIndex:
         if length is None:  # version 1: up to the first bitmap of a value
             if self.null_offset < 0:
                 return BitMap([self._single(self.null_offset)])
-            offsets = self._block(0).offsets if self.blocks else np.empty(0, np.int64)
+            offsets = self._block(0).offsets if self.cardinality else np.empty(0, np.int64)
             later = offsets[offsets > self.null_offset]
             end = int(later.min()) if len(later) else self.pieces.length - self.body
             length = end - self.null_offset
@@ -196,7 +196,7 @@ class BitmapIndex:
 
     def _among(self, ask: In) -> list[Entries]:
         """The entries of these keys."""
-        if not self.blocks:
+        if not self.cardinality:
             return []
         if self.version == 1:
             wanted: dict[int, list[Key]] = {0: list(ask.keys)}
@@ -208,7 +208,7 @@ class BitmapIndex:
                     below -= 1
                 if below >= 0:
                     wanted.setdefault(below, []).append(key)
-        self.pieces.need(self.blocks[at] for at in wanted)
+        self.pieces.need(map(self._span, wanted))
         found = []
         for at, keys in wanted.items():
             block = self._block(at)
@@ -224,7 +224,7 @@ class BitmapIndex:
     def _between(self, ask: Range) -> Entries:
         """The entries of all keys in the range."""
         none = Entries(Keys.of(self.type, ()), np.empty(0, np.int64), np.empty(0, np.int64))
-        if not self.blocks:
+        if not self.cardinality:
             return none
         if self.version == 1:
             block = self._block(0)
@@ -233,11 +233,11 @@ class BitmapIndex:
         first = 0
         if ask.lo is not None:
             first = max(self.firsts.below(ask.lo) - 1, 0)
-        stop = len(self.blocks)
+        stop = len(self.firsts)
         if ask.hi is not None:
             stop = self.firsts.below(ask.hi)
             stop += stop < len(self.firsts) and self.firsts[stop] == ask.hi
-        self.pieces.need(self.blocks[first:stop])
+        self.pieces.need(map(self._span, range(first, stop)))
         parts = []
         for at in range(first, stop):
             block = self._block(at)
@@ -249,9 +249,13 @@ class BitmapIndex:
             np.concatenate([none.lengths, *(part.lengths for part in parts)]),
         )
 
+    def _span(self, at: int) -> Span:
+        start, stop = self.edges[at : at + 2].tolist()
+        return Span(start, stop - start)
+
     def _block(self, at: int) -> Entries:
         """Read one block, which is at hand or ``MissingBytes``."""
-        span = self.blocks[at]
+        span = self._span(at)
         data = self.pieces.take(*span)
         cursor = Pieces.whole(data).cursor(0)
         count = self.cardinality if self.version == 1 else cursor.count("number of entries")
@@ -303,7 +307,7 @@ def _places(keys: Keys, wanted: set[Key]) -> list[int]:
 
 def _one_block(
     cursor: Cursor, type: PaimonType, cardinality: int, pieces: Pieces
-) -> tuple[Keys, tuple[Span, ...], int]:
+) -> tuple[Keys, I64]:
     """Version 1: the whole dictionary, whose length only its last key tells."""
     start = cursor.position
     if type.width:
@@ -314,23 +318,21 @@ def _one_block(
             read_key(cursor, type)
             cursor.take(4)
         body = cursor.position
-    blocks = (Span(start, body - start),) if cardinality else ()
-    return Keys.of(type, ()), blocks, body
+    return Keys.of(type, ()), np.array([start, body] if cardinality else [start], np.int64)
 
 
-def _blocks(cursor: Cursor, type: PaimonType, pieces: Pieces) -> tuple[Keys, tuple[Span, ...], int]:
+def _blocks(cursor: Cursor, type: PaimonType, pieces: Pieces) -> tuple[Keys, I64]:
     """Version 2: where each block lies, and its first key."""
     at = cursor.position
     found = _read_entries(cursor, type, cursor.count("number of blocks"), has_lengths=False)
     size = cursor.count("size of all blocks")
     base = cursor.position
-    edges = [*found.offsets.tolist(), size]
-    rising = all(a < b for a, b in pairwise(edges)) and edges[0] == 0
-    if not rising or not found.keys.ascending():
+    edges = np.append(found.offsets, size)
+    if edges[0] or not bool(np.all(edges[1:] > edges[:-1])) or not found.keys.ascending():
         raise FormatError("blocks do not ascend", offset=at)
     if base + size > pieces.length:
         raise FormatError("blocks end past the index", offset=at, got=base + size)
-    return found.keys, tuple(Span(base + a, b - a) for a, b in pairwise(edges)), base + size
+    return found.keys, base + edges
 
 
 def _read_entries(cursor: Cursor, type: PaimonType, count: int, *, has_lengths: bool) -> Entries:

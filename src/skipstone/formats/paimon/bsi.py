@@ -119,11 +119,11 @@ class BsiIndex:
         ranges = [(low, high) for low, high in ranges if low <= high]
         if not ranges:
             return BitMap()
-        existing = self.pieces.take(*half.ebm)
-        planes = planes_for(existing, [span.length for span in half.slices], self.row_count)
+        sizes = [span.length for span in half.slices]
+        planes, existing = planes_for(self.pieces.take(*half.ebm), sizes, self.row_count)
         slices = Slices(
             planes,
-            planes.load(existing),
+            existing,
             len(half.slices),
             lambda bit: planes.load(self.pieces.take(*half.slices[bit])),
         )
@@ -160,7 +160,7 @@ def _read_half(cursor: Cursor, pieces: Pieces) -> Half:
 
 def _bitmap(cursor: Cursor, pieces: Pieces) -> Span:
     at = cursor.position
-    length = Layout.from_bytes(pieces.at_hand(at)).length
+    length = Layout.from_bytes(pieces.take(at, pieces.length - at)).length
     cursor.take(length)
     return Span(at, length)
 

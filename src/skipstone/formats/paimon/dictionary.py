@@ -188,8 +188,9 @@ def _fixed_heads(data: memoryview, type: PaimonType, places: I64) -> tuple[Keys,
     _expect_all("offsets of chunks", places, np.arange(len(places)) * dtype.itemsize)
     _expect("length of chunks", len(data), len(places) * dtype.itemsize)
     table = np.frombuffer(data, dtype)
-    for version in np.unique(table["version"]).tolist():
-        _version(version)
+    other = table["version"][table["version"] != _VERSION]
+    if len(other):
+        _version(int(other[0]))
     keys = Keys(type, ordinals_of(table["key"], type))
     return keys, table["numbers"].astype(np.int64).reshape(-1, 5)
 
@@ -227,9 +228,10 @@ def _expect(what: str, got: int, expected: int) -> None:
 
 
 def _expect_all(what: str, got: I64, expected: I64) -> None:
-    wrong = np.flatnonzero(got != expected)
-    if len(wrong):
-        _expect(what, int(got[wrong[0]]), int(expected[wrong[0]]))
+    wrong = got != expected
+    if bool(wrong.any()):
+        at = int(np.argmax(wrong))
+        _expect(what, int(got[at]), int(expected[at]))
 
 
 def _version(version: int) -> None:

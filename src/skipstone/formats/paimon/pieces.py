@@ -2,22 +2,25 @@
 
 A reader is a plain function over ``Pieces``. Where bytes that it wants are not there, it raises
 ``MissingBytes`` with the spans; its caller fetches them and calls again. Each call starts from the
-beginning, so that no state hides between two waves of fetching, and every structure is parsed in
-one place. Offsets are relative to the start of the blob.
+beginning, with the same ``Pieces`` and more in them or with new ones: what was parsed already stays
+with the pieces (``once``), and is all that they hold beside the bytes. Offsets are relative to the
+start of the blob.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
 __all__ = ["Cursor", "MissingBytes", "Pieces", "Span"]
+
+T = TypeVar("T")
 
 # What is asked for first where nobody can know how long a head is.
 _GUESS = 4_096
@@ -42,38 +45,62 @@ class MissingBytes(Exception):
 class Pieces:
     """A blob of ``length`` bytes, of which ``parts`` (offset, bytes) are at hand."""
 
-    __slots__ = ("_parts", "_starts", "length")
+    __slots__ = ("_given", "_parsed", "_parts", "_starts", "length")
 
     def __init__(self, length: int, parts: Iterable[tuple[int, bytes | memoryview]] = ()) -> None:
         """Parts may overlap, in any order. ``FormatError`` for one outside the blob."""
         self.length = length
-        joined: list[tuple[int, memoryview]] = []
-        for offset, part in sorted(((o, memoryview(p)) for o, p in parts), key=lambda x: x[0]):
-            if offset < 0 or offset + len(part) > length:
-                raise _outside(offset, len(part), length)
-            if joined:
-                before, last = joined[-1]
-                end = before + len(last)
-                if offset + len(part) <= end:
-                    continue
-                if offset <= end:  # touching or overlapping parts become one
-                    joined[-1] = (before, memoryview(bytes(last) + bytes(part[end - offset :])))
-                    continue
-            joined.append((offset, part))
-        self._starts = [offset for offset, _ in joined]
-        self._parts = [part for _, part in joined]
+        self._given: list[tuple[int, memoryview]] = []
+        self._parsed: dict[Hashable, Any] = {}
+        self.add(parts)
+
+    def add(self, parts: Iterable[tuple[int, bytes | memoryview]]) -> None:
+        """More bytes. Errors as for making the pieces."""
+        given = [(offset, memoryview(part)) for offset, part in parts]
+        for offset, part in given:
+            if offset < 0 or offset + len(part) > self.length:
+                raise _outside(offset, len(part), self.length)
+        self._given = sorted(self._given + given, key=lambda each: each[0])
+        self._starts: list[int] = []
+        self._parts: list[memoryview] = []
+        reach = 0
+        for offset, part in self._given:
+            if offset + len(part) > reach:
+                self._starts.append(offset)
+                self._parts.append(part)
+                reach = offset + len(part)
 
     @classmethod
     def whole(cls, blob: bytes | memoryview) -> Pieces:
         """All of a blob."""
         return cls(len(blob), [(0, blob)])
 
-    def at_hand(self, offset: int) -> memoryview:
-        """All bytes from ``offset`` on without a gap, maybe none."""
+    def once(self, key: Hashable, parse: Callable[[], T]) -> T:
+        """What ``parse`` gave, called at most once for ``key`` unless it raises."""
+        if key not in self._parsed:
+            self._parsed[key] = parse()
+        found: T = self._parsed[key]
+        return found
+
+    def at_hand(self, offset: int, wanted: int) -> memoryview:
+        """``wanted`` bytes from ``offset`` on, or more, or as many as there are without a gap.
+
+        Copied only where parts meet within them.
+        """
         at = bisect_right(self._starts, offset) - 1
         if at < 0:
             return memoryview(b"")
-        return self._parts[at][offset - self._starts[at] :]
+        found = self._parts[at][offset - self._starts[at] :]
+        if len(found) >= wanted:
+            return found
+        joined = bytearray(found)
+        end = offset + len(found)
+        for start, part in zip(self._starts[at + 1 :], self._parts[at + 1 :], strict=True):
+            if start > end or end >= offset + wanted:
+                break
+            joined += part[end - start :]
+            end = start + len(part)
+        return memoryview(joined).toreadonly()
 
     def need(self, spans: Iterable[Span]) -> None:
         """Return if all of these are at hand. ``MissingBytes`` names all others at once;
@@ -82,7 +109,7 @@ class Pieces:
         for span in spans:
             if span.offset < 0 or span.length < 0 or span.offset + span.length > self.length:
                 raise _outside(span.offset, span.length, self.length)
-            if len(self.at_hand(span.offset)) < span.length:
+            if len(self.at_hand(span.offset, span.length)) < span.length:
                 missing.append(span)
         if missing:
             raise MissingBytes(tuple(missing))
@@ -90,7 +117,7 @@ class Pieces:
     def take(self, offset: int, length: int) -> memoryview:
         """These bytes. Errors as for ``need``."""
         self.need((Span(offset, length),))
-        return self.at_hand(offset)[:length]
+        return self.at_hand(offset, length)[:length]
 
     def cursor(self, offset: int, stop: int | None = None) -> Cursor:
         """Read field by field from ``offset``, up to ``stop`` (default: the blob's end)."""
@@ -107,7 +134,7 @@ class Cursor:
 
     def __init__(self, pieces: Pieces, offset: int, stop: int) -> None:
         self._pieces, self._start, self._stop = pieces, offset, stop
-        self._view = pieces.at_hand(offset)[: stop - offset]
+        self._view = pieces.at_hand(offset, 1)[: stop - offset]
         self.position = offset
 
     def take(self, length: int) -> memoryview:
@@ -120,6 +147,8 @@ class Cursor:
                 expected=f"{length} more bytes",
                 got=self._stop - self.position,
             )
+        if at + length > len(self._view):
+            self._view = self._pieces.at_hand(self._start, at + length)
         if at + length > len(self._view):
             # The head's own length is not known here: ask for twice what was read so far.
             wanted = max(at + length, min(max(_GUESS, 2 * at), self._stop - self._start))

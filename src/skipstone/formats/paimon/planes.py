@@ -30,22 +30,29 @@ _SPREAD = 4
 
 
 class Planes(Protocol):
-    """Operations on sets of rows of one file; a set is whatever ``load`` gives."""
+    """Operations on sets of rows of one file. What ``load`` gives must not be changed; the first
+    set of ``meet``, ``join`` and ``minus`` is, so it must come from ``of``, ``copy`` or them."""
 
     def load(self, data: bytes | memoryview) -> Any:
         """A serialised bitmap, checked; ``FormatError``."""
+
+    def none(self) -> Any:
+        """The empty set, of one's own."""
+
+    def copy(self, a: Any) -> Any:
+        """A set of one's own."""
 
     def of(self, rows: BitMap) -> Any:
         """A bitmap; rows that ``existing`` lacks may be dropped."""
 
     def meet(self, a: Any, b: Any) -> Any:
-        """a ∩ b."""
+        """``a`` becomes a ∩ b."""
 
     def join(self, a: Any, b: Any) -> Any:
-        """a ∪ b."""
+        """``a`` becomes a ∪ b."""
 
     def minus(self, a: Any, b: Any) -> Any:
-        """a without b."""
+        """``a`` becomes a without b."""
 
     def count(self, a: Any) -> int:
         """|a|."""
@@ -54,16 +61,18 @@ class Planes(Protocol):
         """The set as a bitmap."""
 
 
-def planes_for(existing: bytes | memoryview, sizes: Sequence[int], rows: int) -> Planes:
+def planes_for(existing: bytes | memoryview, sizes: Sequence[int], rows: int) -> tuple[Planes, Any]:
     """Dense or sparse, by the bytes of the slices that will be loaded and of ``existing``, the
-    serialised set of all rows that may be in any of them."""
+    serialised set of all rows that may be in any of them; and that set."""
     layout = Layout.from_bytes(existing)
     words = len(layout.highs) * 8 * WORDS
     if words and words * max(len(sizes), 1) <= _SPREAD * (sum(sizes) + len(existing)):
         if (int(layout.highs[-1]) << 16) >= rows:
             raise FormatError("a row past the last", expected=f"below {rows}")
-        return Dense(layout.highs, rows)
-    return Sparse(rows)
+        dense = Dense(layout.highs, rows)
+        return dense, dense.of_layout(existing, layout)
+    sparse = Sparse(rows)
+    return sparse, sparse.load(existing)
 
 
 class Sparse:
@@ -75,17 +84,26 @@ class Sparse:
     def load(self, data: bytes | memoryview) -> BitMap:
         return roaring.read(data, self._rows)
 
+    def none(self) -> BitMap:
+        return BitMap()
+
+    def copy(self, a: BitMap) -> BitMap:
+        return a.copy()
+
     def of(self, rows: BitMap) -> BitMap:
-        return rows
+        return rows.copy()
 
     def meet(self, a: BitMap, b: BitMap) -> BitMap:
-        return a & b
+        a &= b
+        return a
 
     def join(self, a: BitMap, b: BitMap) -> BitMap:
-        return a | b
+        a |= b
+        return a
 
     def minus(self, a: BitMap, b: BitMap) -> BitMap:
-        return a - b
+        a -= b
+        return a
 
     def count(self, a: BitMap) -> int:
         return len(a)
@@ -110,7 +128,11 @@ class Dense:
             same = table[:, 0].tobytes() == self._raw_highs
             if head == [SERIAL_COOKIE_NO_RUNS, count] and same and table[:, 1].min() >= 4096:
                 return np.frombuffer(data, "<u8", WORDS * count, 8 + 8 * count).reshape(-1, WORDS)
-        layout = Layout.from_bytes(data)
+        return self.of_layout(data, Layout.from_bytes(data))
+
+    def of_layout(self, data: bytes | memoryview, layout: Layout) -> NDArray[np.uint64]:
+        """A serialised bitmap whose layout is known."""
+        count = len(self._highs)
         if layout.length != len(data):
             raise FormatError(
                 "a bitmap of another length", expected=f"{len(data)} bytes", got=layout.length
@@ -119,8 +141,17 @@ class Dense:
         if len(at) and (at[-1] == count or not np.array_equal(self._highs[at], layout.highs)):
             raise FormatError("a slice holds rows that the index does not")
         words = np.zeros((count, WORDS), np.uint64)
-        for container, line in enumerate(at.tolist()):
-            words[line] = _words(data, layout, container)
+        flat = layout.kinds == BITSET
+        if bool(flat.any()):  # bitsets that follow each other are copied together
+            breaks = np.flatnonzero(~flat | (np.diff(at, prepend=-1) != 1))
+            for group in np.split(np.arange(len(at)), breaks):
+                inner = group[flat[group]]
+                if len(inner):
+                    start, lines = int(layout.starts[inner[0]]), int(at[inner[0]])
+                    raw = np.frombuffer(data, "<u8", WORDS * len(inner), start)
+                    words[lines : lines + len(inner)] = raw.reshape(-1, WORDS)
+        for container in np.flatnonzero(~flat).tolist():
+            words[at[container]] = _words(data, layout, container)
         return words
 
     def of(self, rows: BitMap) -> NDArray[np.uint64]:
@@ -130,14 +161,20 @@ class Dense:
             mask[line, np.array(inner.to_array(), np.int64) - high] = True
         return np.packbits(mask, axis=1, bitorder="little").view("<u8")
 
+    def none(self) -> Any:
+        return np.zeros((len(self._highs), WORDS), np.uint64)
+
+    def copy(self, a: Any) -> Any:
+        return a.copy()
+
     def meet(self, a: Any, b: Any) -> Any:
-        return a & b
+        return np.bitwise_and(a, b, out=a)
 
     def join(self, a: Any, b: Any) -> Any:
-        return a | b
+        return np.bitwise_or(a, b, out=a)
 
     def minus(self, a: Any, b: Any) -> Any:
-        return a & ~b
+        return np.bitwise_and(a, ~b, out=a)
 
     def count(self, a: Any) -> int:
         return int(np.bitwise_count(a).sum(dtype=np.int64))
@@ -150,17 +187,16 @@ class Dense:
 
 
 def _words(data: bytes | memoryview, layout: Layout, container: int) -> NDArray[np.uint64]:
-    start, kind = int(layout.starts[container]), int(layout.kinds[container])
-    if kind == BITSET:
-        return np.frombuffer(data, "<u8", WORDS, start)
-    if kind == RUNS:
+    """The words of an array or of runs."""
+    start = int(layout.starts[container])
+    if layout.kinds[container] == RUNS:
         firsts, lasts = roaring.runs_of(data, start)
-        if len(lasts) and int(lasts.max()) > 0xFFFF:
-            raise FormatError("a run ends past its container")
-        change = np.zeros((1 << 16) + 1, np.int32)
-        np.add.at(change, firsts, 1)
-        np.add.at(change, lasts + 1, -1)
-        mask = np.cumsum(change[:-1]) > 0
+        if len(lasts) and (int(lasts[-1]) > 0xFFFF or not np.all(firsts[1:] > lasts[:-1] + 1)):
+            raise FormatError("runs of a bitmap touch, overlap, or end past their container")
+        edges = np.zeros(2 * len(firsts) + 2, np.int64)  # 0, first, after last, first … 65,536
+        edges[1:-1:2], edges[2:-1:2], edges[-1] = firsts, lasts + 1, 1 << 16
+        inside = np.arange(len(edges) - 1) % 2 == 1
+        mask = np.repeat(inside, np.diff(edges))
     else:
         mask = np.zeros(1 << 16, np.bool_)
         mask[np.frombuffer(data, "<u2", int(layout.cards[container]), start)] = True

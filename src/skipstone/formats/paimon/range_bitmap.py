@@ -21,6 +21,7 @@ of the slices; then those slices that tell the wanted codes from the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -168,14 +169,14 @@ class RangeBitmapIndex:
         ebm, spans = self._slice_head()
         wanted = {bit: spans[bit] for bit in needed}
         self.pieces.need([ebm, *wanted.values()])
-        existing = self.pieces.take(*ebm)
         sizes = [span.length for span in wanted.values()]
-        planes = planes_for(existing, sizes, self.row_count)
+        planes, existing = planes_for(self.pieces.take(*ebm), sizes, self.row_count)
 
+        @cache
         def load(bit: int) -> object:
             return planes.load(self.pieces.take(*wanted[bit]))
 
-        return Slices(planes, planes.load(existing), len(spans), load)
+        return Slices(planes, existing, len(spans), load)
 
     def _first_values(self, k: int, values: BitMap, descending: bool, ties: bool) -> BitMap:
         if k <= 0:
@@ -193,6 +194,9 @@ class RangeBitmapIndex:
 
     def _slice_head(self) -> tuple[Span, list[Span]]:
         """Where the rows that are not null lie, and each slice."""
+        return self.pieces.once("slices", self._read_slice_head)
+
+    def _read_slice_head(self) -> tuple[Span, list[Span]]:
         bits = self._bits()
         start = self.dictionary.offset + self.dictionary.length
         base = start + 14 + 8 * bits
@@ -216,7 +220,10 @@ class RangeBitmapIndex:
         return Span(base, size), slices
 
     def _dictionary(self) -> Dictionary:
-        return Dictionary.open(self.type, self.pieces, self.dictionary, self.cardinality)
+        return self.pieces.once(
+            ("dictionary", self.dictionary),
+            lambda: Dictionary.open(self.type, self.pieces, self.dictionary, self.cardinality),
+        )
 
     def _codes(self, ask: In) -> list[int]:
         """Codes of those keys that there are; min and max are known without the dictionary."""

@@ -2,8 +2,9 @@
 
 An evidence over a blob at (offset, length) of some object needs no more than this::
 
-    pieces = Pieces(length, [(offset in the blob, bytes) for what is fetched])
-    spans = needs(kind, type, ask, pieces)      # () when the answer can be had
+    pieces = Pieces(length, [(offset in the blob, bytes), …])    # what is fetched, maybe nothing
+    spans = needs(kind, type, ask, pieces)  # () when the answer can be had; else fetch these
+    pieces.add([(span.offset, bytes), …])   # and ask again; new pieces do, but parse anew
     rows = answer(kind, type, ask, pieces)
 """
 
@@ -57,7 +58,7 @@ def open_index(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     ``FormatError``, ``MissingBytes``."""
     if kind not in KINDS:
         raise UnsupportedError(f"file index of kind {kind!r} is not known")
-    return KINDS[kind].open(type, pieces)
+    return pieces.once((kind, type), lambda: KINDS[kind].open(type, pieces))
 
 
 def speaks(kind: str, ask: Ask) -> bool:

@@ -155,7 +155,10 @@ def read(data: bytes | memoryview, rows: int, *, exactly: bool = True) -> BitMap
     last = _prove(data, layout)
     if last >= rows:
         raise FormatError("a row past the last", expected=f"below {rows}", got=last)
-    return BitMap.deserialize(bytes(data))
+    try:
+        return BitMap.deserialize(bytes(data))
+    except ValueError as error:  # newer versions of the library look once more
+        raise FormatError(f"not a Roaring bitmap: {error}") from None
 
 
 def _prove(data: bytes | memoryview, layout: Layout) -> int:
@@ -175,8 +178,8 @@ def _prove(data: bytes | memoryview, layout: Layout) -> int:
         _same_card(layout, container, count)
     for container in np.flatnonzero(layout.kinds == RUNS).tolist():
         firsts, lasts = runs_of(data, int(layout.starts[container]))
-        if len(lasts) and (int(lasts[-1]) > 0xFFFF or not np.all(firsts[1:] > lasts[:-1])):
-            raise FormatError("runs of a bitmap overlap or end past their container")
+        if len(lasts) and (int(lasts[-1]) > 0xFFFF or not np.all(firsts[1:] > lasts[:-1] + 1)):
+            raise FormatError("runs of a bitmap touch, overlap, or end past their container")
         _same_card(layout, container, int((lasts - firsts).sum()) + len(firsts))
     final = len(layout.highs) - 1
     return (int(layout.highs[final]) << 16) + _last_of(data, layout, final)

@@ -49,14 +49,14 @@ class Slices:
         """Rows whose code is ``code`` or more. From the lowest bit that is set upwards: where the
         bit is 1 a row needs it and what was found so far, where it is 0 either will do."""
         if code <= 0:
-            return self.existing
+            return self.planes.copy(self.existing)
         if code >> self.bits:
-            return self.planes.minus(self.existing, self.existing)
+            return self.planes.none()
         found = None
         for bit in compare_bits(code, self.bits):
             rows = self.slice(bit)
             if found is None:
-                found = rows
+                found = self.planes.copy(rows)
             elif code >> bit & 1:
                 found = self.planes.meet(found, rows)
             else:
@@ -64,21 +64,24 @@ class Slices:
         return self.planes.meet(found, self.existing)
 
     def equal(self, code: int) -> Any:
-        """Rows with this code."""
-        found = self.existing
+        """Rows with this code: in every slice whose bit it has, and in none of the others."""
         if code < 0 or code >> self.bits:
-            return self.planes.minus(found, found)
-        for bit in reversed(range(self.bits)):
+            return self.planes.none()
+        found, others = self.planes.copy(self.existing), None
+        for bit in range(self.bits):
+            rows = self.slice(bit)
             if code >> bit & 1:
-                found = self.planes.meet(found, self.slice(bit))
+                found = self.planes.meet(found, rows)
+            elif others is None:
+                others = self.planes.copy(rows)
             else:
-                found = self.planes.minus(found, self.slice(bit))
-        return found
+                others = self.planes.join(others, rows)
+        return found if others is None else self.planes.minus(found, others)
 
     def between(self, low: int, stop: int, cardinality: int) -> Any:
         """Rows whose code is from ``low`` to before ``stop``; codes are below ``cardinality``."""
         if low >= stop:
-            return self.planes.minus(self.existing, self.existing)
+            return self.planes.none()
         if low + 1 == stop and (low > 0 or stop < cardinality):
             return self.equal(low)
         found = self.at_least(low)
@@ -89,12 +92,13 @@ class Slices:
         the largest; all if there are fewer. Of rows that tie for the last places those with the
         greatest positions are taken, or all of them with ``ties``."""
         planes = self.planes
-        sure = planes.minus(base, base)
-        tied = base
+        sure = self.planes.none()
+        tied = planes.copy(base)
         taken = 0
         for bit in reversed(range(self.bits)):
             rows = self.slice(bit)
-            ahead = planes.meet(tied, rows) if largest else planes.minus(tied, rows)
+            ahead = planes.copy(tied)
+            ahead = planes.meet(ahead, rows) if largest else planes.minus(ahead, rows)
             count = taken + planes.count(ahead)
             if count > k:
                 tied = ahead
