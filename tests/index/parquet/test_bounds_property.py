@@ -197,8 +197,8 @@ def test_plans_lose_no_row(question: tuple[pa.Table, Any], data: st.DataObject) 
         return
     cut = data.draw(st.integers(0, len(table)))
     parts = [table.slice(0, cut), table.slice(cut)]
-    written = Written(
-        *[
+    try:
+        files = [
             write(
                 part,
                 group=data.draw(st.integers(1, 8)),
@@ -207,7 +207,9 @@ def test_plans_lose_no_row(question: tuple[pa.Table, Any], data: st.DataObject) 
             )
             for part in parts
         ]
-    )
+    except pa.ArrowIndexError:  # Arrow cannot write an empty dictionary below a struct that is null
+        return
+    written = Written(*files)
     plan = written.plan(bound)
     assert not [reason for reason in plan.reasons if "not looked at" in reason.text]
     first, second = written.kept(plan)
