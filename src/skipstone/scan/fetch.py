@@ -19,7 +19,6 @@ from skipstone.errors import FormatError, SkipstoneError
 from skipstone.formats.parquet.chunk import decode_pages
 from skipstone.formats.parquet.column import concat
 from skipstone.formats.parquet.enums import Type
-from skipstone.formats.parquet.page import walk_pages
 from skipstone.formats.parquet.whole import assemble_rows
 
 from .chunk_pages import in_file
@@ -324,9 +323,8 @@ class _Wave:
         cell = group.row_group, leaf
         pages, place = self.pages[cell], self.chunks.place(cell)
         described = self.templates.selection.tree.leaves[leaf]
-        body = b"".join([pages.dictionary, *pages.data])
         try:
-            column = decode_pages(walk_pages(body), described, pages.codec)
+            column = decode_pages(pages.headers, described, pages.codec)
             first, stop = self.picks[cell].covered()
             placed = np.concatenate(([0], np.cumsum(stop - first)))
             if column.num_rows != placed[-1]:
@@ -335,10 +333,7 @@ class _Wave:
                     got=column.num_rows,
                 )  # fmt: skip
         except FormatError as error:
-            # Offsets are those of the spliced bytes, not of the file.
-            raise FormatError(
-                f"row group {group.row_group}: {error.args[0]}", file=place.path
-            ) from error
+            raise in_file(error, place.path) from error
         entry = np.searchsorted(first, group.starts, side="right") - 1
         begin = placed[entry] + group.starts - first[entry]
         end = begin + group.stops - group.starts

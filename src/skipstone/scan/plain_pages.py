@@ -40,19 +40,21 @@ def plain_pages(
     decryptor: ColumnDecryptor | None,
 ) -> Pages:
     """The dictionary (may be empty) and the ``data`` of these entries of a chunk's page table."""
-    total = 0
-    clear: list[bytes | memoryview] = []
-    for entry, held in zip(entries.tolist(), data, strict=True):
-        values, parts = _entry(place, table, entry, held, decryptor)
-        total += values
-        clear += parts
+    headers: list[Page] = []
     head: bytes | memoryview = b""
     if len(dictionary):
         page, part, _ = _page(dictionary, table.dictionary[0], decryptor, 0, first=True)
         # Writers may leave what they like before the first data page.
         if page.type == PageType.DICTIONARY_PAGE:
             head = part
-    return Pages(place.codec, total, head, clear)
+            headers.append(page)
+    total = 0
+    clear: list[bytes | memoryview] = []
+    for entry, held in zip(entries.tolist(), data, strict=True):
+        values, parts = _entry(place, table, entry, held, decryptor, headers)
+        total += values
+        clear += parts
+    return Pages(place.codec, total, head, clear, headers)
 
 
 def _entry(
@@ -61,6 +63,7 @@ def _entry(
     entry: int,
     held: memoryview,
     decryptor: ColumnDecryptor | None,
+    headers: list[Page],
 ) -> tuple[int, list[bytes | memoryview]]:
     base, ordinal = int(table.offset[entry]), int(table.ordinal[entry])
     at = total = 0
@@ -72,6 +75,7 @@ def _entry(
             ordinal += 1
             total += page.num_values
             parts.append(part)
+            headers.append(page)
     expected = None if table.values is None else int(table.values[entry])
     if not parts or (expected is not None and total != expected):
         raise FormatError(

@@ -33,6 +33,7 @@ from skipstone.formats.parquet.metadata import KeyValue, SchemaElement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skipstone.formats.parquet.page import Page
     from skipstone.formats.parquet.schema import Leaf
 
 __all__ = ["Pages", "SplicedGroup", "Template"]
@@ -49,13 +50,14 @@ class Pages:
     """What a row group of the splice holds of one leaf.
 
     ``dictionary`` is the whole dictionary page or empty, ``data`` the data pages with their
-    headers, ``num_values`` their values, nulls counted.
+    headers, ``num_values`` their values, nulls counted. ``headers`` are these pages taken apart.
     """
 
     codec: int
     num_values: int
     dictionary: Buffer
     data: Sequence[Buffer]
+    headers: Sequence[Page] = ()
 
 
 @dataclass(frozen=True, slots=True)
