@@ -67,7 +67,7 @@ class PinnedReader:
         A file that has changed is a ``StaleError`` here too.
         """
         found = self.storage.read_ranges(ranges, self._versions)
-        if len(found) < len(set(ranges)):
+        if len(found) != len(ranges):
             for path in {each.path for each in ranges if each not in found}:
                 self._check(path)
         self.bytes_read += sum(each.length for each in found)
