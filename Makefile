@@ -36,8 +36,10 @@ demo: java $(VENV)/.stamp
 bench: java $(VENV)/.stamp
 	$(PY) -m bench $(ARGS)
 
+# Code compiled without checks must not come out of the cache here.
 fuzz: $(VENV)/.stamp
-	NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -m fuzz -n $(JOBS) $(ARGS)
+	NUMBA_CACHE_DIR=$(CURDIR)/.numba-checked NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz \
+	  $(PY) -m pytest -m fuzz -n $(JOBS) $(ARGS)
 
 soak: java $(VENV)/.stamp
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz" $(ARGS)
@@ -60,5 +62,5 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 
 clean:
 	rm -rf build dist demo-data bench-data bench-out spark-warehouse metastore_db derby.log artifacts
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba-checked
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +
