@@ -201,6 +201,26 @@ def test_many_damaged_bitmaps(data: st.DataObject) -> None:
     assert found == one_by_one
 
 
+def test_bitmaps_are_not_repeated() -> None:
+    """A dictionary whose entries all name one bitmap cannot multiply it."""
+    index = write_bitmap(factorise(column(INT, 400, 90)))
+    opened = BitmapIndex.open(INT, Pieces.whole(index))
+    entries = opened.entries()
+    first, length = next(
+        each for each in zip(entries.offsets, entries.lengths, strict=True) if each[0] > 0
+    )
+    damaged = index
+    for offset, own in zip(entries.offsets.tolist(), entries.lengths.tolist(), strict=True):
+        if offset > 0:
+            damaged = damaged.replace(
+                offset.to_bytes(4, "big") + own.to_bytes(4, "big"),
+                int(first).to_bytes(4, "big") + int(length).to_bytes(4, "big"),
+            )
+    assert damaged != index
+    with pytest.raises(FormatError, match=r"share rows|overlap"):
+        answer("bitmap", INT, Range(lo=-(2**31)), Pieces.whole(damaged))
+
+
 def test_counts_allocate_nothing() -> None:
     """Heads that claim two thousand million of everything are refused for what they are."""
     huge = (2**31 - 1).to_bytes(4, "big")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from skipstone.formats.paimon.asks import In, Null, Range, prefix
 from skipstone.formats.paimon.bitmap_write import write_bitmap
 from skipstone.formats.paimon.bloom_filter import sizing, write_bloom_filter
 from skipstone.formats.paimon.bsi import write_bsi
+from skipstone.formats.paimon.columns import KeyColumn
 from skipstone.formats.paimon.factors import factorise
 from skipstone.formats.paimon.keys import Keys
 from skipstone.formats.paimon.pieces import Pieces
@@ -27,8 +29,6 @@ from .strategies import TYPES, asks, columns, keys, matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from skipstone.formats.paimon.columns import KeyColumn
 
 
 def takes(check: Callable[[PaimonType], None], type: PaimonType) -> bool:
@@ -154,6 +154,22 @@ def test_the_first_rows_are_those_of_sorting(data: st.DataObject) -> None:
     elif k:
         edge = ordered[min(k, len(ordered)) - 1] if ordered else 0
         assert {row for row in among if place(row) <= edge} <= set(found) or len(among) <= k
+
+
+@pytest.mark.parametrize("spread", [1, 30])
+def test_many_keys_at_once(spread: int) -> None:
+    """So many that the codes of all rows are looked up, where slices are dense (spread 1)."""
+    type = PaimonType.parse("BIGINT")
+    rng = np.random.default_rng(4)
+    count = 90_000 if spread == 1 else 3_000
+    rows = np.flatnonzero(rng.random(count) < 0.8) * spread
+    values = rng.integers(-500, 500, len(rows))
+    keys = Keys(type, values)
+    column = KeyColumn(count * spread, rows.astype(np.uint32), keys)
+    blob = write_range_bitmap(factorise(column))
+    wanted = list(range(-700, 700, 3))
+    found, _ = ask_in_waves("range-bitmap", type, In(tuple(wanted)), blob)
+    assert set(found.may or ()) == set(rows[np.isin(values, wanted)].tolist())
 
 
 def test_a_prefix_is_a_range() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.formats.paimon.columns import column_of, key_of
+from skipstone.formats.paimon.columns import column_of, key_of, type_of
 from skipstone.formats.paimon.factors import factorise
 from skipstone.formats.paimon.keys import Keys, key_bytes, ordinals_of, raw_dtype, read_key
 from skipstone.formats.paimon.pieces import Pieces
@@ -161,6 +161,34 @@ def test_columns_of_arrow(text: str, array: pa.Array, expected: list[Any]) -> No
 def test_columns_that_are_others(text: str, array: pa.Array) -> None:
     with pytest.raises(UnsupportedError):
         column_of(PaimonType.parse(text), array)
+
+
+@pytest.mark.parametrize(
+    "stored, text",
+    [
+        (pa.bool_(), "BOOLEAN"),
+        (pa.uint16(), "INT"),
+        (pa.int64(), "BIGINT"),
+        (pa.float32(), "FLOAT"),
+        (pa.decimal128(9, 2), "DECIMAL(9, 2)"),
+        (pa.date32(), "DATE"),
+        (pa.time64("us"), "TIME(6)"),
+        (pa.timestamp("us"), "TIMESTAMP(6)"),
+        (pa.timestamp("ns", "UTC"), "TIMESTAMP(9) WITH LOCAL TIME ZONE"),
+        (pa.large_string(), "STRING"),
+        (pa.dictionary(pa.int8(), pa.binary()), "BYTES"),
+        (pa.binary(3), "BINARY(3)"),
+    ],
+)
+def test_types_of_arrow(stored: pa.DataType, text: str) -> None:
+    assert str(type_of(stored)) == text
+    assert column_of(type_of(stored), pa.nulls(3, stored)).row_count == 3
+
+
+@pytest.mark.parametrize("stored", [pa.uint64(), pa.list_(pa.int8()), pa.null(), pa.duration("s")])
+def test_other_types_of_arrow(stored: pa.DataType) -> None:
+    with pytest.raises(UnsupportedError, match="no file index"):
+        type_of(stored)
 
 
 @given(data=st.data())

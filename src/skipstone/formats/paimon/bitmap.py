@@ -179,6 +179,9 @@ class BitmapIndex:
         offsets = np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)])
         lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
         stored = offsets >= 0
+        # Values share no bitmap: what they take together lies in the body once.
+        if int(lengths[stored].sum()) > self.pieces.length - self.body:
+            raise FormatError("bitmaps of values that overlap", offset=self.body)
         spans = [
             Span(self.body + offset, length)
             for offset, length in zip(

@@ -27,19 +27,34 @@ from skipstone.errors import UnsupportedError
 from skipstone.formats.parquet.encodings.values import ByteArrays
 
 from .keys import Keys, ordinals_of
-from .types import Root
+from .types import PaimonType, Root
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from .keys import I64, Key
-    from .types import PaimonType
 
-__all__ = ["LARGEST_ROW_COUNT", "KeyColumn", "column_of", "key_of"]
+__all__ = ["LARGEST_ROW_COUNT", "KeyColumn", "column_of", "key_of", "type_of"]
 
 LARGEST_ROW_COUNT = 2**31 - 1
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_PLAIN = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "uint8": "SMALLINT",
+    "int32": "INT",
+    "uint16": "INT",
+    "int64": "BIGINT",
+    "uint32": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date32[day]": "DATE",
+    **dict.fromkeys(("string", "large_string", "string_view"), "STRING"),
+    **dict.fromkeys(("binary", "large_binary", "binary_view"), "BYTES"),
+}
 _INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 
 
@@ -86,6 +101,30 @@ def column_of(type: PaimonType, column: pa.Array | pa.ChunkedArray) -> KeyColumn
     count, column = len(column), column.drop_null()
     values = _ordinals(column, type) if type.width else _strings(column, type)
     return KeyColumn(count, rows, Keys(type, values))
+
+
+def type_of(stored: pa.DataType) -> PaimonType:
+    """The type that a column of this Arrow type has in Paimon: the narrowest that holds it.
+
+    ``UnsupportedError`` for nested types, unsigned numbers of 64 bits, and others.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(stored):
+        return type_of(stored.value_type)
+    plain = _PLAIN.get(str(stored))
+    if plain is not None:
+        return PaimonType.parse(plain)
+    if pa.types.is_decimal(stored) and 0 <= stored.scale <= stored.precision <= 38:
+        return PaimonType(Root.DECIMAL, stored.precision, stored.scale)
+    if pa.types.is_time(stored):
+        return PaimonType(Root.TIME, _DIGITS[stored.unit])
+    if pa.types.is_timestamp(stored):
+        root = Root.TIMESTAMP if stored.tz is None else Root.TIMESTAMP_LTZ
+        return PaimonType(root, _DIGITS[stored.unit])
+    if pa.types.is_fixed_size_binary(stored) and stored.byte_width:
+        return PaimonType(Root.BINARY, stored.byte_width)
+    raise UnsupportedError(f"a column of {stored} has no file index of any kind")
 
 
 def _strings(array: pa.Array, type: PaimonType) -> ByteArrays:

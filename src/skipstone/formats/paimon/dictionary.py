@@ -101,7 +101,7 @@ class Dictionary:
         if count and (
             int(sizes.min()) < 0
             or int(codes[0]) != 0
-            or int(lengths.min()) < 0
+            or int(numbers[:, 3:].min()) < 0
             or int(offsets.min()) < 0
             or int((offsets + lengths).max()) > keys_length
             or not firsts.ascending()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from skipstone.errors import FormatError
@@ -18,9 +19,12 @@ from skipstone.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from _typeshed import DataclassInstance
+
 __all__ = ["Cursor", "MissingBytes", "Pieces", "Span"]
 
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 
 # What is asked for first where nobody can know how long a head is.
 _GUESS = 4_096
@@ -82,6 +86,12 @@ class Pieces:
         found: T = self._parsed[key]
         return found
 
+    def opened(self, key: Hashable, open: Callable[[], D]) -> D:
+        """``once`` for a dataclass whose field ``pieces`` are these. What is kept does not hold
+        them: in a circle neither would be freed when nobody needs it."""
+        bare = self.once(key, lambda: replace(open(), pieces=_NOTHING))
+        return replace(bare, pieces=self)
+
     def at_hand(self, offset: int, wanted: int) -> memoryview:
         """``wanted`` bytes from ``offset`` on, or more, or as many as there are without a gap.
 
@@ -125,6 +135,9 @@ class Pieces:
         if not 0 <= offset <= stop <= self.length:
             raise _outside(offset, stop - offset, self.length)
         return Cursor(self, offset, stop)
+
+
+_NOTHING = Pieces(0)
 
 
 class Cursor:

@@ -34,7 +34,7 @@ from .asks import In, Null, safe
 from .dictionary import Dictionary, default_chunk_size, write_dictionary
 from .keys import key_bytes, read_key
 from .pieces import MissingBytes, Span
-from .planes import planes_for
+from .planes import Dense, planes_for
 from .slices import Slices, compare_bits, planes_of
 from .types import Root
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["RangeBitmapIndex", "check_type", "write_range_bitmap"]
 
 _LARGEST = 2**31 - 1
+# From so many apart codes on, codes of all rows are looked up instead of compared.
+_MANY = 64
 
 
 def check_type(type: PaimonType) -> None:
@@ -182,8 +184,7 @@ class RangeBitmapIndex:
         if k <= 0:
             return BitMap()
         slices = self.slices(list(range(self._bits())))
-        base = slices.planes.meet(slices.planes.of(values), slices.existing)
-        return slices.first(k, base, largest=descending, ties=ties)
+        return slices.first(k, slices.planes.of(values), largest=descending, ties=ties)
 
     def _bits(self) -> int:
         return max(1, (self.cardinality - 1).bit_length()) if self.cardinality else 64
@@ -220,7 +221,7 @@ class RangeBitmapIndex:
         return Span(base, size), slices
 
     def _dictionary(self) -> Dictionary:
-        return self.pieces.once(
+        return self.pieces.opened(
             ("dictionary", self.dictionary),
             lambda: Dictionary.open(self.type, self.pieces, self.dictionary, self.cardinality),
         )
@@ -288,6 +289,12 @@ class RangeBitmapIndex:
                 needed.update(compare_bits(low, bits) if low else ())
                 needed.update(compare_bits(stop, bits) if stop < whole else ())
         slices = self.slices(sorted(needed))
+        if len(ranges) > _MANY and isinstance(slices.planes, Dense):
+            wanted = np.zeros(whole, np.bool_)
+            for low, stop in ranges:
+                wanted[low:stop] = True
+            planes = [slices.slice(bit) for bit in range(bits)]
+            return slices.planes.among(slices.existing, planes, wanted)
         found = None
         for low, stop in ranges:
             own = slices.between(low, stop, whole)

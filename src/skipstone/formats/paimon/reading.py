@@ -58,7 +58,7 @@ def open_index(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     ``FormatError``, ``MissingBytes``."""
     if kind not in KINDS:
         raise UnsupportedError(f"file index of kind {kind!r} is not known")
-    return pieces.once((kind, type), lambda: KINDS[kind].open(type, pieces))
+    return pieces.opened((kind, type), lambda: KINDS[kind].open(type, pieces))
 
 
 def speaks(kind: str, ask: Ask) -> bool:
@@ -67,7 +67,12 @@ def speaks(kind: str, ask: Ask) -> bool:
 
 
 def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> Rows:
-    """What the index says. Errors as for ``open_index``."""
+    """What the index says; found once for the same pieces, so do not change the rows. Errors as
+    for ``open_index``."""
+    return pieces.once((kind, type, ask), lambda: _answer(kind, type, ask, pieces))
+
+
+def _answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> Rows:
     index = open_index(kind, type, pieces)
     if isinstance(index, BloomFilterIndex):
         if isinstance(ask, In) and not index.may_contain(ask):

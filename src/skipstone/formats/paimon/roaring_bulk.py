@@ -226,6 +226,8 @@ def _array_rows(raw: U8, starts: I64, lengths: I64) -> tuple[I64, I64]:
     right = right - right[base][owner] + 8 + 8 * counts[owner] if len(owner) else right
     if not np.array_equal(offsets, right):
         raise FormatError("offsets of a bitmap are not those of its containers")
+    if not bool(np.all((highs[1:] > highs[:-1]) | (owner[1:] != owner[:-1]))):
+        raise FormatError("containers of a bitmap do not ascend")
     bodies = np.empty(int(size.sum()), np.uint8)
     place(bodies, np.cumsum(size) - size, raw, starts + 8 + 8 * counts, size)
     found = bodies.view("<u2").astype(np.int64) | (np.repeat(highs, cards) << 16)
