@@ -27,6 +27,7 @@ TOPICS = (
     "parquet_footer",
     "parquet_encodings",
     "parquet_lookup",
+    "paimon_formats",
     "facts",
     "planning",
     "needle",
