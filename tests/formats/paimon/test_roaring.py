@@ -74,6 +74,22 @@ def test_unions(sets: list[set[int]]) -> None:
     assert set(union_of_many(apart, ROWS + 20)) == seen | set(range(ROWS, ROWS + 20))
 
 
+def test_unions_of_runs() -> None:
+    """As values of sorted files have them: one run each, side by side, or with gaps."""
+    edges = [*range(0, 90_000, 300), *range(100_000, 130_000, 1_000)]
+    sets = [set(range(edge, edge + 300)) for edge in edges]
+    expected = set.union(*sets)
+    assert set(union_of_many(list(map(plain, sets)), ROWS)) == expected
+    with pytest.raises(FormatError, match="share rows"):
+        union_of_many([*map(plain, sets), plain(set(range(10, 20)))], ROWS)
+    with pytest.raises(FormatError, match="past the last"):
+        union_of_many(list(map(plain, sets)), 129_200)
+    damaged = bytearray(plain(sets[0]))
+    damaged[13] ^= 1
+    with pytest.raises(FormatError, match="cardinality"):
+        union_of_many([bytes(damaged), *map(plain, sets[1:])], ROWS)
+
+
 def test_values_cannot_share_rows() -> None:
     for count in (3, 30):
         with pytest.raises(FormatError, match="share rows"):

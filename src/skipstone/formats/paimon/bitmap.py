@@ -28,7 +28,7 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
 from .asks import In, Null, Range, safe
-from .keys import Keys, raw_dtype, read_key
+from .keys import Keys, raw_dtype
 from .pieces import Pieces, Span
 from .roaring_bulk import union_of_many
 from .types import Root
@@ -317,9 +317,7 @@ def _one_block(
         body = start + cardinality * (type.width + 4)
         pieces.cursor(start, body)
     else:
-        for _ in range(cardinality):
-            read_key(cursor, type)
-            cursor.take(4)
+        cursor.texts(cardinality, 4)
         body = cursor.position
     return Keys.of(type, ()), np.array([start, body] if cardinality else [start], np.int64)
 
@@ -349,11 +347,8 @@ def _read_entries(cursor: Cursor, type: PaimonType, count: int, *, has_lengths: 
         offsets = table["offset"].astype(np.int64)
         lengths = table["length"].astype(np.int64) if has_lengths else np.zeros(count, np.int64)
         return Entries(keys, offsets, lengths)
-    texts, tails = [], []
-    for _ in range(count):
-        texts.append(read_key(cursor, type))
-        tails.append(bytes(cursor.take(extra)))
-    numbers = np.frombuffer(b"".join(tails), ">i4").astype(np.int64).reshape(-1, extra // 4)
+    texts, tails = cursor.texts(count, extra)
+    numbers = np.frombuffer(tails, ">i4").astype(np.int64).reshape(-1, extra // 4)
     lengths = numbers[:, 1] if has_lengths else np.zeros(count, np.int64)
     return Entries(Keys.of(type, texts), numbers[:, 0], lengths)
 

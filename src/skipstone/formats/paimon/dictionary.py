@@ -212,14 +212,13 @@ def _string_heads(
 
 
 def _strings(data: memoryview, type: PaimonType, count: int) -> Keys:
-    offsets = np.frombuffer(data[: 4 * count], ">i4")
+    offsets = np.frombuffer(data[: 4 * count], ">i4").astype(np.int64)
     cursor = Pieces.whole(data).cursor(4 * count)
-    keys = []
-    for offset in offsets.tolist():
-        _expect("offset of a key", offset, cursor.position - 4 * count)
-        keys.append(read_key(cursor, type))
+    keys = Keys.of(type, cursor.texts(count, 0)[0])
     _expect("length of keys", len(data), cursor.position)
-    return Keys.of(type, keys)
+    lengths = keys.lengths()
+    _expect_all("offset of a key", offsets, np.cumsum(lengths) - lengths)
+    return keys
 
 
 def _expect(what: str, got: int, expected: int) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -149,13 +150,7 @@ class Keys:
         """Whether each key is greater than the one before."""
         if isinstance(self.values, np.ndarray):
             return bool(np.all(self.values[1:] > self.values[:-1]))
-        before: Key | None = None
-        for at in range(len(self)):
-            key = self[at]
-            if before is not None and key <= before:  # type: ignore[operator]
-                return False
-            before = key
-        return True
+        return all(a < b for a, b in pairwise(self.values))
 
     def below(self, key: Key) -> int:
         """How many keys are less than ``key``; the keys must ascend."""

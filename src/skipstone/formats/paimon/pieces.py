@@ -183,6 +183,28 @@ class Cursor:
         value: int = _I64.unpack(self.take(8))[0]
         return value
 
+    def texts(self, count: int, tail: int) -> tuple[list[bytes], bytes]:
+        """``count`` × { i32 length, bytes, ``tail`` more bytes }: the strings, and all tails."""
+        texts, tails = [], []
+        view, at = self._view, self.position - self._start
+        unpack = _I32.unpack_from
+        for _ in range(count):
+            if at + 4 <= len(view):
+                length = unpack(view, at)[0]
+                stop = at + 4 + length
+                if length >= 0 and stop + tail <= len(view):
+                    texts.append(bytes(view[at + 4 : stop]))
+                    tails.append(bytes(view[stop : stop + tail]))
+                    at = stop + tail
+                    continue
+            # Not all of it is at hand: step by step, which says what is missing or wrong.
+            self.position = self._start + at
+            texts.append(bytes(self.take(self.count("key length"))))
+            tails.append(bytes(self.take(tail)))
+            view, at = self._view, self.position - self._start
+        self.position = self._start + at
+        return texts, b"".join(tails)
+
     def count(self, what: str) -> int:
         """An int of 4 bytes that counts something: negative is a ``FormatError``."""
         at, value = self.position, self.i32()

@@ -140,13 +140,16 @@ class Dense:
         a comparison for each wanted one where they are many."""
         found = [np.empty(0, np.uint32)]
         for line, high in enumerate(self._highs.tolist()):
-            rows = np.flatnonzero(_bits(existing[line]))
-            codes = np.zeros(len(rows), np.int64)
+            codes, shifted = np.zeros((2, 1 << 16), np.int32)
             for bit, words in enumerate(slices):
-                codes |= _bits(words[line])[rows].astype(np.int64) << bit
-            if len(codes) and int(codes.max()) >= len(wanted):
+                np.left_shift(_bits(words[line]), np.int32(bit), out=shifted)
+                codes |= shifted
+            there = _bits(existing[line]).view(np.bool_)
+            codes[~there] = 0
+            if int(codes.max()) >= len(wanted):
                 raise FormatError("a code past the last", expected=f"below {len(wanted)}")
-            found.append((rows[wanted[codes]] + (high << 16)).astype(np.uint32))
+            there &= wanted[codes]
+            found.append((np.flatnonzero(there) + (high << 16)).astype(np.uint32))
         rows_found = np.concatenate(found)
         if len(rows_found) and int(rows_found[-1]) >= self._rows:
             raise FormatError("a row past the last", expected=f"below {self._rows}")

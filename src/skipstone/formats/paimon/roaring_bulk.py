@@ -171,11 +171,15 @@ def union_of_many(bitmaps: Sequence[bytes | memoryview], rows: int) -> BitMap:
     raw = np.frombuffer(b"".join(bitmaps), np.uint8)
     starts = np.cumsum(lengths) - lengths
     simple = _plain(raw, starts, lengths)
+    one_run = _one_run(raw, starts, lengths)
     singles, lows = _array_rows(raw, starts[simple], lengths[simple])
-    others = [roaring.read(bitmaps[i], rows) for i in np.flatnonzero(~simple).tolist()]
-    total = len(lows) + sum(map(len, others))
-    if total > rows:
+    rest = np.flatnonzero(~simple & ~one_run).tolist()
+    others = [roaring.read(bitmaps[i], rows) for i in rest]
+    firsts, counts = _runs(raw, starts[one_run])
+    if len(lows) + int(counts.sum()) + sum(map(len, others)) > rows:
         raise _overfull(rows)
+    if len(firsts):
+        others.append(_of_runs(firsts, counts, rows))
     if len(lows):
         if int(lows.max()) >= rows:
             raise FormatError("a row past the last", expected=f"below {rows}", got=int(lows.max()))
@@ -189,6 +193,42 @@ def union_of_many(bitmaps: Sequence[bytes | memoryview], rows: int) -> BitMap:
 
 def _overfull(rows: int) -> FormatError:
     return FormatError("values that share rows", expected=f"{rows} rows in all", got="more")
+
+
+def _one_run(raw: U8, starts: I64, lengths: I64) -> NDArray[np.bool_]:
+    """Which bitmaps are one container of one run: values of sorted files."""
+    found: NDArray[np.bool_] = np.asarray(lengths == 15)
+    at = starts[found]
+    found[found] = (_get(raw, at, 4) == SERIAL_COOKIE) & (raw[at + 4] == 1)
+    found[found] = _get(raw, starts[found] + 9, 2) == 1
+    return found
+
+
+def _runs(raw: U8, starts: I64) -> tuple[I64, I64]:
+    """First row and length of bitmaps of one run."""
+    low, more = _get(raw, starts + 11, 2), _get(raw, starts + 13, 2)
+    if len(starts) and int((low + more).max()) > 0xFFFF:
+        raise FormatError("a run ends past its container")
+    if not np.array_equal(_get(raw, starts + 7, 2), more):
+        raise FormatError("a container of another cardinality")
+    return (_get(raw, starts + 5, 2) << 16) + low, more + 1
+
+
+def _of_runs(firsts: I64, counts: I64, rows: int) -> BitMap:
+    """The union of runs of rows."""
+    order = np.argsort(firsts, kind="stable")
+    firsts, stops = firsts[order], (firsts + counts)[order]
+    if int(stops.max()) > rows:
+        raise FormatError("a row past the last", expected=f"below {rows}", got=int(stops.max()) - 1)
+    if not bool(np.all(firsts[1:] >= stops[:-1])):
+        raise _overfull(rows)
+    # Runs that touch are one: neighbouring values of a sorted file are a handful in the end.
+    new = np.flatnonzero(np.append(True, firsts[1:] > stops[:-1]))
+    last = np.append(new[1:], len(firsts)) - 1
+    found = BitMap()
+    for first, stop in zip(firsts[new].tolist(), stops[last].tolist(), strict=True):
+        found.add_range(first, stop)
+    return found
 
 
 def _plain(raw: U8, starts: I64, lengths: I64) -> NDArray[np.bool_]:
