@@ -169,6 +169,8 @@ def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[n
 
 def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> Evaluation:
     """Carried units and finer ones side by side, in file and row order."""
+    if not len(carried) and _in_order(fine.units):
+        return fine
     kept = coarse.units.where(carried)
     file = np.concatenate((kept.file, fine.units.file))
     first_row = np.concatenate((kept.first_row, fine.units.first_row))
@@ -196,10 +198,19 @@ def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> E
     )
 
 
+def _in_order(units: Units) -> bool:
+    """Whether units are already in file and row order."""
+    file, row = units.file, units.first_row
+    ahead = (file[1:] > file[:-1]) | ((file[1:] == file[:-1]) & (row[1:] >= row[:-1]))
+    return bool(ahead.all())
+
+
 def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, FileDetail]:
     """What to read of each kept file that a finer level has cut."""
     units, may, must = state.units, state.bounds.may, state.bounds.must
     details: dict[int, FileDetail] = {}
+    if not may.any():
+        return details
     starts = np.flatnonzero(np.diff(units.file, prepend=-1))
     stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):

@@ -185,7 +185,6 @@ class ParquetFile:
         return chunks(self.footer)
 
     @names_its_file
-    @names_its_file
     def pages(self, columns: Sequence[str] | None = None) -> pa.Table:
         """One row per page: what its header says, and the page index where there is one.
 
@@ -194,24 +193,20 @@ class ParquetFile:
         return page_table(self, columns)
 
     @names_its_file
-    @names_its_file
     def page_headers(self, row_group: int, column: str) -> list[PageHeader]:
         """The headers of all pages of a chunk, the dictionary's first."""
         return [found.header for found in self.chunks_pages.walk(self.cell(row_group, column))]
 
-    @names_its_file
     @names_its_file
     def offset_index(self, row_group: int, column: str) -> OffsetIndexArrays | None:
         """Where the pages of a chunk lie, ``None`` if the file does not say."""
         return offset_index(self, self.cell(row_group, column))
 
     @names_its_file
-    @names_its_file
     def column_index(self, row_group: int, column: str) -> ColumnIndexArrays | None:
         """What bounds the values of each page of a chunk, ``None`` if the file does not say."""
         return column_index(self, self.cell(row_group, column))
 
-    @names_its_file
     @names_its_file
     def bloom_filter(self, row_group: int, column: str) -> BloomFilter | None:
         """The whole Bloom filter of a chunk, ``None`` if it has none."""
@@ -266,7 +261,6 @@ class ParquetFile:
     # -- rows --------------------------------------------------------------------------------------
 
     @names_its_file
-    @names_its_file
     def read_rows(
         self,
         columns: Sequence[str] | None = None,
@@ -282,13 +276,11 @@ class ParquetFile:
         pieces = list(self._waves(fields, row_ranges))
         if len(pieces) == 1:
             return pieces[0]
-        schema = self._schema_of(fields)
         if not fields:
             count = sum(group.count for group in self._groups(row_ranges))
             return pa.table({"": pa.nulls(count)}).select([])
-        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+        return pa.concat_tables(pieces) if pieces else self.selection.empty_table(columns)
 
-    @names_its_file
     @names_its_file
     def iter_rows(
         self,
@@ -310,7 +302,6 @@ class ParquetFile:
     # -- predicates --------------------------------------------------------------------------------
 
     @names_its_file
-    @names_its_file
     def plan(self, where: Where = None, *, time_zone: str = "UTC") -> Plan:
         """Which row groups and rows may match ``where``, and why the others need not be read.
 
@@ -320,7 +311,6 @@ class ParquetFile:
         """
         return self._queries.plan(where, time_zone)
 
-    @names_its_file
     @names_its_file
     def read(
         self,
@@ -337,7 +327,6 @@ class ParquetFile:
         """
         return self._queries.read(where, columns, time_zone)
 
-    @names_its_file
     @names_its_file
     def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
         """How many rows match; from the indexes alone where they decide it."""

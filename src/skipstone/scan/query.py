@@ -140,12 +140,11 @@ class Queries:
         asked = self.asked(where, time_zone)
         selection = self.file.selection
         fields = selection.fields(columns)
-        schema = pa.schema([field.field for field in fields], self.file.schema.metadata)
         rows, exact = self._planned(asked)
-        if exact and rows:
-            return self.file.read_rows(columns, rows)
         if not rows:
-            return schema.empty_table()
+            return selection.empty_table(columns)
+        if exact:
+            return self.file.read_rows(columns, rows)
         require_decidable(asked.tree)
         names = [field.node.name for field in fields]
         pieces: list[pa.Table] = []
@@ -168,9 +167,9 @@ class Queries:
                 taken = pa.Table.from_arrays([parts[name] for name in names], names=names)
             pieces.append(taken)
         if not pieces:
-            return schema.empty_table()
+            return selection.empty_table(columns)
         made = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
-        return pa.Table.from_arrays(made.columns, schema=schema)
+        return pa.Table.from_arrays(made.columns, schema=selection.table_schema(columns))
 
     def _decided(
         self, asked: _Asked, rows: RowSet

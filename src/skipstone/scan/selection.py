@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from skipstone.errors import SkipstoneError
 from skipstone.formats.parquet.arrow_types import arrow_schema
 from skipstone.predicate.types import column_path
@@ -21,12 +23,13 @@ from .shape import Kind, Shape, shape_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
-
     from skipstone.formats.parquet.footer_arrays import FooterArrays
     from skipstone.formats.parquet.schema import Node, Schema
 
 __all__ = ["Field", "Selection"]
+
+# Selections of columns whose shapes are kept.
+_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +47,7 @@ class Selection:
     def __init__(self, footer: FooterArrays, path: str) -> None:
         self._footer, self.path = footer, path
         self._fields: dict[tuple[str, ...] | None, tuple[Field, ...]] = {}
+        self._empty: dict[tuple[str, ...] | None, pa.Table] = {}
 
     @cached_property
     def tree(self) -> Schema:
@@ -94,9 +98,25 @@ class Selection:
         if found is None:
             wanted = self._every() if key is None else self._named(key)
             found = tuple([self._field(at, leaves) for at, leaves in wanted])
-            if len(self._fields) > 64:
+            if len(self._fields) > _REMEMBERED:
                 self._fields.clear()
             self._fields[key] = found
+        return found
+
+    def table_schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The schema of a table of these columns."""
+        return self.empty_table(columns).schema
+
+    def empty_table(self, columns: Sequence[str] | None) -> pa.Table:
+        """These columns without rows."""
+        key = None if columns is None else tuple(columns)
+        found = self._empty.get(key)
+        if found is None:
+            fields = [each.field for each in self.fields(columns)]
+            found = pa.schema(fields, self.schema.metadata).empty_table()
+            if len(self._empty) > _REMEMBERED:
+                self._empty.clear()
+            self._empty[key] = found
         return found
 
     def _every(self) -> Iterable[tuple[int, set[int]]]:

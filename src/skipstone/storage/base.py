@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 
     from .listing import Listing
 
-__all__ = ["Span", "Storage", "coalesce", "parent"]
+__all__ = ["Span", "Storage", "coalesce", "parent", "runs"]
 
 
 class Storage(Protocol):
@@ -91,28 +89,36 @@ class Span(NamedTuple):
                 yield member, data[start : start + member.length]
 
 
-def coalesce(ranges: Sequence[ByteRange], gap: int, limit: int) -> list[Span]:
-    """Requests for ``ranges``: those of one object at most ``gap`` bytes apart become one.
+def runs(ordered: Sequence[ByteRange], gap: int, limit: int) -> Iterator[tuple[int, int, int, int]]:
+    """``(first, last, offset, end)``: ``ordered[first:last]`` are one request for these bytes.
 
-    A request does not grow beyond ``limit`` bytes by joining; a longer range stays one request.
+    ``ordered`` is sorted. Ranges of one object at most ``gap`` bytes apart are joined, to no more
+    than ``limit`` bytes; a longer range stays one request.
     """
-    spans: list[Span] = []
-    for path, group in groupby(sorted(set(ranges)), key=itemgetter(0)):
-        members: list[ByteRange] = []
-        start = end = 0
-        for each in group:
-            _, offset, length = each
+    at, count = 0, len(ordered)
+    while at < count:
+        first = at
+        path, start, length = ordered[at]
+        end = start + length
+        at += 1
+        while at < count:
+            other, offset, length = ordered[at]
             stop = offset + length
-            if members and (offset > end + gap or max(end, stop) - start > limit):
-                spans.append(Span(path, start, end - start, tuple(members)))
-                members = []
-            if not members:
-                start = end = offset
-            members.append(each)
+            if offset > end + gap or other != path or max(end, stop) - start > limit:
+                break
             if stop > end:
                 end = stop
-        spans.append(Span(path, start, end - start, tuple(members)))
-    return spans
+            at += 1
+        yield first, at, start, end
+
+
+def coalesce(ranges: Sequence[ByteRange], gap: int, limit: int) -> list[Span]:
+    """The requests for ``ranges``, in any order; see ``runs``."""
+    ordered = sorted(set(ranges))
+    return [
+        Span(ordered[first].path, start, end - start, tuple(ordered[first:last]))
+        for first, last, start, end in runs(ordered, gap, limit)
+    ]
 
 
 def parent(path: str) -> str:

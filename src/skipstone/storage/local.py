@@ -21,7 +21,7 @@ import numpy as np
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .base import coalesce, parent
+from .base import parent, runs
 from .listing import Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
@@ -137,27 +137,28 @@ class LocalStorage:
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
         fetched: dict[ByteRange, memoryview] = {}
-        opened: tuple[str, int, int] | None = None  # spans come path by path
+        ordered = sorted(set(ranges))
+        path, descriptor, size = "", -1, 0  # ranges come path by path
         try:
-            for span in coalesce(ranges, self.gap, self.limit):
-                if opened is None or opened[0] != span.path:
-                    if opened is not None and opened[1] >= 0:
-                        os.close(opened[1])
-                    opened = (span.path, *self._descriptor(span.path, versions))
-                _, descriptor, size = opened
+            for first, last, start, end in runs(ordered, self.gap, self.limit):
+                if ordered[first].path != path:
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    path, descriptor = ordered[first].path, -1
+                    descriptor, size = self._descriptor(path, versions)
                 # A length from a damaged index must not become an allocation.
-                length = min(span.length, size - span.offset)
-                if descriptor < 0 or length < 0:
+                if descriptor < 0 or start > size:
                     continue
                 self.requests += 1
-                data = _pread(descriptor, length, span.offset)
-                if len(span.members) == 1 and len(data) == span.length:
-                    fetched[span.members[0]] = memoryview(data)
-                else:
-                    fetched.update(span.cut(memoryview(data)))
+                held = memoryview(_pread(descriptor, min(end, size) - start, start))
+                for each in ordered[first:last]:
+                    at, length = each.offset - start, each.length
+                    part = held if length == len(held) else held[at : at + length]
+                    if len(part) == length:
+                        fetched[each] = part
         finally:
-            if opened is not None and opened[1] >= 0:
-                os.close(opened[1])
+            if descriptor >= 0:
+                os.close(descriptor)
         return fetched
 
     def _descriptor(self, path: str, versions: Mapping[str, ObjectId] | None) -> tuple[int, int]:
