@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["figures"]
 
 INT = PaimonType.parse("INT")
-#: The million rows of the full size have this many each of 50 million.
+#: At the full size; toy sizes shrink them by the same factor as the large Parquet file.
 _ROWS = 1_000_000
 #: KB of bitmap, bsi and range-bitmap, and ms to build the first and the last, as Java has them.
 JAVA = {
