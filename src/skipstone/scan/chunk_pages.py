@@ -25,6 +25,7 @@ from skipstone.formats.parquet.page_index import OffsetIndexArrays
 from skipstone.formats.parquet.thrift import Reader
 
 from .chunk_place import ChunkPlace, beside, chunk_place
+from .dictionaries import Dictionaries
 from .page_table import PageTable, WalkedPage, table_of_index, table_of_walk
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class ChunkPages:
         """``known``: offset indexes that planning has read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
         self._known = known
+        self.dictionaries = Dictionaries()
         self._places: dict[Cell, ChunkPlace] = {}
         self._tables: dict[Cell, PageTable] = {}
         self._decryptors: dict[Cell, ColumnDecryptor | None] = {}

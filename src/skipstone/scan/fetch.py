@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from skipstone.bounds import ByteRange
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.formats.parquet.arrow_values import leaf_array
 from skipstone.formats.parquet.chunk import decode_pages
 from skipstone.formats.parquet.column import concat
 from skipstone.formats.parquet.enums import Type
@@ -179,6 +180,19 @@ class _Wave:
                 self.picks[group.row_group, leaf] = _Pick(table, entries)
         self.pages: dict[Cell, Pages] = {}
         self.size = 0
+        flat = {
+            field.shape.leaves[0]
+            for field in fields
+            if field.shape.kind is Kind.LEAF and _COMPILED in sys.modules
+        }
+        self.few = {leaf for leaf in self.leaves if leaf in flat and self._wants_few(leaf)}
+
+    def _wants_few(self, leaf: int) -> bool:
+        decoded = 0
+        for group in self.wanted:
+            first, stop = self.picks[group.row_group, leaf].covered()
+            decoded += int((stop - first).sum())
+        return sum(group.count for group in self.wanted) * _FEW <= decoded
 
     def fetch(self) -> None:
         """The bytes of all picks, in one wave."""
@@ -188,6 +202,8 @@ class _Wave:
             path = self.chunks.place(cell).path
             offset, length = pick.table.dictionary
             head = ByteRange(path, offset, length) if length and len(pick.entries) else None
+            if cell[1] in self.few and self.chunks.dictionaries.get(cell) is not None:
+                head = None
             data = [
                 ByteRange(path, start, size)
                 for start, size in zip(
@@ -220,30 +236,37 @@ class _Wave:
         if field.shape.kind is not Kind.LEAF or not self._is_cheap(field.shape.leaves[0]):
             return None
         try:
-            return self._own(field)
+            made = [self._flat(group, field) for group in self.wanted]
+            return pa.chunked_array(made, field.field.type)
         except SkipstoneError:
             return None  # Arrow may know better, and says it better if not
 
     def _is_cheap(self, leaf: int) -> bool:
-        tree = self.templates.selection.tree.leaves[leaf]
-        count = decoded = entries = 0
-        plain = tree.type != Type.BYTE_ARRAY
-        for group in self.wanted:
-            pick = self.picks[group.row_group, leaf]
-            first, stop = pick.covered()
-            decoded += int((stop - first).sum())
-            count += group.count
-            entries += len(first)
-            plain = plain and not self.pages[group.row_group, leaf].dictionary
-        if count * _FEW <= decoded and _COMPILED in sys.modules:
+        if leaf in self.few:
             return True
-        return plain and entries <= _FEW_PAGES and self._has_no_nulls(tree)
+        tree = self.templates.selection.tree.leaves[leaf]
+        cells = [(group.row_group, leaf) for group in self.wanted]
+        return (
+            tree.type != Type.BYTE_ARRAY
+            and sum(len(self.picks[cell].entries) for cell in cells) <= _FEW_PAGES
+            and not any(self.pages[cell].dictionary for cell in cells)
+            and self._has_no_nulls(tree)
+        )
 
     def _has_no_nulls(self, leaf: Leaf) -> bool:
         if not leaf.max_definition_level:
             return True
         nulls = self.chunks.footer.chunk("null_count")
         return not any(nulls[group.row_group, leaf.ordinal] for group in self.wanted)
+
+    def _flat(self, group: GroupRows, field: Field) -> pa.Array:
+        """The wanted rows of a flat column in one row group."""
+        column = self._leaf_column(group, field.shape.leaves[0])
+        levels = column.definition_levels
+        valid = None if levels is None else levels == column.leaf.max_definition_level
+        if valid is not None and valid.all():
+            valid = None
+        return leaf_array(column, valid, field.field.type)
 
     def alike(self, leaves: Sequence[int]) -> list[tuple[int, ...]]:
         """These leaves in groups whose pages cover the same rows in every row group."""
@@ -323,8 +346,9 @@ class _Wave:
         cell = group.row_group, leaf
         pages, place = self.pages[cell], self.chunks.place(cell)
         described = self.templates.selection.tree.leaves[leaf]
+        known = self.chunks.dictionaries.get(cell) if leaf in self.few else None
         try:
-            column = decode_pages(pages.headers, described, pages.codec)
+            column = decode_pages(pages.headers, described, pages.codec, dictionary=known)
             first, stop = self.picks[cell].covered()
             placed = np.concatenate(([0], np.cumsum(stop - first)))
             if column.num_rows != placed[-1]:
@@ -334,6 +358,10 @@ class _Wave:
                 )  # fmt: skip
         except FormatError as error:
             raise in_file(error, place.path) from error
+        if leaf in self.few and known is None:
+            for run in column.runs[:1]:
+                if run.indices is not None:
+                    self.chunks.dictionaries.put(cell, run.values)
         entry = np.searchsorted(first, group.starts, side="right") - 1
         begin = placed[entry] + group.starts - first[entry]
         end = begin + group.stops - group.starts
