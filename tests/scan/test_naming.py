@@ -49,7 +49,7 @@ def test_another_file_stays() -> None:
 
 
 def test_generators_while_they_are_read() -> None:
-    seen = []
+    seen: list[object] = []
     with pytest.raises(FormatError) as caught:
         seen.extend(Reading().gives(2))
     assert (caught.value.file, caught.value.offset) == (Reading.path, 2)

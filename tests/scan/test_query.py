@@ -149,6 +149,25 @@ def test_struct_fields_and_folded_names(tmp_path: Path) -> None:
     assert file.read("s.x IS NULL", ["s.y"]).to_pylist() == [{"s": None}, {"s": {"y": "b"}}]
 
 
+def test_names_with_dots_and_names_that_occur_twice(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.parquet")
+    columns = [
+        pa.array([1, 2, 3]),
+        pa.array([{"b": 30}, {"b": 20}, {"b": 10}]),
+        pa.array([7, 8, 9]),
+    ]
+    pq.write_table(pa.table(columns, names=["a.b", "a", "c"]), path)
+    file = ParquetFile(path)
+    assert file.read("a.b = 20", ["c"]).to_pylist() == [{"c": 8}]
+    assert file.read("`a.b` = 3", ["c"]).to_pylist() == [{"c": 9}]
+    assert file.read("`a.b` = 3 OR a.b = 30", ["a.b"]).to_pylist() == [{"a.b": 1}, {"a.b": 3}]
+    pq.write_table(pa.table([columns[0], columns[2], columns[2]], names=["x", "x", "y"]), path)
+    file = ParquetFile(path)
+    assert [c.to_pylist() for c in file.read("y > 7").columns] == [[2, 3], [8, 9], [8, 9]]
+    with pytest.raises(PredicateError):
+        file.read("x = 1")
+
+
 def test_what_cannot_be_decided_is_said(numbers: ParquetFile) -> None:
     with pytest.raises(UnsupportedError, match="cannot decide"):
         numbers.read("length(text) = 3 AND id < 5")

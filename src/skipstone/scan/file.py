@@ -293,11 +293,11 @@ class ParquetFile:
 
     def waves(
         self,
-        columns: Sequence[str] | None,
+        fields: Sequence[Field],
         row_ranges: RowSet | Sequence[tuple[int, int]] | None,
     ) -> Iterator[pa.Table]:
         """The same rows as tables, as many row groups in each as are fetched together."""
-        return self._waves(self.selection.fields(columns), row_ranges)
+        return self._waves(fields, row_ranges)
 
     # -- predicates --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.bounds import RowSet
 from skipstone.index.parquet import page_source, row_group_source
@@ -147,6 +148,8 @@ class Queries:
             return self.file.read_rows(columns, rows)
         require_decidable(asked.tree)
         names = [field.node.name for field in fields]
+        # Nothing forbids a file to have two columns of one name.
+        alone = len(set(names)) == len(names)
         pieces: list[pa.Table] = []
         for table, found, at in self._decided(asked, rows):
             if not len(found):
@@ -154,15 +157,15 @@ class Queries:
             have = [
                 name
                 for name, field in zip(names, fields, strict=True)
-                if name in table.column_names and field.node.is_leaf
+                if name in table.column_names and field.node.is_leaf and alone
             ]
+            if not have:
+                pieces.append(self.file.read_rows(columns, RowSet.of(found)))
+                continue
             taken = table.select(have).take(pa.array(at))
             rest = [name for name in names if name not in have]
             if rest:
-                later = self.file.read_rows(
-                    None if columns is None and not have else _below(columns, rest),
-                    RowSet.of(found),
-                )
+                later = self.file.read_rows(_below(columns, rest), RowSet.of(found))
                 parts = {**_by_name(taken), **_by_name(later)}
                 taken = pa.Table.from_arrays([parts[name] for name in names], names=names)
             pieces.append(taken)
@@ -176,25 +179,21 @@ class Queries:
     ) -> Iterator[tuple[pa.Table, NDArray[np.int64], NDArray[np.int64]]]:
         """Wave by wave: the predicate's columns, the matching rows of the file, and their places
         in those columns."""
-        names = sorted({leaf.column for leaf in leaves(asked.tree)})
+        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(asked.tree)}
+        fields = self.file.selection.of_paths(list(paths.values()))
         position = rows.positions()
         before = 0
-        for table in self.file.waves(names, rows):
-            columns = {name: _column(table, name) for name in names}
+        for table in self.file.waves(fields, rows):
+            columns = {name: _column(table, path) for name, path in paths.items()}
             at = np.flatnonzero(matching(asked.tree, columns, table.num_rows))
             yield table, position[before + at], at
             before += table.num_rows
 
 
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column by its dotted name; below a null struct there are nulls."""
-    if name in table.column_names:
-        return table.column(name)
-    path = column_path(name)
+def _column(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+    """A column by its path; below a null struct there are nulls."""
     column = table.column(path[0])
-    if len(path) > 1:
-        column = pa.compute.struct_field(column, list(path[1:]))
-    return column
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 def _by_name(table: pa.Table) -> dict[str, pa.ChunkedArray]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
 from skipstone.formats.parquet.arrow_types import arrow_schema
-from skipstone.predicate.types import column_path
+from skipstone.predicate.types import column_name, column_path
 
 from .shape import Kind, Shape, shape_of
 
@@ -103,6 +103,14 @@ class Selection:
             self._fields[key] = found
         return found
 
+    def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[Field, ...]:
+        """The fields that these paths name part by part, each once."""
+        wanted: dict[int, set[int]] = {}
+        for path in paths:
+            at, node = self._at(path, column_name(path))
+            wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
+        return tuple([self._field(at, leaves) for at, leaves in wanted.items()])
+
     def table_schema(self, columns: Sequence[str] | None) -> pa.Schema:
         """The schema of a table of these columns."""
         return self.empty_table(columns).schema
@@ -125,28 +133,31 @@ class Selection:
 
     def _named(self, columns: tuple[str, ...]) -> Iterable[tuple[int, set[int]]]:
         wanted: dict[int, set[int]] = {}
-        names: dict[str, int] = {}
-        for at, node in enumerate(self.tree.root.children):
-            names.setdefault(node.name, at)
         for name in columns:
-            if name in names:
-                at = names[name]
+            if name in self._names:
+                at = self._names[name]
                 node = self.tree.root.children[at]
             else:
-                at, node = self._below(name, names)
+                at, node = self._at(column_path(name), name)
             wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
         return wanted.items()
 
-    def _below(self, name: str, names: dict[str, int]) -> tuple[int, Node]:
-        path = column_path(name)
-        at = names.get(path[0])
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        names: dict[str, int] = {}
+        for at, node in enumerate(self.tree.root.children):
+            names.setdefault(node.name, at)
+        return names
+
+    def _at(self, path: tuple[str, ...], name: str) -> tuple[int, Node]:
+        at = self._names.get(path[0])
         node: Node | None = None if at is None else self.tree.root.children[at]
         for part in path[1:]:
             if node is None:
                 break
             node = next((child for child in node.children if child.name == part), None)
         if at is None or node is None:
-            near = difflib.get_close_matches(name, names, 1)
+            near = difflib.get_close_matches(name, self._names, 1)
             hint = f"did you mean {near[0]!r}?" if near else "see ParquetFile.schema"
             raise SkipstoneError(f"no column {name!r} in {self.path}", hint=hint)
         return at, node
