@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from skipstone.bounds import RowSet
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.formats.parquet.decoded_size import decoded_size
 from skipstone.formats.parquet.encryption.column_metadata import adopt_column_metadata
 from skipstone.formats.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
 from skipstone.formats.parquet.encryption.material import key_material_path
@@ -41,6 +42,9 @@ from .selection import Selection
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from skipstone.formats.parquet.bloom_filter import BloomFilter
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.formats.parquet.metadata import FileMetaData
@@ -57,8 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["ParquetFile", "read_rows"]
 
 _TAIL_GUESS = 64 * 1024
-# Pages of one wave: as many row groups as fit, at least one.
-_WAVE = 64 << 20
+# Bytes of one wave, stored and decoded: as many row groups as fit, at least one.
+_WAVE = 128 << 20
 
 
 class ParquetFile:
@@ -255,6 +259,10 @@ class ParquetFile:
         return Queries(self)
 
     @cached_property
+    def _decoded_size(self) -> NDArray[np.int64]:
+        return decoded_size(self.footer)
+
+    @cached_property
     def _templates(self) -> Templates:
         return Templates(self.selection)
 
@@ -369,12 +377,14 @@ class ParquetFile:
     def _in_waves(
         self, groups: Sequence[GroupRows], leaves: Sequence[int]
     ) -> Iterator[list[GroupRows]]:
-        sizes = self.footer.chunk("total_compressed_size")
+        # Both are held at once: the pages as stored, and what is decoded of them.
+        stored, decoded = self.footer.chunk("total_compressed_size"), self._decoded_size
         rows = self.footer.group("num_rows")
         wave: list[GroupRows] = []
         held = 0
         for group in groups:
-            whole = int(sizes[group.row_group, leaves].sum())
+            at = group.row_group
+            whole = int(stored[at, leaves].sum()) + int(decoded[at, leaves].sum())
             # Pages are whole, so this is a guess from below; waves need not be exact.
             size = whole * group.count // max(int(rows[group.row_group]), 1)
             if wave and held + size > _WAVE:
