@@ -27,6 +27,7 @@ from .join import join
 from .plain_pages import plain_pages
 from .shape import Kind
 from .splice import SplicedGroup, Template
+from .taking import take_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +47,6 @@ __all__ = ["GroupRows", "Templates", "group_rows", "read_groups"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-# Ranges of rows up to which slices are cheaper than a take.
-_SLICES = 16
 # Below this many bytes of pages Arrow's threads cost more than they give.
 _THREADED = 1 << 20
 # One row wanted of so many decoded: our own decoders, which need not build the others, are faster.
@@ -370,21 +369,7 @@ class _Wave:
 
 
 def _taken(column: pa.ChunkedArray, cut: tuple[IntArray, IntArray] | None) -> pa.ChunkedArray:
-    if cut is None:
-        return column
-    start, length = cut
-    if len(start) == 1:
-        return column.slice(int(start[0]), int(length[0]))
-    if len(start) <= _SLICES:
-        pieces = [
-            piece
-            for at, count in zip(start.tolist(), length.tolist(), strict=True)
-            for piece in column.slice(at, count).chunks
-        ]
-        return pa.chunked_array(pieces, column.type)
-    ends = np.cumsum(length)
-    places = np.arange(ends[-1]) + np.repeat(start - (ends - length), length)
-    return column.take(pa.array(places))
+    return column if cut is None else take_ranges(column, *cut)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array | None:

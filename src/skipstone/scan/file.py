@@ -38,6 +38,7 @@ from .page_metadata import column_index, offset_index, page_table
 from .pinned import PinnedReader
 from .query import Queries
 from .selection import Selection
+from .taking import rows_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -284,9 +285,6 @@ class ParquetFile:
         pieces = list(self._waves(fields, row_ranges))
         if len(pieces) == 1:
             return pieces[0]
-        if not fields:
-            count = sum(group.count for group in self._groups(row_ranges))
-            return pa.table({"": pa.nulls(count)}).select([])
         return pa.concat_tables(pieces) if pieces else self.selection.empty_table(columns)
 
     @names_its_file
@@ -367,10 +365,12 @@ class ParquetFile:
         for leaf in leaves:
             if leaf in self.unavailable:
                 raise self.unavailable[leaf]
+        groups = self._groups(row_ranges)
         if not fields:
+            yield rows_alone(sum(group.count for group in groups))
             return
         schema = self._schema_of(fields)
-        for wave in self._in_waves(self._groups(row_ranges), leaves):
+        for wave in self._in_waves(groups, leaves):
             columns = read_groups(self.chunks_pages, self._templates, fields, wave)
             yield pa.Table.from_arrays(columns, schema=schema)
 

@@ -88,6 +88,19 @@ def _list(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -> pa.
     items = join(
         element, {leaf: inner[leaf].field(0) if held else inner[leaf] for leaf in element.leaves}
     )
+    return _list_of(type, offsets, items, mask)
+
+
+def _list_of(
+    type: pa.DataType, offsets: NDArray[np.int64], items: pa.Array, mask: pa.Array | None
+) -> pa.Array:
+    if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
+        wide = pa.types.is_large_list_view(type)
+        kind, number = (
+            (pa.LargeListViewArray, pa.int64()) if wide else (pa.ListViewArray, pa.int32())
+        )
+        starts, sizes = pa.array(offsets[:-1], number), pa.array(np.diff(offsets), number)
+        return kind.from_arrays(starts, sizes, items, type=type, mask=mask)
     made = pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), items, type=pa.list_(type.value_field), mask=mask
     )

@@ -35,6 +35,7 @@ from skipstone.predicate.types import column_path
 from skipstone.storage.listing import Listing
 
 from .residual import matching, require_decidable
+from .taking import rows_alone, take_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -147,6 +148,8 @@ class Queries:
         if exact:
             return self.file.read_rows(columns, rows)
         require_decidable(asked.tree)
+        if not fields:
+            return rows_alone(sum(len(found) for _, found, _ in self._decided(asked, rows)))
         names = [field.node.name for field in fields]
         # Nothing forbids a file to have two columns of one name.
         alone = len(set(names)) == len(names)
@@ -162,7 +165,7 @@ class Queries:
             if not have:
                 pieces.append(self.file.read_rows(columns, RowSet.of(found)))
                 continue
-            taken = table.select(have).take(pa.array(at))
+            taken = take_rows(table.select(have), at)
             rest = [name for name in names if name not in have]
             if rest:
                 later = self.file.read_rows(_below(columns, rest), RowSet.of(found))
