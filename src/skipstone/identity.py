@@ -46,12 +46,13 @@ _ESCAPED = re.compile(
 )
 
 
-def canonical_path(path: str) -> str:
+def canonical_path(path: str | os.PathLike[str]) -> str:
     """``path`` in the one spelling that identities compare: raw, absolute, family and bucket.
 
     ``file:/x``, ``file:///x`` and ``/x`` are all ``/x``. A relative path is taken from the working
     directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
     """
+    path = os.fspath(path)
     match = _SCHEME.match(path)
     if match is None or match.group(1) == "file":
         local = path if match is None else path[match.end() :]

@@ -152,6 +152,33 @@ def test_put_exists_delete(s3: S3) -> None:
         storage.read(path)
 
 
+def test_what_is_not_there_is_said_in_one_line(s3: S3) -> None:
+    storage, path = s3.storage(), f"{s3.base}/x/y"
+    with pytest.raises(FileNotFoundError) as caught:
+        storage.read_tail(path, 8)
+    assert (caught.value.filename, caught.value.strerror) == (path, "no such object")
+    elsewhere = ObjectStorage.at("s3://absent-bucket/x", s3.options)
+    with pytest.raises(FileNotFoundError) as caught:
+        elsewhere.stat("s3://absent-bucket/x")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_the_environment_may_name_the_endpoint(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    s3.fill("t/a")
+    options = dict(s3.options)
+    monkeypatch.setenv(name, options.pop("endpoint"))
+    assert ObjectStorage.at(s3.base, options).stat(f"{s3.base}/t/a").size == 4
+
+
+def test_an_option_that_is_none_is_named_with_those_that_are(s3: S3) -> None:
+    with pytest.raises(UnsupportedError, match="'bogus'") as caught:
+        ObjectStorage.at(s3.base, {**s3.options, "bogus": "1"})
+    assert "secret_access_key" in caught.value.hint
+
+
 def test_names_that_no_object_can_have_are_not_there(s3: S3) -> None:
     with pytest.raises(FileNotFoundError):
         s3.storage().stat(f"{s3.base}/t/new\nline")

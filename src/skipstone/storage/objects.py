@@ -9,7 +9,9 @@ mtimes are kept in seconds: that is what a HEAD request answers, though some sto
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import threading
 import time
 import uuid
@@ -51,6 +53,8 @@ _ALIASES = {
     "fs.s3a.endpoint": "endpoint",
     "fs.s3a.endpoint.region": "region",
 }
+# Where the environment names an endpoint, as the tools of AWS do; the first that is set counts.
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
 _PARALLEL = 16
 # An index that does not answer must not hold a query up for long.
@@ -96,7 +100,14 @@ class ObjectStorage:
         for name, value in options.items():
             name = _ALIASES.get(name, name)
             (client if name in _CLIENT else config)[name] = value
-        if str(config.get("endpoint", "")).startswith("http://"):
+        endpoint = config.get("endpoint")
+        if endpoint is None and scheme == "s3":
+            named = (os.environ.get(name) for name in _ENDPOINTS)
+            endpoint = next((each for each in named if each), None)
+            if endpoint is not None:
+                config["endpoint"] = endpoint
+        if str(endpoint or base).startswith("http://"):
+            # Whoever names such an endpoint means it.
             client.setdefault("allow_http", True)
         if scheme in _LIKE_S3 and scheme != "s3" and "endpoint" not in config:
             raise UnsupportedError(
@@ -112,10 +123,10 @@ class ObjectStorage:
             else:
                 store = from_url(base, config=config, client_options=client, retry_config=retry)
         except (BaseError, ValueError) as error:
-            raise UnsupportedError(
-                f"cannot open {base}: {_brief(error)}",
-                hint="paths are local, s3://, gs:// or abfs://; see the storage options",
-            ) from error
+            hint = "paths are local, s3://, gs:// or abfs://"
+            if "onfiguration key" in str(error):
+                hint = "storage options are endpoint, region, access_key_id, secret_access_key, …"
+            raise UnsupportedError(f"cannot open {base}: {_brief(error)}", hint=hint) from error
         return cls(base, store)
 
     def _key(self, path: str) -> str:
@@ -201,6 +212,9 @@ class ObjectStorage:
             yield self._key(path)
         except PreconditionError as error:
             raise StaleError(f"{path} is not the version that was listed") from error
+        except FileNotFoundError as error:
+            # obstore's text is the server's page and a dump of the request.
+            raise FileNotFoundError(errno.ENOENT, _absent(error), path) from error
         except BaseError as error:
             if isinstance(error, OSError):
                 raise
@@ -350,6 +364,11 @@ class _RangedFile(io.RawIOBase):
                 self._path, start, self._size - start, self._version
             )
         return self._tail[offset - start : offset - start + length]
+
+
+def _absent(error: FileNotFoundError) -> str:
+    text = str(error)
+    return "no such bucket" if "NoSuchBucket" in text else "no such object"
 
 
 def _brief(error: Exception) -> str:
