@@ -13,8 +13,9 @@ another file (``file_path``, as in ``_metadata`` summaries) are read from there.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.bounds import RowSet
@@ -26,6 +27,7 @@ from skipstone.formats.parquet.encryption.material import key_material_path
 from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
 from skipstone.formats.parquet.tables import chunks, row_groups
+from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.index.parquet.indexed_file import IndexedFile
 from skipstone.storage import open_storage
@@ -41,9 +43,9 @@ from .selection import Selection
 from .taking import rows_alone
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from skipstone.formats.parquet.bloom_filter import BloomFilter
@@ -61,26 +63,41 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFile", "read_rows"]
 
+#: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
+RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"
+
 _TAIL_GUESS = 64 * 1024
 # Bytes of one wave, stored and decoded: as many row groups as fit, at least one.
 _WAVE = 128 << 20
 
 
 class ParquetFile:
-    """See the module.
+    """One Parquet file: its metadata as data, and its rows page by page.
 
-    ``storage_options`` are an object store's; ``decryption`` holds the keys of an encrypted file.
-    Raises ``FileNotFoundError``, ``FormatError`` for a file that is no Parquet, and
-    ``KeyUnavailableError`` for an encrypted footer without its key.
+    ``read`` and ``count`` take a predicate, ``read_rows`` and ``iter_rows`` positions; ``plan``
+    says what a predicate leaves to read; ``row_groups``, ``chunks`` and ``pages`` are the metadata
+    as tables, ``metadata`` as values; ``verify`` holds it against what is there. Sizes and offsets
+    are bytes, rows count from 0. Nothing stays open between calls: there is nothing to close.
+
+    ``path`` is local or a URI (``s3://…``); ``storage_options`` are an object store's;
+    ``decryption`` holds the keys of an encrypted file (``skipstone.Decryption``). Raises
+    ``FileNotFoundError``, ``FormatError`` for a file that is no Parquet, and
+    ``KeyUnavailableError`` for an encrypted footer without its key; every method raises
+    ``StaleError`` when the file is no longer the one that was opened.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         storage_options: Mapping[str, str] | None = None,
         decryption: Decryption | None = None,
     ) -> None:
+        if decryption is not None and not hasattr(decryption, "has_keys"):
+            raise TypeError(
+                f"decryption is a skipstone.Decryption, not {type(decryption).__name__}"
+            )
+        #: the canonical path or URI
         self.path = canonical_path(path)
         #: ranges of this version of the file
         self.reader = PinnedReader(open_storage(self.path, storage_options))
@@ -137,8 +154,12 @@ class ParquetFile:
         return self.reader.storage.read(key_material_path(self.path))
 
     def __repr__(self) -> str:
-        groups = self.footer.num_row_groups
-        return f"ParquetFile({self.path!r}, {self.num_rows:,} rows in {groups:,} row groups)"
+        rows, groups = plural(self.num_rows, "row"), plural(self.num_row_groups, "row group")
+        return f"ParquetFile({self.path!r}, {rows} in {groups})"
+
+    def __dir__(self) -> list[str]:
+        # What completion offers; the rest is for the modules beside this one.
+        return [name for name in super().__dir__() if name.startswith("__") or name in _PUBLIC]
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -170,7 +191,10 @@ class ParquetFile:
     @property
     @names_its_file
     def metadata(self) -> FileMetaData:
-        """The footer as frozen values."""
+        """The footer as frozen values: ``FileMetaData`` with the names of parquet.thrift.
+
+        ``row_groups`` and ``chunks`` give the same as tables, which is quicker where there is much.
+        """
         return self.footer.metadata
 
     @property
@@ -186,14 +210,21 @@ class ParquetFile:
 
     @names_its_file
     def chunks(self) -> pa.Table:
-        """One row per column chunk: sizes, offsets, statistics as bytes and as text."""
+        """One row per column chunk: sizes and offsets in bytes, statistics as bytes and as text.
+
+        Columns have the names of parquet.thrift; ``leaf`` is the ordinal of ``column`` (a dotted
+        path) in the schema, ``dict_only`` whether all its data pages are dictionary-encoded. Null
+        is what the file does not say.
+        """
         return chunks(self.footer)
 
     @names_its_file
     def pages(self, columns: Sequence[str] | None = None) -> pa.Table:
         """One row per page: what its header says, and the page index where there is one.
 
-        Reads the page headers of ``columns`` (all that can be read, by default).
+        ``offset``, ``header_size``, ``compressed_size`` (header and body) and
+        ``uncompressed_page_size`` are bytes; ``first_row_index`` counts from the row group's first
+        row. Reads the page headers of ``columns`` (all that can be read, by default).
         """
         return page_table(self, columns)
 
@@ -273,13 +304,14 @@ class ParquetFile:
     def read_rows(
         self,
         columns: Sequence[str] | None = None,
-        row_ranges: RowSet | Sequence[tuple[int, int]] | None = None,
+        row_ranges: RowRanges | None = None,
     ) -> pa.Table:
         """Rows of the file, fetched page by page; equal to the same slice of the whole.
 
         ``columns`` are names of fields or dotted paths below them, ``None`` is all; ``row_ranges``
-        half-open ranges of row positions, in file order whatever order they are given in, ``None``
-        is all. Rows past the end are left out.
+        half-open ranges ``(start, stop)`` of row positions (pairs, an integer array of two columns,
+        or a ``RowSet``), ``None`` is all. Rows come in file order and once, whatever order the
+        ranges are given in and however they overlap; those past the end are left out.
         """
         fields = self.selection.fields(columns)
         pieces = list(self._waves(fields, row_ranges))
@@ -291,16 +323,19 @@ class ParquetFile:
     def iter_rows(
         self,
         columns: Sequence[str] | None = None,
-        row_ranges: RowSet | Sequence[tuple[int, int]] | None = None,
+        row_ranges: RowRanges | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows as record batches; no more than some row groups are held at a time."""
-        for table in self._waves(self.selection.fields(columns), row_ranges):
-            yield from table.to_batches()
+        """The same rows as record batches.
+
+        So many row groups are held at a time as make up 128 MiB, and at least one.
+        """
+        tables = self._waves(self.selection.fields(columns), _row_set(row_ranges))
+        return (batch for table in tables for batch in table.to_batches())
 
     def waves(
         self,
         fields: Sequence[Field],
-        row_ranges: RowSet | Sequence[tuple[int, int]] | None,
+        row_ranges: RowRanges | None,
     ) -> Iterator[pa.Table]:
         """The same rows as tables, as many row groups in each as are fetched together."""
         return self._waves(fields, row_ranges)
@@ -309,7 +344,7 @@ class ParquetFile:
 
     @names_its_file
     def plan(self, where: Where = None, *, time_zone: str = "UTC") -> Plan:
-        """Which row groups and rows may match ``where``, and why the others need not be read.
+        """Which rows may match ``where``, and why the others need not be read.
 
         ``where`` is a Spark SQL predicate (or DNF tuples), ``time_zone`` that of timestamps in it
         that have none. Nothing but indexes is read: statistics of the footer, blocks of Bloom
@@ -350,16 +385,14 @@ class ParquetFile:
 
     # -- waves -------------------------------------------------------------------------------------
 
-    def _groups(self, row_ranges: RowSet | Sequence[tuple[int, int]] | None) -> list[GroupRows]:
-        if row_ranges is not None and not isinstance(row_ranges, RowSet):
-            row_ranges = RowSet(*zip(*row_ranges, strict=True)) if row_ranges else RowSet()
-        return group_rows(row_ranges, self.footer.row_starts)
+    def _groups(self, row_ranges: RowRanges | None) -> list[GroupRows]:
+        return group_rows(_row_set(row_ranges), self.footer.row_starts)
 
     @names_its_file
     def _waves(
         self,
         fields: Sequence[Field],
-        row_ranges: RowSet | Sequence[tuple[int, int]] | None,
+        row_ranges: RowRanges | None,
     ) -> Iterator[pa.Table]:
         leaves = [leaf for field in fields for leaf in field.shape.leaves]
         for leaf in leaves:
@@ -399,18 +432,38 @@ class ParquetFile:
         return pa.schema([field.field for field in fields], self.schema.metadata)
 
 
+_OWN = {"cell", "chunks_pages", "indexed", "selection", "waves"}
+_PUBLIC = {name for name in vars(ParquetFile) if name[0] != "_"} - _OWN
+_PUBLIC |= {"path", "encrypted_footer", "signature_verified", "unavailable"}
+
+
+def _row_set(row_ranges: RowRanges | None) -> RowSet | None:
+    if row_ranges is None or isinstance(row_ranges, RowSet):
+        return row_ranges
+    try:
+        pairs = np.asarray(row_ranges)
+    except ValueError:  # of several lengths
+        pairs = np.empty(0, np.object_)
+    if pairs.shape[0:1] == (0,) and pairs.dtype != np.object_:
+        return RowSet()
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise TypeError("row_ranges are pairs of whole numbers: [(start, stop), …]")
+    return RowSet(pairs[:, 0], pairs[:, 1])
+
+
 def read_rows(
-    file: str | ParquetFile,
+    file: str | os.PathLike[str] | ParquetFile,
     columns: Sequence[str] | None = None,
-    row_ranges: RowSet | Sequence[tuple[int, int]] | None = None,
+    row_ranges: RowRanges | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
     decryption: Decryption | None = None,
 ) -> pa.Table:
     """Rows of a Parquet file by position, reading only the pages that hold them.
 
-    ``ParquetFile.read_rows`` of a file that is opened for it; keep a ``ParquetFile`` to read more
-    than once.
+    ``columns`` are names or dotted paths, ``row_ranges`` half-open pairs ``(start, stop)``, and
+    ``None`` is all. This is ``ParquetFile.read_rows`` of a file that is opened for it; keep a
+    ``ParquetFile`` to read more than once.
     """
     if not isinstance(file, ParquetFile):
         file = ParquetFile(file, storage_options=storage_options, decryption=decryption)

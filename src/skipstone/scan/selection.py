@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Field", "Selection"]
 
+# Names that an error lists; and so many are compared to tell which is meant.
+_SHOWN = 20
 # Selections of columns whose shapes are kept.
 _REMEMBERED = 64
 
@@ -91,8 +93,11 @@ class Selection:
     def fields(self, columns: Sequence[str] | None) -> tuple[Field, ...]:
         """The fields that ``columns`` name, in their order; all of them for ``None``.
 
-        ``SkipstoneError`` for a name that the file does not have.
+        ``SkipstoneError`` for a name that the file does not have, ``TypeError`` for one name where
+        a sequence of them is meant.
         """
+        if isinstance(columns, str):
+            raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
         key = None if columns is None else tuple(columns)
         found = self._fields.get(key)
         if found is None:
@@ -157,10 +162,19 @@ class Selection:
                 break
             node = next((child for child in node.children if child.name == part), None)
         if at is None or node is None:
-            near = difflib.get_close_matches(name, self._names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "see ParquetFile.schema"
-            raise SkipstoneError(f"no column {name!r} in {self.path}", hint=hint)
+            raise SkipstoneError(f"no column {name!r} in {self.path}", hint=self._meant(name))
         return at, node
+
+    def _meant(self, name: str) -> str:
+        """Which column it may be, or which there are."""
+        names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
+        alike = {each.lower(): each for each in reversed(names)}
+        near = difflib.get_close_matches(name.lower(), alike, 1)
+        if near:
+            return f"did you mean {alike[near[0]]!r}?"
+        shown = list(self._names)[:_SHOWN]
+        more = len(self._names) - len(shown)
+        return f"the columns are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
 
     def _field(self, at: int, leaves: set[int]) -> Field:
         node, field = self.tree.root.children[at], self.schema.field(at)
