@@ -143,6 +143,26 @@ def test_json_has_all_totals_and_only_the_paths_to_open() -> None:
     }
 
 
+def test_rows_are_counted_where_all_are_known() -> None:
+    it = plan()
+    assert (it.rows_kept, it.rows_total) == (-1, -1)
+    assert it.to_dict()["rows"] == {"kept": None, "total": None}
+    known = plan(row_counts=np.array([10, 20, 30, 40]), details={1: FileDetail(rows=RowSet.all(7))})
+    assert (known.rows_kept, known.rows_total) == (37, 100)
+    assert known.to_dict()["rows"] == {"kept": 37, "total": 100}
+
+
+def test_a_plan_of_the_inside_of_one_file_is_about_its_rows() -> None:
+    """Facts were not asked, so nothing is said of them; bytes depend on the columns."""
+    rows = FileDetail(rows=RowSet.all(4))
+    inside = plan("1", "0", facts_fresh=0, details={0: rows}, table="/t/0 é.parquet")
+    assert str(inside).splitlines()[0] == "file /t/0 é.parquet   1.0 kB   10 rows"
+    assert str(inside).endswith("read 4 of 10 rows (60 % skipped), planned in 2.2 ms")
+    assert "10 rows" in inside._repr_html_()
+    of_table = plan("1", "0", facts_fresh=1)
+    assert str(of_table).startswith("table events   1 file   1.0 kB   index covers 1 of 1 files")
+
+
 def test_steps_add_up() -> None:
     both = BLOOM.plus(replace(BLOOM, used=False, considered=5, kept=5, bytes_read=1, requests=1))
     assert (both.used, both.considered, both.kept) == (True, 8, 7)

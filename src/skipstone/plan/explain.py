@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from skipstone.bounds import Cause, Level
-from skipstone.human import duration, of_total, percent, size
+from skipstone.human import duration, of_total, percent, plural, size
 
 if TYPE_CHECKING:
     from .plan import Plan, Step
@@ -19,7 +19,17 @@ __all__ = ["one_line", "render", "render_html"]
 
 
 def one_line(plan: Plan) -> str:
-    """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``."""
+    """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``.
+
+    Of one file by itself the rows: ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``.
+    How many bytes those take depends on the columns that are read.
+    """
+    if _is_of_one_file(plan):
+        kept, total = plan.rows_kept, plan.rows_total
+        return (
+            f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
+            f"planned in {duration(sum(plan.milliseconds.values()))}"
+        )
     skipped = percent(plan.bytes_total - plan.bytes_kept, plan.bytes_total)
     planned = duration(sum(plan.milliseconds.values()))
     return (
@@ -29,7 +39,15 @@ def one_line(plan: Plan) -> str:
     )
 
 
+def _is_of_one_file(plan: Plan) -> bool:
+    """True where no facts were asked: the plan is of the inside of one file (``ParquetFile``)."""
+    facts = plan.facts_fresh + plan.facts_stale + plan.facts_missing
+    return not facts and plan.files_total == 1 and plan.rows_total >= 0
+
+
 def _freshness(plan: Plan) -> str:
+    if _is_of_one_file(plan):
+        return plural(plan.rows_total, "row")
     covered = of_total(plan.facts_fresh, plan.files_total, "files")
     if plan.facts_stale == 0 and plan.facts_missing == 0:
         return f"index covers {covered} (fresh)"
@@ -62,7 +80,8 @@ def _rows(plan: Plan) -> list[tuple[str, str, str, str]]:
 
 def render(plan: Plan) -> str:
     """The whole explanation as text, ending with the line of ``one_line``."""
-    head = f"table {plan.table}   {plan.files_total:,} files   {size(plan.bytes_total)}   "
+    files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
+    head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
     lines = [head + _freshness(plan), f"where {plan.predicate}"]
     rows = _rows(plan)
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]

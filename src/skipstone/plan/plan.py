@@ -145,6 +145,22 @@ class Plan:
         return whole
 
     @property
+    def rows_total(self) -> int:
+        """Rows of all files, -1 where that of one is not known."""
+        return -1 if np.any(self.row_counts < 0) else int(self.row_counts.sum())
+
+    @cached_property
+    def rows_kept(self) -> int:
+        """Rows that may match, by what ``details`` say of the files to open; -1 for unknown."""
+        if self.rows_total < 0:
+            return -1
+        counts = self.row_counts * self.keep
+        for ordinal, detail in self.details.items():
+            if detail.rows is not None:
+                counts[ordinal] = len(detail.rows)
+        return int(counts.sum())
+
+    @property
     def exact(self) -> bool:
         """True when the predicate is decided for every file: ``count(*)`` needs no data."""
         return bool(np.array_equal(self.keep, self.must)) and bool(
@@ -190,6 +206,7 @@ class Plan:
             "exact": self.exact,
             "files": {"kept": self.files_kept, "total": self.files_total},
             "bytes": {"kept": self.bytes_kept, "total": self.bytes_total},
+            "rows": {"kept": _known(self.rows_kept), "total": _known(self.rows_total)},
             "facts": {
                 "fresh": self.facts_fresh,
                 "stale": self.facts_stale,
@@ -216,3 +233,7 @@ class Plan:
         from .explain import render_html
 
         return render_html(self)
+
+
+def _known(count: int) -> int | None:
+    return None if count < 0 else count
