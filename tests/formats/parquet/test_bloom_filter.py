@@ -243,3 +243,7 @@ def test_a_bitset_is_made_of_blocks() -> None:
             BloomFilter.from_bitset(part)
     with pytest.raises(FormatError, match="past the file"):
         BloomFilter.from_bytes(header(64) + b"\0" * 63)
+
+
+def test_a_repr_has_the_size_and_not_the_blocks() -> None:
+    assert repr(BloomFilter.of_size(2048)) == "BloomFilter(2,048 bytes)"

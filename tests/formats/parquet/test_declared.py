@@ -123,3 +123,11 @@ def test_unknown_fields_live_on_in_the_order_of_their_ids(value: Struct) -> None
     found = Statistics.from_bytes(data)
     assert found.null_count == 5
     assert found.to_bytes() == data
+
+
+def test_a_repr_has_the_fields_that_are_there() -> None:
+    assert repr(KeyValue(key="a")) == "KeyValue(key='a')"
+    shown = repr(ColumnMetaData.from_bytes(BY_HAND))
+    assert shown.startswith("ColumnMetaData(unknown=(Field(id=32767")
+    assert "statistics=Statistics(min_value=b'a', nan_count=2)" in shown
+    assert "None" not in shown

@@ -197,6 +197,9 @@ class BloomFilter:
 
     blocks: NDArray[np.uint32]
 
+    def __repr__(self) -> str:
+        return f"BloomFilter({self.num_bytes:,} bytes)"
+
     @classmethod
     def of_size(cls, num_bytes: int) -> Self:
         """An empty filter of ``num_bytes`` bytes, a multiple of 32."""

@@ -168,6 +168,16 @@ class Declared:
 
     unknown: tuple[Field, ...] = ()
 
+    def __init_subclass__(cls) -> None:
+        # Each dataclass would make its own, with every field that is absent.
+        cls.__repr__ = Declared._shown  # type: ignore[assignment]
+
+    def _shown(self) -> str:
+        """The fields that are there."""
+        every = ((each.name, getattr(self, each.name)) for each in fields(self))
+        given = [f"{name}={value!r}" for name, value in every if value is not None and value != ()]
+        return f"{type(self).__name__}({', '.join(given)})"
+
     @classmethod
     def from_bytes(
         cls, data: bytes | memoryview, *, base: int = 0, limits: Limits | None = None
