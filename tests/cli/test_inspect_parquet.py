@@ -131,6 +131,30 @@ def test_the_text_has_counts_with_their_denominators(run: Run, file: Path) -> No
     assert "pages of id, row group 1 (boundary order ASCENDING)" in text
 
 
+def test_rows_are_shown_as_json_has_them_and_the_verdict_last(run: Run, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "b": [True],
+            "text": ["it's, é"],
+            "l": [["a, b", None]],
+            "s": [{"x": 1, "l": []}],
+            "m": pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float64())),
+            "none": pa.array([None], pa.int32()),
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    text = run("inspect", tmp_path / "t.parquet", "--verify").stdout
+    assert text.split("first rows\n")[1].splitlines()[:6] == [
+        "  b     true",
+        "  text  it's, é",
+        '  l     ["a, b", null]',
+        "  s     {x: 1, l: []}",
+        "  m     {k: 1.5}",
+        "  none  -",
+    ]
+    assert text.endswith("\n  no problems\n")
+
+
 def test_verify_finds_nothing_in_a_good_file_and_the_flipped_byte_in_a_bad_one(
     run: Run, file: Path
 ) -> None:
@@ -176,7 +200,13 @@ def test_an_encrypted_file_shows_what_can_be_seen(run: Run, tmp_path: Path) -> N
     sealed = shown(run, path)
     assert sealed["encryption"]["footer_key_label"] == "kf"
     assert "metadata" not in sealed
-    assert "label 'kf'" in sealed["notes"][0]
+    assert sealed["notes"] == [
+        "the footer cannot be read: the key of the footer (label 'kf') was not given"
+    ]
+    nothing = run("inspect", path, "--verify")
+    assert (nothing.exit_code, nothing.stdout) == (1, "")
+    assert "label 'kf'" in nothing.stderr
+    assert "hint: give the keys with --keys FILE" in nothing.stderr
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps(KEYS))
     opened = shown(run, path, "--keys", keys, "--pages")
@@ -192,6 +222,8 @@ def test_an_encrypted_file_shows_what_can_be_seen(run: Run, tmp_path: Path) -> N
     assert floats["page_headers"] == []
     assert "kc2" in floats["trouble"][0]
     assert "ba_field" in partly["rows_shown"][0]
+    text = run("inspect", path, "--keys", keys, "--verify").stdout
+    assert text.endswith("  no problems in what was read\n")
 
 
 @golden

@@ -114,6 +114,9 @@ def test_a_good_file_has_no_problems_and_the_counts_say_what_was_checked(path: P
     assert found.checked["sorting columns"] == 2
     assert found.checked["offset index"] == found.checked["column index"] == 6
     assert found.to_dict()["ok"] is True
+    # the list's too, which say nothing of rows
+    assert found.checked["statistics"] == found.claimed["statistics"] == 6
+    assert "statistics       6 checked" in str(found)
 
 
 def test_sorting_columns_that_hold_are_relied_on(path: Path) -> None:
@@ -167,6 +170,19 @@ def test_bounds_and_counts_of_statistics(path: Path) -> None:
     assert claims(path) == {(0, "id", "null_count")}
     with_footer(path, lambda m: with_chunk(m, 1, 1, meta(max_value=b"text 5")))
     assert (1, "s", "statistics") in claims(path)
+
+
+def test_bounds_below_a_list(path: Path) -> None:
+    with_footer(path, lambda m: with_chunk(m, 1, 2, meta(min_value=(400).to_bytes(8, "little"))))
+    assert claims(path) == {(1, "l.list.element", "statistics")}
+
+
+def test_bounds_of_no_known_order_are_counted_and_not_checked(path: Path) -> None:
+    with_footer(path, lambda m: replace(m, column_orders=None))
+    found = ParquetFile(path).verify(["s"])
+    assert (found.checked["statistics"], found.claimed["statistics"]) == (0, 2)
+    assert "statistics    0 of 2 checked" in str(found)
+    assert found.to_dict()["claimed"] == {"statistics": 2}
 
 
 def test_counts_of_values_and_rows(path: Path) -> None:
@@ -230,6 +246,8 @@ def test_columns_are_chosen_and_a_column_without_its_key_is_named() -> None:
     assert (found.chunks, found.chunks_total) == (6, 8)
     assert len(found.unread) == 2
     assert any("float_field" in text and "kc2" in text for text in found.unread)
+    assert not any(str(encrypted) in text for text in found.unread)
+    assert str(found).endswith("no problems in what was read")
     one = ParquetFile(str(encrypted), decryption=keys).verify(["ba_field"])
     assert (one.chunks, one.chunks_total, one.unread) == (1, 1, ())
 

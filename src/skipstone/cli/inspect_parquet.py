@@ -30,17 +30,21 @@ def is_parquet(storage: Storage, path: str) -> bool:
 
 def look(path: str, asked: Asked) -> FileInspection:
     """All that was asked for."""
+    from skipstone.errors import KeyUnavailableError
     from skipstone.scan.inspection import inspect_file
 
-    return inspect_file(
-        path,
-        columns=asked.columns,
-        pages=asked.pages,
-        verify=asked.verify,
-        rows=asked.rows,
-        storage_options=asked.storage_options,
-        decryption=_keys(asked.keys),
-    )
+    try:
+        return inspect_file(
+            path,
+            columns=asked.columns,
+            pages=asked.pages,
+            verify=asked.verify,
+            rows=asked.rows,
+            storage_options=asked.storage_options,
+            decryption=_keys(asked.keys),
+        )
+    except KeyUnavailableError as error:
+        raise KeyUnavailableError(error.message, hint="give the keys with --keys FILE") from error
 
 
 def _keys(path: str | None) -> Decryption | None:

@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compact": ("keeping", "Merge the parts of an index, and leave out facts of no use."),
     "vacuum": ("keeping", "Delete what no part of an index names any more."),
     "export": ("keeping", "Publish an index in a format that others read."),
-    "inspect": ("inspecting", "Show what is inside an index store, or one file of it."),
+    "inspect": ("inspecting", "Show what is inside an index store, or any Parquet file."),
 }
 EXAMPLES = """\b
   skipstone advise  data/events

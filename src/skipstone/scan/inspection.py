@@ -182,15 +182,18 @@ def inspect_file(
     ``columns`` restricts it to these (dotted paths; a group stands for all below it); ``pages``
     also reads page headers, page indexes and the headers of Bloom filters; ``verify`` reads and
     checks everything (``ParquetFile.verify``); ``rows`` is how many of the first rows are decoded.
-    Raises ``FormatError`` for a file that is no Parquet or whose footer is damaged.
+    Raises ``FormatError`` for a file that is no Parquet or whose footer is damaged, and with
+    ``verify`` a ``KeyUnavailableError`` where an encrypted footer leaves nothing to verify.
     """
     try:
         file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
     except KeyUnavailableError as error:
+        if verify:
+            raise
         return _sealed(canonical_path(path), storage_options, error)
     leaves = _leaves(file, columns)
     notes = [
-        f"{file.footer.schema.leaves[leaf].name}: {error.message}"
+        f"{file.footer.schema.leaves[leaf].name}: {_said(error, file.path)}"
         for leaf, error in sorted(file.unavailable.items())
         if any(each.ordinal == leaf for each in leaves)
     ]
@@ -237,7 +240,7 @@ def _sealed(
         tail=tail,
         arrays=None,
         encryption=description,
-        notes=(f"the footer cannot be read: {error.message}",),
+        notes=(f"the footer cannot be read: {_said(error, path)}",),
     )
 
 
@@ -259,8 +262,7 @@ def _rows(
     try:
         table = file.read_rows(names, [(0, rows)])
     except (SkipstoneError, OSError) as error:
-        text = error.message if isinstance(error, SkipstoneError) else str(error)
-        notes.append(f"rows cannot be read: {text}")
+        notes.append(f"rows cannot be read: {_said(error, file.path)}")
         return ()
     columns = [
         [plain(value) for value in _values(table.column(at))] for at in range(table.num_columns)
@@ -305,12 +307,12 @@ def _chunk(file: ParquetFile, cell: Cell, leaf: Leaf) -> ChunkInspection:
             for each in file.chunks_pages.walk(cell)
         )
     except (SkipstoneError, OSError) as error:
-        trouble.append(f"pages: {_said(error)}")
+        trouble.append(f"pages: {_said(error, file.path)}")
     for name, read in _PARTS.items():
         try:
             value = read(file, cell)
         except (SkipstoneError, OSError) as error:
-            trouble.append(f"{name.replace('_', ' ')}: {_said(error)}")
+            trouble.append(f"{name.replace('_', ' ')}: {_said(error, file.path)}")
             continue
         if value is not None:
             found[name] = value.to_dict()
@@ -337,5 +339,7 @@ def _texts(index: ColumnIndex, leaf: Leaf) -> dict[str, Any]:
     return found
 
 
-def _said(error: Exception) -> str:
-    return error.message if isinstance(error, SkipstoneError) else str(error)
+def _said(error: Exception, path: str) -> str:
+    """Without the path, which stands above."""
+    text = error.message if isinstance(error, SkipstoneError) else str(error)
+    return text.removeprefix(f"{path}: ")

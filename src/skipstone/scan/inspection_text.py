@@ -5,6 +5,7 @@ Wide and long files are cut to what fits a screen or two, and say so; the JSON h
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,11 +38,12 @@ def text(found: FileInspection) -> str:
         parts += [_schema(found.arrays), _columns(found, found.arrays), _row_groups(found)]
     for chunk in found.chunks or ():
         parts.append(_pages(chunk))
-    if found.verification is not None:
-        parts.append(f"verification\n{_indented(str(found.verification))}")
     if found.rows:
         parts.append(_rows(found.rows))
     parts += [f"note: {note}" for note in found.notes]
+    if found.verification is not None:
+        # Last, where the eye is when all has gone by.
+        parts.append(f"verification\n{_indented(str(found.verification))}")
     return "\n\n".join(parts)
 
 
@@ -65,7 +67,7 @@ def _head(found: FileInspection) -> str:
         for pair in arrays.key_value_metadata or ():
             value = pair.value or ""
             shown = value if len(value) <= _MOST else f"{len(value):,} characters"
-            lines.append((f"key {pair.key}", shown))
+            lines.append((f"metadata {pair.key}", shown))
     return f"parquet   {found.path}\n{_indented(aligned(lines))}"
 
 
@@ -263,9 +265,22 @@ def _entry(values: Sequence[Any] | None, at: int) -> str:
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [
-        aligned([[name, _cut(_cell(value), 100)] for name, value in row.items()]) for row in rows
+        aligned([[name, _cut(_top(value), 100)] for name, value in row.items()]) for row in rows
     ]
     return "first rows\n" + "\n\n".join(map(_indented, shown))
+
+
+def _top(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else _value(value)
+
+
+def _value(value: Any) -> str:
+    """A value of a row as JSON has it, but for the quotes around plain names of fields."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_value(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _cell(value: Any) -> str:

@@ -30,6 +30,7 @@ from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexA
 from skipstone.formats.parquet.page_values import decode_data_page, decode_dictionary_page
 from skipstone.formats.parquet.xxh64 import xxh64_values
 from skipstone.human import aligned, of_total, plural
+from skipstone.index.parquet.chunk_bounds import chunk_bounds
 from skipstone.index.parquet.dictionary import plain_values
 from skipstone.index.parquet.value_bounds import ValueBounds
 from skipstone.predicate.literals import Keys, order_keys
@@ -82,8 +83,9 @@ class Problem:
 class Verification:
     """What was read and checked, and what does not hold.
 
-    ``checked`` counts the claims by kind; ``unread`` are columns that could not be looked at, with
-    the reason.
+    ``bytes`` are those of the pages, ``values`` include nulls. ``checked`` counts the claims by
+    kind, ``claimed`` how many there are where not all can be checked: bounds in an order that is
+    not known mean nothing. ``unread`` are columns that could not be looked at, with the reason.
     """
 
     chunks: int
@@ -92,6 +94,7 @@ class Verification:
     bytes: int
     values: int
     checked: dict[str, int] = field(default_factory=dict)
+    claimed: dict[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -110,6 +113,7 @@ class Verification:
             "bytes": self.bytes,
             "values": self.values,
             "checked": dict(self.checked),
+            "claimed": dict(self.claimed),
             "problems": [each.to_dict() for each in self.problems],
             "unread": list(self.unread),
         }
@@ -120,12 +124,23 @@ class Verification:
         lines = [
             ("read", f"{of_total(self.chunks, self.chunks_total, 'chunks')}, {size(self.bytes)}"),
             ("decoded", f"{self.values:,} values in {plural(self.pages, 'page')}"),
-            *((name, f"{count:,} checked") for name, count in self.checked.items()),
+            *((name, f"{self._of_claimed(name)} checked") for name in self.checked),
         ]
         found = plural(len(self.problems), "problem") if self.problems else "no problems"
-        parts = [aligned(lines), found, *(f"  {each}" for each in self.problems)]
-        parts += [f"not read: {each}" for each in self.unread]
+        if self.unread:
+            found += " in what was read"
+        parts = [aligned(lines), *(f"not read: {each}" for each in self.unread), found]
+        parts += [f"  {each}" for each in self.problems]
         return "\n".join(parts)
+
+    def _of_claimed(self, name: str) -> str:
+        count, total = self.checked[name], self.claimed.get(name)
+        return f"{count:,}" if total in (None, count) else f"{count:,} of {total:,}"
+
+
+def _said(error: SkipstoneError, path: str) -> str:
+    """Without the path, which stands above."""
+    return error.message.removeprefix(f"{path}: ")
 
 
 def verify_file(file: ParquetFile, columns: Sequence[str] | None = None) -> Verification:
@@ -149,7 +164,7 @@ def verify_file(file: ParquetFile, columns: Sequence[str] | None = None) -> Veri
                 _Chunk(file, cell, leaves[leaf], counts).check()
                 chunks += 1
             except KeyUnavailableError as error:
-                unread.setdefault(f"{leaves[leaf].name}: {error.message}")
+                unread.setdefault(f"{leaves[leaf].name}: {_said(error, file.path)}")
         _sorting(file, row_group, set(wanted), counts)
     return Verification(
         chunks=chunks,
@@ -158,6 +173,7 @@ def verify_file(file: ParquetFile, columns: Sequence[str] | None = None) -> Veri
         bytes=counts.bytes,
         values=counts.values,
         checked=dict(counts.checked),
+        claimed=dict(counts.claimed),
         problems=tuple(counts.problems),
         unread=tuple(unread),
     )
@@ -167,6 +183,9 @@ class _Counts:
     def __init__(self) -> None:
         self.pages = self.bytes = self.values = 0
         self.checked: dict[str, int] = {}
+        self.claimed: dict[str, int] = {}
+        #: bounds of all row groups, by leaf
+        self.below_lists: dict[int, ValueBounds] = {}
         self.problems: list[Problem] = []
 
     def note(self, claim: str, count: int = 1) -> None:
@@ -275,8 +294,7 @@ class _Chunk:
     ) -> tuple[int, int, int]:
         """Rows, entries and nulls of the chunk, every page checked on the way."""
         place = self.file.chunks_pages.place(self.cell)
-        chunk = self.file.indexed.chunk_bounds(self.leaf.ordinal)
-        self.counts.note("statistics", int(chunk.all.lo.valid[self.cell[0]]))
+        chunk = self._statistics()
         dictionary: Values | None = None
         rows = entries = nulls = number = 0
         for page, body in self._walk():
@@ -305,6 +323,23 @@ class _Chunk:
         if offsets is not None and number != len(offsets.offset):
             self.wrong("offset index", f"{len(offsets.offset)} pages, there are {number}")
         return rows, entries, nulls
+
+    def _statistics(self) -> ValueBounds:
+        indexed, leaf, footer = self.file.indexed, self.leaf.ordinal, self.file.footer
+        if not self.leaf.max_repetition_level:
+            bounds = indexed.chunk_bounds(leaf)
+        elif leaf in self.counts.below_lists:
+            bounds = self.counts.below_lists[leaf]
+        else:
+            bounds = chunk_bounds(footer, indexed.stored(leaf), below_lists=True)
+            self.counts.below_lists[leaf] = bounds
+        names = ("min_value", "max_value", "min", "max")
+        if any(footer.value_bytes(name, self.cell[0], leaf) is not None for name in names):
+            unit = self.cell[0]
+            usable = bool(bounds.all.lo.valid[unit] or bounds.all.hi.valid[unit])
+            self.counts.note("statistics", int(usable))
+            self.counts.claimed["statistics"] = self.counts.claimed.get("statistics", 0) + 1
+        return bounds
 
     def _at(self, offsets: OffsetIndexArrays, number: int, page: Page, rows: int) -> None:
         if number >= len(offsets.offset):

@@ -59,14 +59,20 @@ def order_of(footer: FooterArrays, leaf: int) -> str:
     return found[0] if len(found) == 1 else Order.UNKNOWN
 
 
-def chunk_bounds(footer: FooterArrays, stored: Stored) -> ValueBounds:
-    """Bounds of all row groups of one leaf, in their order."""
+def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = False) -> ValueBounds:
+    """Bounds of all row groups of one leaf, in their order.
+
+    ``below_lists``: also those of a leaf that has any number of values per row. Such bounds are
+    about values, and say nothing of rows.
+    """
     leaf = stored.column.ordinal
     order = order_of(footer, leaf)
     rows = footer.group("num_rows")
     values = footer.chunk("num_values")[:, leaf]
     nulls = footer.chunk("null_count")[:, leaf]
     nans = footer.chunk("nan_count")[:, leaf]
+    if below_lists and stored.column.max_repetition_level:
+        rows = values
     whole = values == rows
     if not stored.column.max_definition_level:
         nulls = np.zeros_like(rows)
