@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
 from skipstone.formats.parquet.arrow_types import arrow_schema
+from skipstone.formats.parquet.shapes import arrow_name
 from skipstone.predicate.types import column_name, column_path
 
 from .shape import Kind, Shape, shape_of
@@ -152,6 +153,9 @@ class Selection:
         names: dict[str, int] = {}
         for at, node in enumerate(self.tree.root.children):
             names.setdefault(node.name, at)
+        # Bytes that are no text have the name that the schema shows, too.
+        for at, node in enumerate(self.tree.root.children):
+            names.setdefault(arrow_name(node), at)
         return names
 
     def _at(self, path: tuple[str, ...], name: str) -> tuple[int, Node]:
@@ -160,7 +164,9 @@ class Selection:
         for part in path[1:]:
             if node is None:
                 break
-            node = next((child for child in node.children if child.name == part), None)
+            node = next(
+                (child for child in node.children if part in (child.name, arrow_name(child))), None
+            )
         if at is None or node is None:
             raise SkipstoneError(f"no column {name!r} in {self.path}", hint=self._meant(name))
         return at, node
@@ -172,8 +178,8 @@ class Selection:
         near = difflib.get_close_matches(name.lower(), alike, 1)
         if near:
             return f"did you mean {alike[near[0]]!r}?"
-        shown = list(self._names)[:_SHOWN]
-        more = len(self._names) - len(shown)
+        shown = [node.name for node in self.tree.root.children[:_SHOWN]]
+        more = len(self.tree.root.children) - len(shown)
         return f"the columns are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
 
     def _field(self, at: int, leaves: set[int]) -> Field:

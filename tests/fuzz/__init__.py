@@ -1,0 +1,1 @@
+"""Whole files with damaged bytes, through the public API."""

@@ -1,0 +1,140 @@
+"""What a user may ask of a file, in batteries of calls: each is made although others failed.
+
+A battery makes its calls by ``attempt(function, *arguments)``, which gives ``None`` where the
+function was refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from skipstone.formats.parquet.whole import read_table
+from skipstone.predicate.types import column_name
+from skipstone.scan.file import ParquetFile
+from skipstone.scan.inspection import inspect_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.scan.inspection import FileInspection
+
+__all__ = ["BATTERIES", "DECODING", "Damaged"]
+
+Attempt: TypeAlias = "Callable[..., Any]"
+
+_VALUES: tuple[Any, ...] = (3, "a", 0.5, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A damaged file: its place, its bytes, and the keys of the file that it was."""
+
+    path: str
+    data: bytes
+    decryption: Decryption | None
+
+    def open(self) -> ParquetFile:
+        """As a user would."""
+        return ParquetFile(self.path, decryption=self.decryption)
+
+    def inspect(self) -> FileInspection:
+        """As ``skipstone inspect --pages`` would."""
+        return inspect_file(self.path, pages=True, rows=3, decryption=self.decryption)
+
+
+def _metadata(damaged: Damaged, attempt: Attempt) -> None:
+    file = attempt(damaged.open)
+    if file is not None:
+        attempt(lambda: file.metadata.to_bytes())
+        attempt(lambda: json.dumps(file.metadata.to_dict(), allow_nan=False))
+        attempt(lambda: file.schema)
+        attempt(lambda: file.row_groups().validate())
+        attempt(lambda: file.chunks().validate())
+        attempt(repr, file)
+
+
+def _inspection(damaged: Damaged, attempt: Attempt) -> None:
+    found = attempt(damaged.inspect)
+    if found is not None:
+        attempt(str, found)
+        attempt(lambda: json.dumps(found.to_dict(), allow_nan=False))
+
+
+def _indexes(damaged: Damaged, attempt: Attempt) -> None:
+    file = attempt(damaged.open)
+    if file is None:
+        return
+    attempt(lambda: file.pages().validate())
+    for row_group in range(min(file.num_row_groups, 2)):
+        for leaf in file.footer.schema.leaves[:8]:
+            name = column_name(leaf.path)
+            attempt(file.column_index, row_group, name)
+            attempt(file.offset_index, row_group, name)
+            attempt(file.bloom_filter, row_group, name)
+            attempt(file.page_headers, row_group, name)
+
+
+def _asked(path: tuple[str, ...]) -> str:
+    """What a predicate calls a leaf: bytes that are no text are replaced, as in the schema."""
+    name = column_name(path)
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _plans(damaged: Damaged, attempt: Attempt) -> None:
+    file = attempt(damaged.open)
+    if file is None:
+        return
+    for leaf in file.footer.schema.leaves[:4]:
+        name = _asked(leaf.path)
+        attempt(file.plan, [(name, "is not", None)])
+        attempt(file.plan, [(name, "<", _VALUES[0])])
+        for value in _VALUES:
+            attempt(file.plan, [(name, "=", value)])
+
+
+def _query(damaged: Damaged, attempt: Attempt) -> None:
+    file = attempt(damaged.open)
+    if file is None:
+        return
+    for leaf in file.footer.schema.leaves[:2]:
+        where = [(_asked(leaf.path), "is not", None)]
+        attempt(lambda where=where: file.read(where).validate())
+        attempt(file.count, where)
+
+
+def _fetch(damaged: Damaged, attempt: Attempt) -> None:
+    file = attempt(damaged.open)
+    if file is None:
+        return
+    middle = file.num_rows // 2
+    attempt(lambda: file.read_rows(None, [(middle, middle + 1)]).validate())
+    attempt(lambda: file.read_rows(None, [(0, 3), (middle, middle + 20)]).validate())
+    attempt(lambda: [each.validate() for each in file.iter_rows()])
+
+
+def _verification(damaged: Damaged, attempt: Attempt) -> None:
+    file = attempt(damaged.open)
+    if file is not None:
+        attempt(lambda: json.dumps(file.verify().to_dict()))
+
+
+def _own(damaged: Damaged, attempt: Attempt) -> None:
+    attempt(lambda: read_table(damaged.data).validate())
+
+
+#: by name
+BATTERIES: Mapping[str, Callable[[Damaged, Attempt], None]] = {
+    "metadata": _metadata,
+    "inspection": _inspection,
+    "indexes": _indexes,
+    "plans": _plans,
+    "query": _query,
+    "fetch": _fetch,
+    "verification": _verification,
+    "own": _own,
+}
+#: Those that decode pages, and so take as much memory as the content of a file does.
+DECODING = frozenset({"inspection", "query", "fetch", "verification", "own"})
