@@ -22,6 +22,7 @@ __all__ = ["RowSet"]
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 _LAST = 2**63 - 1
+_ONE_HALF = (1).to_bytes(8, "little") + (0).to_bytes(4, "little")
 
 
 class RowSet:
@@ -62,9 +63,14 @@ class RowSet:
     @classmethod
     def of_bitmap(cls, bitmap: Any) -> RowSet:
         """A ``pyroaring.BitMap`` or ``BitMap64`` of positions; it is frozen by copy."""
-        from pyroaring import BitMap64
+        from pyroaring import BitMap, BitMap64
 
-        own = bitmap.copy() if isinstance(bitmap, BitMap64) else BitMap64(bitmap)
+        if isinstance(bitmap, BitMap):
+            # The portable form of 64 bits is that of 32 below a count and the upper half: some
+            # hundred times as fast as adding row by row.
+            own = BitMap64.deserialize(_ONE_HALF + bitmap.serialize()) if bitmap else BitMap64()
+        else:
+            own = bitmap.copy() if isinstance(bitmap, BitMap64) else BitMap64(bitmap)
         if own:
             _check(own.min(), own.max())
         return cls._of_own_bitmap(own)

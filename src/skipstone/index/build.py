@@ -155,6 +155,7 @@ def _read(
         null_counts=found.null_counts,
         values=found.values,
         reasons=found.reasons,
+        container=found.container,
         footer_length=metadata.serialized_size,
     )
 

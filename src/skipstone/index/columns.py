@@ -52,6 +52,7 @@ class BuildSettings:
     - ``case_sensitive``: as ``spark.sql.caseSensitive``: whether ``ID`` is another column than
       ``id``;
     - ``settle``: seconds that a file must have been left alone before it is read;
+    - ``inline_limit``: bytes of a sidecar that are kept in the fact row itself;
     - ``compiled``: hash with compiled code, which takes half a second to load in each process;
       ``None``: once there was, or is in one file, enough to hash;
     - ``hashed``: what that goes by.
@@ -60,6 +61,7 @@ class BuildSettings:
     memory: int = 512 * 1024 * 1024
     case_sensitive: bool = False
     settle: float = 2.0
+    inline_limit: int = 500
     compiled: bool | None = None
     hashed: Hashed = field(default_factory=Hashed, compare=False, repr=False)
 
@@ -72,6 +74,7 @@ class Columns:
     null_counts: Mapping[str, int]
     values: Mapping[Index, pa.Array | None]
     reasons: Mapping[str, str]
+    container: bytes | None = None
 
 
 def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, pa.Field]:
@@ -191,10 +194,14 @@ class ColumnsBuilder:
             if state.rows != rows:
                 self.drop(column, f"has {state.rows:,} values in a file of {rows:,} rows")
         values: dict[Index, pa.Array | None] = dict.fromkeys(self.definitions)
+        with_blob: dict[Index, Built] = {}
         for state in self.columns.values():
             for definition, builder in list(state.builders.items()):
                 try:
                     built = builder.finish()
+                    if built.blob is not None:
+                        with_blob[definition] = built
+                        continue
                     values[definition] = _checked(definition, built, state.type)
                 except Exception as error:  # as above
                     self._fail(state, definition, error)
@@ -205,8 +212,22 @@ class ColumnsBuilder:
             row_count=rows,
             null_counts={name: state.nulls for name, state in self.columns.items()},
             values=values,
+            container=self._bundle(with_blob, values) if with_blob else None,
             reasons=dict(self.reasons),
         )
+
+    def _bundle(
+        self, built: Mapping[Index, Built], values: dict[Index, pa.Array | None]
+    ) -> bytes | None:
+        """The sidecar of what was built with a blob; each value then says where its blob lies."""
+        from .paimon.bundle import bundled
+
+        found = bundled(built)
+        for definition, value in found.values.items():
+            type = self.fields[definition.column].type
+            values[definition] = _checked(definition, Built(value), type)
+        self.reasons.update({repr(index): reason for index, reason in found.reasons.items()})
+        return found.container
 
 
 def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | None:

@@ -16,12 +16,12 @@ import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from skipstone.bounds import Answer, ByteRange, Fetched, Level, Units
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
 
-__all__ = ["Builder", "Built", "Chunk", "Index", "Stored"]
+__all__ = ["Blob", "Builder", "Built", "Chunk", "Index", "Places", "Stored"]
+
+T = TypeVar("T")
 
 
 class Chunk:
@@ -40,6 +42,14 @@ class Chunk:
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
+        self._derived: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, derive: Callable[[], T]) -> T:
+        """What ``derive`` gave, called at most once for ``key`` whichever builder asks."""
+        if key not in self._derived:
+            self._derived[key] = derive()
+        found: T = self._derived[key]
+        return found
 
     @cached_property
     def null_count(self) -> int:
@@ -65,11 +75,13 @@ class Built:
     """What a builder made of one file's column.
 
     ``value`` is an Arrow array of length 1 and of the kind's ``stored_type``; ``None`` when the
-    index was left out for this file, and then ``reason`` says why.
+    index was left out for this file, and then ``reason`` says why. ``blob`` is this index's share
+    of the file's sidecar, for a kind that has one.
     """
 
     value: pa.Array | None
     reason: str | None = None
+    blob: bytes | None = None
 
 
 class Builder(ABC):
@@ -89,6 +101,56 @@ class Builder(ABC):
         return 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """Where some bytes lie: at hand as ``inline``, or ``length`` bytes from ``offset`` of
+    ``path``."""
+
+    path: str = ""
+    offset: int = 0
+    length: int = 0
+    inline: memoryview | None = None
+
+    def part(self, start: int, length: int) -> Blob | None:
+        """``length`` bytes from ``start`` of these; ``None`` where they are not all in them."""
+        if start < 0 or length <= 0 or start + length > self.length:
+            return None
+        if self.inline is not None:
+            return Blob(length=length, inline=self.inline[start : start + length])
+        return Blob(path=self.path, offset=self.offset + start, length=length)
+
+    def span(self, offset: int, length: int) -> ByteRange:
+        """These bytes of it, as what a store is asked for."""
+        return ByteRange(self.path, self.offset + offset, length)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Places:
+    """Where the sidecar of each of ``n`` fact rows lies.
+
+    - ``packs``: paths of the objects; ``pack``: int64 ``(n,)``, which of them, -1 for none;
+    - ``offset``, ``length``: int64 ``(n,)``, where in it;
+    - ``inline``: ``large_binary`` ``(n,)``, the sidecar itself, null where it is in a pack.
+    """
+
+    packs: Sequence[str]
+    pack: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    inline: pa.Array
+
+    def at(self, row: int) -> Blob | None:
+        """The place of one fact row's sidecar; ``None`` where it has none."""
+        inline = self.inline[row]
+        if inline.is_valid:
+            data = memoryview(inline.as_buffer())
+            return Blob(length=len(data), inline=data)
+        pack, offset, length = int(self.pack[row]), int(self.offset[row]), int(self.length[row])
+        if pack < 0 or offset < 0 or length < 0:
+            return None
+        return Blob(path=self.packs[pack], offset=offset, length=length)
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stored:
     """One index as read back: parallel arrays over ``n`` fact rows, and where each file's row is.
@@ -97,7 +159,8 @@ class Stored:
     - ``values``: Arrow array ``(n,)`` of the kind's ``stored_type``; null = not built for that
       file;
     - ``rows``, ``nulls``: int64 ``(n,)``, row count and the column's null count, -1 unknown;
-    - ``row_of_file``: int64 ``(files,)``, fact row of each file of the listing, -1 for none.
+    - ``row_of_file``: int64 ``(files,)``, fact row of each file of the listing, -1 for none;
+    - ``places``: of the kind's sidecar, for a kind that has one.
 
     ``cache`` keeps what a kind derives from ``values`` (order keys, parsed headers) for as long
     as the snapshot lives; keys are the kind's own.
@@ -109,6 +172,7 @@ class Stored:
     nulls: NDArray[np.int64]
     row_of_file: NDArray[np.int64]
     cache: dict[str, Any] = field(default_factory=dict)
+    places: Places | None = None
 
 
 class Index(ABC):
@@ -124,6 +188,8 @@ class Index(ABC):
     level: ClassVar[Level] = Level.OBJECT
     #: cost of asking about one unit, relative to the other kinds of its level
     cost: ClassVar[float] = 1.0
+    #: the sidecar of each data file that it lies in, if in one: ``container``
+    sidecar: ClassVar[str | None] = None
 
     def __init__(self, column: str) -> None:
         self.column = column

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from .kind import Chunk, Stored
 
-__all__ = ["TRUNCATE", "MinMax"]
+__all__ = ["TRUNCATE", "MinMax", "intervals_of"]
 
 #: bytes that a bound of a string or byte array may take, unless said otherwise
 TRUNCATE = 64
@@ -85,12 +85,12 @@ class MinMax(PerFile):
 
     def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """What the bounds say (``interval.py``)."""
-        intervals = _intervals(rows.stored)
+        intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
 
 
-def _intervals(stored: Stored) -> Intervals:
-    """All stored bounds as keys, made once."""
+def intervals_of(stored: Stored) -> Intervals:
+    """The bounds in the fields ``min`` and ``max`` of the stored values as keys, made once."""
     found: Intervals | None = stored.cache.get("intervals")
     if found is None:
         values, rows, nulls = stored.values, stored.rows, stored.nulls

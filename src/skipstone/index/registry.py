@@ -21,6 +21,8 @@ from .bloom import Bloom
 from .kind import Index
 from .minmax import MinMax
 from .nulls import NullCounts
+from .paimon.bloom import PaimonBloom
+from .paimon.kinds import Bitmap, Bsi, RangeBitmap
 from .valuelist import ValueList
 
 if TYPE_CHECKING:
@@ -31,7 +33,16 @@ __all__ = ["GROUP", "kind", "known_kinds", "parse_index", "parse_indexes", "why_
 #: the entry points' group
 GROUP = "skipstone.indexes"
 
-_HOUSE: tuple[type[Index], ...] = (MinMax, ValueList, Bloom, NullCounts)
+_HOUSE: tuple[type[Index], ...] = (
+    MinMax,
+    ValueList,
+    Bloom,
+    NullCounts,
+    Bitmap,
+    RangeBitmap,
+    Bsi,
+    PaimonBloom,
+)
 _NAMES = {name: each for each in _HOUSE for name in (each.name, *each.aliases)}
 _KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
 # The kinds at the end of a definition, separated by commas; a column's name may have colons.

@@ -65,15 +65,30 @@ class Question:
         self.bytes_read = 0
         self.requests = 0
         self.failure: Answer | None = None
+        self.lost: set[ByteRange] = set()
 
     @property
     def name(self) -> str:
         """What reasons call it: ``minmax(ts)``."""
         return f"{self.evidence.name}({self.evidence.column})"
 
-    def fail(self, error: Exception) -> None:
+    def lose(self, need: ByteRange, error: Exception, said: set[str]) -> None:
+        """``need`` did not arrive, because of ``error``; what was ``said`` is not said again.
+
+        Evidence over many objects that can do without some (``copes``) is asked about the others.
+        """
+        if getattr(self.evidence, "copes", False):
+            self.lost.add(need)
+        elif self.failure is None:
+            self.fail(error, said)
+
+    def fail(self, error: Exception, said: set[str] | None = None) -> None:
         """From now on this evidence says nothing, because of ``error``."""
-        log.warning("%s says nothing: %s: %s", self.name, type(error).__name__, error)
+        warning = f"{self.name} says nothing: {type(error).__name__}: {error}"
+        if said is None or warning not in said:
+            log.warning("%s", warning)
+        if said is not None:
+            said.add(warning)
         cause = Cause.UNREADABLE if isinstance(error, OSError | LookupError) else Cause.CORRUPT
         text = f"{type(error).__name__}: {error}"
         self.failure = Answer.silent(cause, self.name, text, len(self.units))
@@ -161,12 +176,13 @@ def fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
         if not wanted:
             return have
         errors = _fetch_round(list(wanted), fetch, have)
+        said: set[str] = set()
         for need, askers in wanted.items():
             if need not in have:
-                error = errors.get(need.path) or LookupError(f"{need} did not arrive whole")
+                text = f"{need.path}: bytes that were asked for did not arrive"
+                error = errors.get(need.path) or LookupError(text)
                 for question in askers:
-                    if question.failure is None:
-                        question.fail(error)
+                    question.lose(need, error, said)
     for question in asked:
         if question.needs(have):
             question.fail(ValueError(f"still asks for bytes after {MAX_ROUNDS} rounds"))

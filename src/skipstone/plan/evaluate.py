@@ -171,12 +171,20 @@ def evaluate_rows(
     steps: dict[tuple[str, str], Step] = {}
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
-        asked: list[tuple[int, Question]] = [
-            (i, Question(item, by_column[item.column], task.unit, None))
-            for i, task in enumerate(tasks)
-            for item in task.evidence
-            if item.cost == cost and item.column in by_column and len(results[i].may)
-        ]
+        asked: list[tuple[int, Question]] = []
+        for i, task in enumerate(tasks):
+            if not results[i].may:
+                continue
+            for item in task.evidence:
+                if item.cost == cost:
+                    # What another index has decided need not be read again.
+                    open_leaves = [
+                        leaf
+                        for leaf in by_column.get(item.column, ())
+                        if (known := found[i].get(leaf)) is None or known.must is not known.may
+                    ]
+                    if open_leaves:
+                        asked.append((i, Question(item, open_leaves, task.unit, None)))
         wave = fetch_wave([question for _, question in asked], fetch)
         for i, question in asked:
             started = time.perf_counter()
@@ -185,8 +193,9 @@ def evaluate_rows(
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
                     known = found[i].get(leaf)
+                    decided = answer.bounds.must is answer.bounds.may
                     found[i][leaf] = (
-                        answer.bounds if known is None else known.sharpen(answer.bounds)
+                        answer.bounds if known is None or decided else known.sharpen(answer.bounds)
                     )
             used = any(answer.bounds is not None for answer in answers)
             if used:

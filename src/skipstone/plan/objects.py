@@ -3,27 +3,34 @@ files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from skipstone.bounds import Cause, Level, Reason
+from skipstone.index.paimon.rows import IndexedRows
 from skipstone.predicate.tree import leaves
 
 from .plan import Plan, Step
-from .planner import make_plan
+from .planner import RowSource, make_plan
 from .runs import Gathered, Outgrown, gather, sharpened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.bounds import Evidence
+    from numpy.typing import NDArray
+
+    from skipstone.bounds import ByteRange, Evidence, Fetched
+    from skipstone.index.kind import Index
     from skipstone.index.partitions import PartitionColumns
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.storage import Listing
     from skipstone.store import Matched
 
-__all__ = ["plan_objects"]
+    from .asking import Fetch
+
+__all__ = ["Beside", "plan_objects"]
 
 
 def plan_objects(
@@ -38,13 +45,17 @@ def plan_objects(
     reasons: Sequence[Reason] = (),
     mute: bool = False,
     outgrown: Outgrown | None = None,
+    file_index: bool = True,
+    beside: Beside | None = None,
 ) -> Plan:
     """The plan for ``tree`` over ``listing`` from what the stores know of its files.
 
     ``matches`` are one per store, each over the whole listing; usually there is one.
     ``milliseconds`` are of the phases before, ``reasons`` what else the reader should be told.
     ``outgrown`` says what becomes of facts that are too large for this process.
-    With ``mute`` facts are counted and not asked, because of one of the ``reasons``.
+    With ``mute`` facts are counted and not asked, because of one of the ``reasons``. Without
+    ``file_index`` what lies in sidecars says nothing. ``beside`` are sidecars of the data files
+    that no store knows of.
     """
     columns = frozenset(leaf.column for leaf in leaves(tree))
     named = {column.lower() for column in columns}
@@ -55,13 +66,16 @@ def plan_objects(
     idle: dict[tuple[str, str], Step] = {}
     notes: dict[Reason, None] = dict.fromkeys(reasons)
     found: list[Gathered] = []
+    rows_known: list[Index] = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in partitions.values}
     told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
     for matched in matches:
-        gathered = _gathered(tree, matched, told, outgrown or Outgrown())
+        gathered = _gathered(tree, matched, told, outgrown or Outgrown(), file_index)
         if gathered is None:
-            evidence += matched.evidence(told)
+            asked = [i for i in matched.evidence(told) if file_index or i.sidecar is None]
+            evidence += asked
+            rows_known += asked
         else:
             found.append(gathered)
             notes.update(dict.fromkeys(gathered.reasons))
@@ -74,6 +88,14 @@ def plan_objects(
                 step = _idle(definition.kind, definition.column, total)
                 idle.setdefault((step.index, step.column), step)
         notes.update(dict.fromkeys(matched.reasons))
+        if not file_index:
+            notes.update(dict.fromkeys(_switched_off(matched, told)))
+    indexed = IndexedRows(rows_known)
+    sources: list[RowSource] = [indexed] if indexed else []
+    if beside is not None and file_index:
+        rows = beside.row_counts(rows)
+        sources.append(beside)
+        notes.update(dict.fromkeys(beside.reasons))
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
     return make_plan(
@@ -83,7 +105,9 @@ def plan_objects(
         table=table,
         predicate=predicate,
         row_counts=rows,
+        rows=_Joined(sources) if sources else None,
         idle=tuple(idle.values()),
+        fetch=_fetch(matches, beside),
         inherited=sharpened(each.leaves for each in found),
         asked=tuple(step for each in found for step in each.steps),
         known={
@@ -96,12 +120,70 @@ def plan_objects(
     )
 
 
+class Beside(RowSource, Protocol):
+    """Sidecars that lie beside the data files, as evidence about the rows of those."""
+
+    @property
+    def reasons(self) -> Sequence[Reason]:
+        """Why some say nothing."""
+
+    def row_counts(self, known: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row counts of all files, with those that their footers say."""
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
+        """Bytes of the sidecars."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Several sources of the row level as one."""
+
+    sources: Sequence[RowSource]
+
+    def evidence(self, file: int, columns: frozenset[str]) -> list[Evidence[Leaf]]:
+        return [each for source in self.sources for each in source.evidence(file, columns)]
+
+
+def _fetch(matches: Sequence[Matched], beside: Beside | None) -> Fetch:
+    """Reads sidecars, each from the store whose facts named it, or where it lies beside a file."""
+
+    def fetch(ranges: Sequence[ByteRange]) -> Fetched:
+        have: dict[ByteRange, bytes | memoryview] = {}
+        left = list(ranges)
+        for matched in matches:
+            below = f"{matched.snapshot.location.packs}/"
+            mine = [each for each in left if each.path.startswith(below)]
+            left = [each for each in left if not each.path.startswith(below)]
+            if mine:
+                have.update(matched.snapshot.storage.read_ranges(mine))
+        if left and beside is not None:
+            have.update(beside.fetch(left))
+        return have
+
+    return fetch
+
+
+def _switched_off(matched: Matched, columns: frozenset[str]) -> list[Reason]:
+    """Indexes that lie in sidecars, while those are not read."""
+    return [
+        Reason(
+            cause=Cause.UNSUPPORTED,
+            subject=str(each.definition),
+            text="file-index.read.enabled is false",
+        )
+        for each in matched.snapshot.fields
+        if each.definition is not None
+        and each.sidecar is not None
+        and not columns.isdisjoint(each.definition.columns)
+    ]
+
+
 def _gathered(
-    tree: Bound, matched: Matched, columns: frozenset[str], how: Outgrown
+    tree: Bound, matched: Matched, columns: frozenset[str], how: Outgrown, file_index: bool
 ) -> Gathered | None:
     """``gather``, failing open: evidence that cannot be asked elsewhere says nothing."""
     try:
-        return gather(tree, matched, columns, how)
+        return gather(tree, matched, columns, how, file_index=file_index)
     except Exception as error:
         text = f"not asked: {type(error).__name__}: {error}"
         root = matched.snapshot.location.root

@@ -32,6 +32,11 @@ __all__ = ["RowSource", "Source", "make_plan"]
 
 log = logging.getLogger("skipstone")
 
+# Files whose rows are asked about in one wave: what it fetches is held until all have answered.
+_WAVE = 64
+# Files whose rows are asked about at all: beyond that, planning would take longer than it saves.
+_MOST_FILES = 10_000
+
 
 class Source(Protocol):
     """Units and evidence of the row group or the page level."""
@@ -238,15 +243,33 @@ def _rows(
     failures: list[Reason],
 ) -> tuple[dict[int, Bounds[RowSet]], tuple[Step, ...]]:
     """Row-level bounds of the files that are undecided and have row-level evidence."""
-    units, tasks, files = state.units, [], []
+    units = state.units
+    tasks: list[RowTask] = []
+    files: list[int] = []
+    found_rows: dict[int, Bounds[RowSet]] = {}
+    steps: dict[tuple[str, str], Step] = {}
+
+    def ask() -> None:
+        results, asked = evaluate_rows(tree, tasks, fetch=fetch)
+        found_rows.update(zip(files, results, strict=True))
+        for step in asked:
+            key = (step.index, step.column)
+            steps[key] = steps[key].plus(step) if key in steps else step
+        tasks.clear()
+        files.clear()
+
     open_files = np.unique(units.file[state.bounds.may & ~state.bounds.must])
-    for file in open_files.tolist():
+    if len(open_files) > _MOST_FILES:
+        failures.append(_too_many(len(open_files) - _MOST_FILES))
+    order = np.argsort(units.file, kind="stable")
+    edges = np.searchsorted(units.file[order], np.stack([open_files, open_files + 1]))
+    for ordinal, file in enumerate(open_files[:_MOST_FILES].tolist()):
         try:
             found = source.evidence(file, columns)
         except Exception as error:  # as above
             failures.append(_failure(Level.ROW, error))
             continue
-        mine = np.flatnonzero(units.file == file)
+        mine = order[edges[0, ordinal] : edges[1, ordinal]]
         if not found or row_counts[file] < 0 or np.any(units.rows[mine] < 0):
             continue
         first, last = units.first_row[mine], units.first_row[mine] + units.rows[mine]
@@ -272,8 +295,10 @@ def _rows(
             )
         )
         files.append(file)
-    results, steps = evaluate_rows(tree, tasks, fetch=fetch)
-    return dict(zip(files, results, strict=True)), steps
+        if len(tasks) == _WAVE:
+            ask()
+    ask()
+    return found_rows, tuple(steps.values())
 
 
 def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
@@ -285,6 +310,11 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
     hit = run < len(starts)
     hit[hit] = starts[run[hit]] < (mine.first_row + mine.rows)[hit]
     return tuple(np.unique(mine.ordinal[hit]).tolist())
+
+
+def _too_many(count: int) -> Reason:
+    text = f"looked at in {_MOST_FILES:,} files and not in the others"
+    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
 
 
 def _failure(level: Level, error: Exception) -> Reason:

@@ -73,13 +73,15 @@ class RunAnswer:
 class RunJob:
     """Everything that a task must know but its runs; travels by pickle.
 
-    Facts about ``columns`` are asked, about others of the tree nothing is said.
+    Facts about ``columns`` are asked, about others of the tree nothing is said; those that lie in
+    sidecars only with ``file_index``.
     """
 
     location: str
     storage_options: Mapping[str, str]
     tree: Bound
     columns: frozenset[str]
+    file_index: bool = True
 
     def run(self, run: FactRun) -> RunAnswer:
         """Evaluate the tree over one run. Never raises for what it reads: it says nothing then."""
@@ -88,9 +90,11 @@ class RunJob:
         if isinstance(opened, Reason):
             return RunAnswer(run=run, reasons=(opened,))
         leaves = leaves_of(self.tree)
-        evidence = opened.evidence(self.columns)
+        told = opened.evidence(self.columns)
+        evidence = [index for index in told if self.file_index or index.sidecar is None]
         about = run.about
-        found = evaluate(self.tree, evidence, Units.objects(about, opened.rows[about]))
+        units = Units.objects(about, opened.rows[about])
+        found = evaluate(self.tree, evidence, units, fetch=storage.read_ranges)
         return RunAnswer(
             run=run,
             leaves={
@@ -135,7 +139,12 @@ class Outgrown:
 
 
 def gather(
-    tree: Bound, matched: Matched, columns: frozenset[str], how: Outgrown
+    tree: Bound,
+    matched: Matched,
+    columns: frozenset[str],
+    how: Outgrown,
+    *,
+    file_index: bool = True,
 ) -> Gathered | None:
     """What facts about ``columns`` say of ``tree`` run by run; ``None`` where they fit in memory.
 
@@ -156,6 +165,7 @@ def gather(
         storage_options=dict(how.storage_options),
         tree=tree,
         columns=columns,
+        file_index=file_index,
     )
     count = len(matched)
     may: dict[int, NDArray[np.bool_]] = {}

@@ -22,6 +22,8 @@ Names only keep columns apart; what a column is stands in the footer, under the 
         "index": {"name": "minmax", "cols": ["id"], "params": {}}, "built": <ms>},
        {"field": "id_nullcount_2", "types": …, "nulls": "id"}]}
 
+An index whose values say where it lies in a sidecar of the same row has that too: ``"sidecar":
+"container"``. Its values and the sidecar's place are only ever taken from one row together.
 Further keys of an entry and further columns are kept through every rewrite, whoever wrote them.
 """
 
@@ -191,12 +193,22 @@ class FactField:
             return column_name("nullcount", [self.nulls])
         return str(self.arrow.name)
 
+    @property
+    def sidecar(self) -> str | None:
+        """The sidecar that the values are about, if about one."""
+        found = json.loads(self.entry).get("sidecar") if self.entry else None
+        return found if found in SIDECARS else None
+
     @classmethod
-    def of_definition(cls, definition: Definition, stored: pa.DataType) -> FactField:
+    def of_definition(
+        cls, definition: Definition, stored: pa.DataType, sidecar: str | None = None
+    ) -> FactField:
         """The column of an index whose stored values are of type ``stored``."""
         params = dict(definition.params)
         described = {"name": definition.kind, "cols": list(definition.columns), "params": params}
-        entry = {"index": described, "types": _coded(definition.types)}
+        entry: dict[str, object] = {"index": described, "types": _coded(definition.types)}
+        if sidecar is not None:
+            entry["sidecar"] = sidecar
         return cls(
             arrow=pa.field("", stored),
             entry=_text(entry),

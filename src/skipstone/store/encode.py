@@ -30,7 +30,7 @@ from .columns import (
     FactField,
     place_columns,
 )
-from .packs import PackWriter
+from .packs import INLINE_LIMIT, PackWriter
 from .parts import encode_part
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ __all__ = ["PART_BYTES", "created_by", "facts_to_parts"]
 
 log = logging.getLogger("skipstone")
 
-#: Index values that a new part holds at most, before it is encoded.
+#: Index values and sidecars that a new part names at most, before it is encoded.
 PART_BYTES = 256 * 1024 * 1024
 
 
@@ -63,12 +63,17 @@ def facts_to_parts(
     built: int,
     location: Location,
     storage: Storage,
+    inline_limit: int = INLINE_LIMIT,
 ) -> Iterator[tuple[str, memoryview]]:
     """Name and bytes of the parts that hold ``facts``; writes the packs that they name.
 
     At least one part, so that definitions are published over an empty table too.
     """
     fields = _fields(definitions, schema, built)
+
+    def pack() -> PackWriter:
+        return PackWriter(location, storage, inline_limit)
+
     block: list[FileFacts] = []
     held, written = 0, False
     for fact in facts:
@@ -79,19 +84,20 @@ def facts_to_parts(
             continue
         size = _nbytes(fact)
         if block and held + size > PART_BYTES:
-            yield _part(block, definitions, fields, fingerprint, location, storage)
+            yield _part(block, definitions, fields, fingerprint, pack())
             block, held, written = [], 0, True
         block.append(fact)
         held += size
     if block or not written:
-        yield _part(block, definitions, fields, fingerprint, location, storage)
+        yield _part(block, definitions, fields, fingerprint, pack())
 
 
 def _fields(definitions: Sequence[Index], schema: pa.Schema, built: int) -> list[FactField]:
     found = []
     for index in definitions:
         stored = index.stored_type(schema.field(index.column).type)
-        found.append(FactField.of_definition(Definition.of(index, schema, built), stored))
+        definition = Definition.of(index, schema, built)
+        found.append(FactField.of_definition(definition, stored, index.sidecar))
     columns = dict.fromkeys(index.column for index in definitions)
     return found + [FactField.of_nulls(name, schema.field(name).type) for name in columns]
 
@@ -101,8 +107,7 @@ def _part(
     definitions: Sequence[Index],
     fields: Sequence[FactField],
     fingerprint: str | None,
-    location: Location,
-    storage: Storage,
+    pack: PackWriter,
 ) -> tuple[str, memoryview]:
     columns = {
         OBJ_NAME: [f"{fact.id.path}#{_milliseconds(fact)}" for fact in facts],
@@ -117,7 +122,7 @@ def _part(
         FOOTER_LENGTH: [fact.footer_length for fact in facts],
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
-        **_places(facts, location, storage),
+        **_places(facts, pack),
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
     for index, field in zip(definitions, fields, strict=False):
@@ -129,10 +134,7 @@ def _part(
     return encode_part(pa.Table.from_arrays(arrays, names=names), fields, created_by())
 
 
-def _places(
-    facts: Sequence[FileFacts], location: Location, storage: Storage
-) -> dict[str, list[Any]]:
-    pack = PackWriter(location, storage)
+def _places(facts: Sequence[FileFacts], pack: PackWriter) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     for sidecar in ("container", "pm"):
         held = [getattr(fact, sidecar) for fact in facts]
@@ -178,7 +180,8 @@ def _milliseconds(fact: FileFacts) -> int:
 
 
 def _nbytes(fact: FileFacts) -> int:
-    return sum(value.nbytes for value in fact.values.values() if value is not None)
+    values: int = sum(value.nbytes for value in fact.values.values() if value is not None)
+    return values + len(fact.container or b"") + len(fact.pm or b"")
 
 
 def _storable(path: str) -> bool:

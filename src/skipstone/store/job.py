@@ -32,6 +32,8 @@ __all__ = ["BuildJob", "Outcome", "shares"]
 # A part is published after so many files or seconds, whichever comes first: what a kill can lose.
 FILES_PER_PART = 256
 SECONDS_PER_PART = 20.0
+# And where the sidecars that are held take so many bytes.
+BYTES_PER_PART = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +86,14 @@ class BuildJob:
         """Write facts as they come into parts, and say of each file what became of it."""
         store = Store(self.location, open_storage(self.location, self.storage_options))
         held: list[FileFacts] = []
-        since = time.monotonic()
+        since, size = time.monotonic(), 0
         for found in facts:
             held.append(found)
-            if len(held) >= FILES_PER_PART or time.monotonic() - since >= SECONDS_PER_PART:
+            size += len(found.container or b"") + len(found.pm or b"")
+            due = len(held) >= FILES_PER_PART or size >= BYTES_PER_PART
+            if due or time.monotonic() - since >= SECONDS_PER_PART:
                 yield from self._flush(store, held)
-                held, since = [], time.monotonic()
+                held, since, size = [], time.monotonic(), 0
         yield from self._flush(store, held)
 
     def _flush(self, store: Store, held: Sequence[FileFacts]) -> Iterator[Outcome]:
@@ -100,6 +104,7 @@ class BuildJob:
                 definitions=self.definitions,
                 schema=self.types,
                 fingerprint=self.fingerprint,
+                inline_limit=self.settings.inline_limit,
             )
         for found in held:
             yield Outcome(

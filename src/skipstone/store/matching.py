@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from skipstone.bounds import Cause, Reason
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.index.kind import Index, Stored
+from skipstone.index.kind import Index, Places, Stored
 
 from .columns import place_columns
 from .packs import Place
@@ -125,6 +125,7 @@ class Matched:
             reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
             self._unusable.setdefault(reason)
             return []
+        places = None if index.sidecar is None else self._places(index.sidecar)
         found: list[Index] = []
         for piece in self.snapshot.values(field):
             values = piece.values
@@ -143,10 +144,33 @@ class Matched:
                         nulls=nulls,
                         row_of_file=self._row_of_file(piece),
                         cache=piece.cache,
+                        places=None if places is None else _places_at(places, piece.at),
                     )
                 )
             )
         return found
+
+    def _places(self, sidecar: str) -> Places:
+        """Where the sidecars of all fact rows lie; found once."""
+        if sidecar not in self._known_places:
+            pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
+            encoded = pack.combine_chunks().dictionary_encode()
+            names = encoded.dictionary.to_pylist()
+            which = integers(encoded.indices, -1)
+            # A name with a slash in it would lead out of the store.
+            safe = np.array([*("/" not in name for name in names), True], np.bool_)
+            self._known_places[sidecar] = Places(
+                packs=tuple(self.snapshot.location.pack(name) for name in names),
+                pack=np.where(safe[which], which, -1),
+                offset=integers(offset, -1),
+                length=integers(length, -1),
+                inline=inline.combine_chunks(),
+            )
+        return self._known_places[sidecar]
+
+    @cached_property
+    def _known_places(self) -> dict[str, Places]:
+        return {}
 
     def _row_of_file(self, piece: Column) -> NDArray[np.int64]:
         """For each file the newest of the rows of ``piece`` that is about it and has a value."""
@@ -165,6 +189,17 @@ class Matched:
                 for piece in self.snapshot.values(other):
                     found[piece.at] = integers(piece.values, -1)
         return np.maximum(found, -1)
+
+
+def _places_at(places: Places, at: NDArray[np.int64]) -> Places:
+    """Those of some fact rows."""
+    return Places(
+        packs=places.packs,
+        pack=places.pack[at],
+        offset=places.offset[at],
+        length=places.length[at],
+        inline=places.inline.take(pa.array(at)),
+    )
 
 
 def _index(field: FactField) -> Index:

@@ -1,9 +1,9 @@
 """Many parts into one, losing nothing that is still about a file.
 
 Rows with equal identities become one row: each of its values is the newest that is not null, and
-what belongs together (the place of a sidecar) comes from one row. Rows whose identities merely
-fit stay apart, since it takes a listing to say that they are about the same version. Columns are
-carried as they are, known or not; the rows of the new part are sorted by path.
+what belongs together (the place of a sidecar, and where indexes lie in it) comes from one row. Rows
+whose identities merely fit stay apart, since it takes a listing to say that they are about the same
+version. Columns are carried as they are, known or not; the rows of the new part are sorted by path.
 """
 
 from __future__ import annotations
@@ -78,12 +78,14 @@ def merge(
     group, count = _groups(inputs)
     order = np.arange(count)
     columns: dict[str, pa.Array] = {}
+    row_of: dict[str, NDArray[np.int64]] = {}
     for names in _together():
         stacked = [_stack([each.own[name] for each in inputs], inputs) for name in names]
         if names[0] in IDENTITY:
             newest = _newest(group, count, np.ones(len(group), np.bool_))
         else:
             newest = _newest(group, count, np.any([nonnull(each) for each in stacked], axis=0))
+        row_of[names[0]] = newest
         for name, values in zip(names, stacked, strict=True):
             columns[name] = _pick(values, newest)
         if names[0] == PATH:
@@ -101,7 +103,10 @@ def merge(
             ],
             inputs,
         )
-        newest = _newest(group, count, nonnull(values))
+        if field.sidecar is None:
+            newest = _newest(group, count, nonnull(values))
+        else:
+            newest = row_of[place_columns(field.sidecar)[0]]
         arrays.append(_pick(values, newest[order]))
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(chosen)))])
     name, data = encode_part(table, chosen, created_by())

@@ -3,8 +3,8 @@
     packs/<uuid>.pack:  | sidecar 0 | sidecar 1 | … |      no header, no padding, no footer
 
 Each sidecar is byte for byte a standard file (a Paimon index container, a QuestDB ``_pm``); the
-fact row of its data file says where it lies. One of at most 500 bytes lies in the fact row
-itself: a request of its own would cost more than it carries.
+fact row of its data file says where it lies. One of at most 500 bytes, or as many as the build was
+told, lies in the fact row itself: a request of its own would cost more than it carries.
 """
 
 from __future__ import annotations
@@ -52,15 +52,17 @@ class Place:
 class PackWriter:
     """Collects sidecars and writes them as one object; nothing exists before ``close``."""
 
-    def __init__(self, location: Location, storage: Storage) -> None:
-        self.location, self.storage = location, storage
+    def __init__(
+        self, location: Location, storage: Storage, inline_limit: int = INLINE_LIMIT
+    ) -> None:
+        self.location, self.storage, self.inline_limit = location, storage, inline_limit
         self.name = f"{uuid.uuid4()}.pack"
         self._pieces: list[bytes] = []
         self._length = 0
 
     def add(self, sidecar: bytes) -> Place:
         """Take in one sidecar and say where it will lie."""
-        if len(sidecar) <= INLINE_LIMIT:
+        if len(sidecar) <= self.inline_limit:
             return Place(inline=sidecar)
         place = Place(pack=self.name, offset=self._length, length=len(sidecar))
         self._pieces.append(sidecar)

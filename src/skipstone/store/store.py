@@ -20,6 +20,7 @@ from skipstone.storage import open_storage
 from .check import check
 from .encode import facts_to_parts
 from .location import Location
+from .packs import INLINE_LIMIT
 from .parts import PREFIX, open_part
 from .snapshot import Snapshot, cause_of
 from .upkeep import DAY, compact, drop_index, vacuum
@@ -172,20 +173,28 @@ class Store:
         definitions: Sequence[Index],
         schema: pa.Schema,
         fingerprint: str | None = None,
+        inline_limit: int = INLINE_LIMIT,
     ) -> tuple[str, ...]:
         """Publish facts, sidecars first, and return the names of the new parts.
 
         ``schema`` gives the type of each indexed column, ``fingerprint`` that of the reader's
         options where facts hang on them. Facts with an ``error`` are left out. Without facts the
-        definitions alone are published: what a refresh will build. Usually one part; more beyond
-        256 MiB.
+        definitions alone are published: what a refresh will build. Sidecars of up to
+        ``inline_limit`` bytes lie in the facts themselves. Usually one part; more beyond 256 MiB.
 
         Raises ``UnsupportedError`` where a kind cannot index its column's type.
         """
         built = time.time_ns() // 10**6  # orders definitions, nothing else hangs on it
         names = []
         for name, data in facts_to_parts(
-            facts, definitions, schema, fingerprint or None, built, self.location, self.storage
+            facts,
+            definitions,
+            schema,
+            fingerprint or None,
+            built,
+            self.location,
+            self.storage,
+            inline_limit,
         ):
             self.storage.put(self.location.part(name), data)
             names.append(name)

@@ -34,16 +34,25 @@ from .hashes import check_type, hash_key, hashes_of
 from .pieces import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from .hashes import Hashes
-    from .keys import Keys
+    from .keys import Key, Keys
     from .pieces import Pieces
     from .types import PaimonType
 
-__all__ = ["FPP", "ITEMS", "BloomFilterIndex", "Sizing", "sizing", "write_bloom_filter"]
+__all__ = [
+    "FPP",
+    "ITEMS",
+    "BloomFilterIndex",
+    "Sizing",
+    "fill",
+    "positions_of",
+    "sizing",
+    "write_bloom_filter",
+]
 
 ITEMS = 1_000_000
 FPP = 0.1
@@ -94,15 +103,19 @@ class BloomFilterIndex:
 
     def may_contain(self, ask: In) -> bool:
         """False if no row holds any of these keys. ``MissingBytes`` for the probed bytes."""
-        probes = []
-        for key in safe(ask, self.type).keys:  # type: ignore[union-attr]
-            hashes = np.array([hash_key(key, self.type)], np.uint64)
-            probes.append(_positions(hashes, self.bits, np.arange(1, self.k + 1)).tolist())
+        keys = safe(ask, self.type).keys  # type: ignore[union-attr]
+        probes = positions_of(keys, self.type, self.bits, self.k).tolist()
         self.pieces.need({Span(4 + (bit >> 3), 1) for probe in probes for bit in probe})
         return any(
             all(self.pieces.take(4 + (bit >> 3), 1)[0] >> (bit & 7) & 1 for bit in probe)
             for probe in probes
         )
+
+
+def positions_of(keys: Sequence[Key], type: PaimonType, bits: int, k: int) -> NDArray[np.int64]:
+    """Bit of each probe of each key, ``(keys, k)``."""
+    hashes = np.array([hash_key(key, type) for key in keys], np.uint64)
+    return _positions(hashes[:, None], bits, np.arange(1, k + 1))
 
 
 def _positions(hashes: Hashes, bits: int, ordinal: int | NDArray[np.integer]) -> NDArray[np.int64]:
@@ -127,11 +140,16 @@ def write_bloom_filter(
     size = sizing(items, fpp)
     raw = np.zeros(size.bits // 8, np.uint8)
     for keys in columns:
-        hashes = hashes_of(keys)
-        for start in range(0, len(hashes), _BATCH):
-            part = hashes[start : start + _BATCH]
-            for ordinal in range(1, size.k + 1):
-                at = _positions(part, size.bits, ordinal)
-                masks = np.left_shift(1, at & 7).astype(np.uint8)
-                np.bitwise_or.at(raw, at >> 3, masks)
+        fill(raw, size.k, keys)
     return size.k.to_bytes(4, "big") + raw.tobytes()
+
+
+def fill(raw: NDArray[np.uint8], k: int, keys: Keys) -> None:
+    """Add the keys to the bits ``raw`` of a filter of ``k`` hash functions."""
+    hashes = hashes_of(keys)
+    for start in range(0, len(hashes), _BATCH):
+        part = hashes[start : start + _BATCH]
+        for ordinal in range(1, k + 1):
+            at = _positions(part, 8 * len(raw), ordinal)
+            masks = np.left_shift(1, at & 7).astype(np.uint8)
+            np.bitwise_or.at(raw, at >> 3, masks)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .keys import I64
     from .types import PaimonType
 
-__all__ = ["Factors", "factorise"]
+__all__ = ["Factors", "factorise", "factors_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +68,17 @@ def factorise(column: KeyColumn) -> Factors:
         starts = _starts(places[order])
         keys = Keys(column.type, distinct)
     return Factors(column.row_count, keys, starts, column.rows[order], column.nulls())
+
+
+def factors_of(keys: Keys, codes: NDArray[np.int32]) -> Factors:
+    """The same from each row's place among the ascending ``keys``, -1 for nulls; every key must
+    have a row."""
+    rows = np.flatnonzero(codes >= 0)
+    order = _order(codes[rows].astype(np.uint64), max(len(keys) - 1, 0).bit_length())
+    counts = np.bincount(codes[rows], minlength=len(keys)) if len(rows) else np.empty(0, np.int64)
+    starts = np.append(0, np.cumsum(counts)).astype(np.int64)
+    nulls = np.flatnonzero(codes < 0).astype(np.uint32)
+    return Factors(len(codes), keys, starts, rows[order].astype(np.uint32), nulls)
 
 
 def _starts(ordered: NDArray[np.uint64]) -> I64:

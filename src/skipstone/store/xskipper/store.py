@@ -154,6 +154,7 @@ class XskipperStore(Store):
         definitions: Sequence[Index],
         schema: pa.Schema,
         fingerprint: str | None = None,
+        inline_limit: int = 0,
     ) -> tuple[str, ...]:
         """Raises ``UnsupportedError``."""
         self.require_own()

@@ -1,0 +1,82 @@
+"""All blobs of a data file in one container, and each index's stored value with its place in it.
+
+The order is by column, then by kind: equal blobs give equal bytes. A container must stay below
+2 GiB: the largest blobs are left out until it does, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import UnsupportedError
+from skipstone.formats.paimon.container import LARGEST, Head, to_bytes
+
+from .base import PaimonIndex, paimon_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..kind import Built, Index
+
+__all__ = ["Bundle", "bundled"]
+
+# Room that is left for the head.
+_HEAD = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """A container (``None`` where nothing went in), stored values, and why some have none."""
+
+    container: bytes | None
+    values: Mapping[Index, pa.Array]
+    reasons: Mapping[Index, str]
+
+
+def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
+    """The container of what was built of one file; every ``Built`` has a blob and a value."""
+    chosen: dict[tuple[str, str], tuple[Index, bytes]] = {}
+    reasons: dict[Index, str] = {}
+    for index, each in built.items():
+        assert isinstance(index, PaimonIndex)
+        assert each.blob is not None
+        key = (paimon_column(index.column), index.paimon)
+        if len(key[0].encode("utf-8", "surrogatepass")) > 20_000:
+            reasons[index] = "the column's name is too long for a container"
+        elif key in chosen:
+            reasons[index] = f"a container has one {index.paimon} index of a column"
+        else:
+            chosen[key] = (index, each.blob)
+    room = limit - _HEAD
+    for key, (index, blob) in sorted(chosen.items(), key=lambda item: -len(item[1][1])):
+        if sum(len(kept) for _, kept in chosen.values()) <= room:
+            break
+        reasons[index] = f"its {len(blob):,} bytes do not fit a container of 2 GiB"
+        del chosen[key]
+    if not chosen:
+        return Bundle(None, {}, reasons)
+    columns: dict[str, dict[str, bytes | None]] = {}
+    for (column, kind), (_, blob) in chosen.items():
+        columns.setdefault(column, {})[kind] = blob
+    try:
+        container = to_bytes(columns)
+    except UnsupportedError as error:
+        reasons.update({index: error.message for index, _ in chosen.values()})
+        return Bundle(None, {}, reasons)
+    values = {}
+    for told in Head.from_bytes(container).columns:
+        for entry in told.indexes:
+            index = chosen[told.name, entry.kind][0]
+            value = built[index].value
+            assert value is not None
+            values[index] = _placed(value, entry.start, entry.length)
+    return Bundle(container, values, reasons)
+
+
+def _placed(value: pa.Array, start: int, length: int) -> pa.Array:
+    """A stored value with these numbers as its first two fields."""
+    place = [pa.array([number], pa.int32()) for number in (start, length)]
+    return pa.StructArray.from_arrays([*place, *value.flatten()[2:]], fields=list(value.type))
