@@ -23,6 +23,7 @@ from skipstone.formats.parquet.enums import Type
 from skipstone.formats.parquet.whole import assemble_rows
 
 from .chunk_pages import in_file
+from .entries import check_entries
 from .join import join
 from .plain_pages import plain_pages
 from .shape import Kind
@@ -291,6 +292,8 @@ class _Wave:
             table = template.decode(groups, threads=self.size > _THREADED and len(together) > 1)
             if table.num_rows != rows or len(table.columns) != len(together):
                 raise FormatError("pages of other rows than they say", expected=rows)
+            for leaf, column in zip(together, table.columns, strict=True):
+                self._check_rows(leaf, column)
         except (NotImplementedError, FormatError):
             if len(together) == 1:
                 return {together[0]: None}
@@ -299,6 +302,29 @@ class _Wave:
         return {
             leaf: _taken(column, cut) for leaf, column in zip(together, table.columns, strict=True)
         }
+
+    def _entries(self, cell: Cell) -> IntArray:
+        """Entries of levels in each picked entry of a page table."""
+        pick = self.picks[cell]
+        if pick.table.values is not None:
+            return pick.table.values[pick.entries]
+        # Of an offset index: an entry is a page.
+        found = [page.num_values for page in self.pages[cell].headers if page.is_data]
+        if len(found) != len(pick.entries):
+            raise FormatError("other pages than the offset index says", expected=len(pick.entries))
+        return np.array(found, np.int64)
+
+    def _check_rows(self, leaf: int, column: pa.ChunkedArray) -> None:
+        """``FormatError`` where the lists of a leaf are not of the rows that its pages should be
+        of; values that are rows were counted before."""
+        described = self.templates.selection.tree.leaves[leaf]
+        if not described.max_repetition_level:
+            return
+        cells = [(group.row_group, leaf) for group in self.wanted]
+        covered = [self.picks[cell].covered() for cell in cells]
+        rows = np.concatenate([stop - first for first, stop in covered])
+        entries = np.concatenate([self._entries(cell) for cell in cells])
+        check_entries(column, rows, entries, described.name)
 
     def _cut(self, leaf: int, rows: int) -> tuple[IntArray, IntArray] | None:
         """Starts and lengths of the wanted rows in what was decoded; ``None``: all of it."""
@@ -355,6 +381,13 @@ class _Wave:
                     f"rows in pages of {described.name}", expected=int(placed[-1]),
                     got=column.num_rows,
                 )  # fmt: skip
+            if column.repetition_levels is not None:
+                begins = np.concatenate(([0], np.cumsum(column.repetition_levels == 0)))
+                ends = np.concatenate(([0], np.cumsum(self._entries(cell))))
+                if not np.array_equal(begins[ends], placed):
+                    raise FormatError(
+                        f"pages of {described.name} hold other rows than their index says"
+                    )
         except FormatError as error:
             raise in_file(error, place.path) from error
         if leaf in self.few and known is None:

@@ -33,7 +33,8 @@ from skipstone.index.parquet.indexed_file import IndexedFile
 from skipstone.storage import open_storage
 
 from .chunk_pages import ChunkPages, in_file
-from .fetch import Templates, group_rows, read_groups
+from .entries import check_row_counts
+from .fetch import GroupRows, Templates, group_rows, read_groups
 from .index_parts import bloom_filter
 from .naming import names_its_file
 from .page_metadata import column_index, offset_index, page_table
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.plan import Plan
 
-    from .fetch import GroupRows
     from .query import Where
     from .selection import Field
     from .verify import Verification
@@ -275,6 +275,12 @@ class ParquetFile:
         return Selection(self.footer, self.path)
 
     @cached_property
+    def row_starts(self) -> NDArray[np.int64]:
+        """First row of each row group, and the number of rows; columns agree with them."""
+        check_row_counts(self.footer)
+        return self.footer.row_starts
+
+    @cached_property
     def indexed(self) -> IndexedFile:
         """The file as evidence sees it, with what was read of its indexes."""
         return IndexedFile(self.path, self.footer, self._decryptor, size=self.size)
@@ -340,6 +346,14 @@ class ParquetFile:
         """The same rows as tables, as many row groups in each as are fetched together."""
         return self._waves(fields, row_ranges)
 
+    def read_row_group(self, row_group: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of one row group, whatever the others say of theirs."""
+        fields = self.selection.fields(columns)
+        count = self.footer.group("num_rows")[row_group : row_group + 1]
+        groups = [GroupRows(row_group, np.zeros(1, np.int64), count)]
+        read = read_groups(self.chunks_pages, self._templates, fields, groups)
+        return pa.Table.from_arrays(read, schema=self._schema_of(fields))
+
     # -- predicates --------------------------------------------------------------------------------
 
     @names_its_file
@@ -386,7 +400,7 @@ class ParquetFile:
     # -- waves -------------------------------------------------------------------------------------
 
     def _groups(self, row_ranges: RowRanges | None) -> list[GroupRows]:
-        return group_rows(_row_set(row_ranges), self.footer.row_starts)
+        return group_rows(_row_set(row_ranges), self.row_starts)
 
     @names_its_file
     def _waves(

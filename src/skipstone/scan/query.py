@@ -78,7 +78,7 @@ class Queries:
 
     @cached_property
     def _rows(self) -> NDArray[np.int64]:
-        return np.array([self.file.num_rows])
+        return self.file.row_starts[-1:]
 
     @cached_property
     def _finer(self) -> tuple[Any, Any]:

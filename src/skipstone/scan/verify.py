@@ -442,9 +442,7 @@ def _sorting(file: ParquetFile, row_group: int, wanted: set[int], counts: _Count
 
 def _is_sorted(file: ParquetFile, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
     """``None`` where a column has a type without an order."""
-    starts = file.footer.row_starts
-    rows = [(int(starts[row_group]), int(starts[row_group + 1]))]
-    if rows[0][0] == rows[0][1]:
+    if not file.footer.group("num_rows")[row_group]:
         return True
     undecided: Any = None
     for each in claimed:
@@ -452,7 +450,7 @@ def _is_sorted(file: ParquetFile, row_group: int, claimed: Sequence[SortingColum
         type_ = file.indexed.stored(each.column_idx).type
         if type_ is None:
             return None
-        values: Any = file.read_rows([leaf.name], rows).column(0).combine_chunks()
+        values: Any = file.read_row_group(row_group, [leaf.name]).column(0).combine_chunks()
         for part in leaf.path[1:]:
             values = values.field(part) if values.null_count == 0 else _child(values, part)
         order = _steps(order_keys(values, type_), each)

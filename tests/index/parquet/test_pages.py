@@ -225,7 +225,11 @@ def test_null_pages_that_are_none() -> None:
             )
 
         data = with_index(write(table, page=2), lie, lambda oi: oi)
-        assert written_may(data, equals(3)) == [True] * 5
+        if counts[0] > 0:
+            # The chunk counts none: the index is not its own.
+            assert Written(data).ask("page index", equals(3)).bounds is None
+        else:
+            assert written_may(data, equals(3)) == [True] * 5
     # In a column that cannot be null no page is.
     fields = pa.schema([pa.field("c", pa.int64(), nullable=False)])
     required = write(table.cast(fields), page=2)

@@ -427,9 +427,12 @@ def test_int96_only_in_its_own_order() -> None:
 
 
 def test_an_absent_null_count_is_not_zero() -> None:
-    """Row groups: no count, none, some, all, more than there are rows."""
-    counts = [None, 0, 4, 10, 11]
-    stats = [Statistics(min_value=i32(1), max_value=i32(1), null_count=n) for n in counts]
+    """Row groups: no count, none, some, all, more than there are rows; nulls have no bounds."""
+    counts, bound = [None, 0, 4, 10, 11], [i32(1), i32(1), i32(1), None, i32(1)]
+    stats = [
+        Statistics(min_value=value, max_value=value, null_count=n)
+        for n, value in zip(counts, bound, strict=True)
+    ]
     written = one_column({"type": Type.INT32}, stats)
     one = leaf(pa.int32(), Op.EQ, 1)
     assert written.must("statistics", one) == [False, True, False, False, False]
@@ -440,7 +443,7 @@ def test_an_absent_null_count_is_not_zero() -> None:
     assert written.may("statistics", there) == [True, True, True, False, True]
     # A column that cannot be null has none, whatever was counted.
     required = {"type": Type.INT32, "repetition_type": FieldRepetitionType.REQUIRED}
-    assert one_column(required, stats).must("statistics", one) == [True] * 5
+    assert one_column(required, stats).must("statistics", one) == [True, True, True, False, True]
     assert one_column(required, [None]).may("statistics", null) == [False]
 
 

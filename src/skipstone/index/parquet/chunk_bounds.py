@@ -9,8 +9,11 @@ where the others are absent and
 - they are equal: then all values are, in any order. For byte arrays this takes a writer that is
   known, and not parquet-mr before 1.8, which wrote other values' bytes there (PARQUET-251).
 
-Never for INT96. A null count is unknown where absent, and 0 where the column cannot be null. A
-chunk that does not hold one value per row contradicts itself: nothing is used.
+Never for INT96. A null count is unknown where absent, and 0 where the column cannot be null.
+Arrow's C++ writer counts of strings and bytes that it has as a dictionary only their own nulls, not
+those of the group above them: a null count below an optional group says nothing there. A
+chunk that does not hold one value per row contradicts itself, and so does one that has bounds
+and nothing but nulls: nothing is used.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.formats.parquet.encodings.values import ByteArrays
-from skipstone.formats.parquet.enums import Type
+from skipstone.formats.parquet.enums import FieldRepetitionType, Type
 
 from .stored import Form, Stored
 from .value_bounds import Order, ValueBounds
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
     from skipstone.formats.parquet.footer_arrays import FooterArrays
 
-__all__ = ["chunk_bounds", "order_of"]
+__all__ = ["chunk_bounds", "miscounts_nulls", "order_of"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"
@@ -76,6 +79,8 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
     whole = values == rows
     if not stored.column.max_definition_level:
         nulls = np.zeros_like(rows)
+    if miscounts_nulls(footer, stored):
+        nulls = np.full_like(rows, -1)
     nulls = np.where(whole, nulls, -1)
     nans = np.where(nans > values, -1, nans)
 
@@ -109,6 +114,9 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
             )
             known_lo, known_hi = known_lo | old, known_hi | old
         order = Order.TYPE
+    # Nothing but nulls has no bounds.
+    odd = (nulls == rows) & (rows > 0) & (known_lo | known_hi)
+    nulls, whole = np.where(odd, -1, nulls), whole & ~odd
     known_lo, known_hi = known_lo & whole, known_hi & whole
     return ValueBounds.of(
         stored,
@@ -118,6 +126,16 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
         rows=rows,
         nulls=nulls,
         nans=nans,
+    )
+
+
+def miscounts_nulls(footer: FooterArrays, stored: Stored) -> bool:
+    """Whether null counts of this leaf may leave nulls out; see the module."""
+    column = stored.column
+    return (
+        column.type is Type.BYTE_ARRAY
+        and (footer.created_by or "").startswith("parquet-cpp")
+        and any(node.repetition is FieldRepetitionType.OPTIONAL for node in column.ancestors[1:])
     )
 
 

@@ -8,22 +8,26 @@ are named, and bytes are taken when somebody has fetched them. Bytes that cannot
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from skipstone.bounds import ByteRange, Cause, Reason
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.formats.parquet.encryption.column_metadata import chunk_decryptor
 from skipstone.formats.parquet.encryption.modules import ModuleType
+from skipstone.formats.parquet.metadata import ColumnMetaData
+from skipstone.formats.parquet.page import chunk_range
 from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
 
-from .chunk_bounds import chunk_bounds, order_of
-from .page_bounds import page_bounds
+from .chunk_bounds import chunk_bounds, miscounts_nulls, order_of
+from .page_bounds import check_place, page_bounds, with_nulls_by_level
 from .stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from skipstone.bounds import Fetched
@@ -186,19 +190,43 @@ class IndexedFile:
             subject = f"page index of {self.footer.schema.leaves[leaf].name}"
             return Reason(cause=Cause.UNREADABLE, subject=subject, text="not fetched")
         else:
+            null_count = int(self.footer.chunk("null_count")[row_group, leaf])
+            if miscounts_nulls(self.footer, self.stored(leaf)):
+                null_count, index = -1, with_nulls_by_level(index)
             try:
+                check_place(offsets, *self._chunk_range(row_group, leaf))
                 found = page_bounds(
                     self.stored(leaf),
                     order_of(self.footer, leaf),
                     index,
                     offsets,
                     num_rows=int(self.footer.group("num_rows")[row_group]),
-                    null_count=int(self.footer.chunk("null_count")[row_group, leaf]),
+                    null_count=null_count,
+                    chunk=self.chunk_bounds(leaf).where(np.array([row_group])),
                 )
             except FormatError as error:
                 found = why(error, f"page index of {self.footer.schema.leaves[leaf].name}")
         self.page_bounds[key] = found
         return found
+
+    def _chunk_range(self, row_group: int, leaf: int) -> tuple[int, int]:
+        """First byte of a chunk and the byte after it."""
+
+        def of(field: str) -> int:
+            return int(self.footer.chunk(field)[row_group, leaf])
+
+        meta = ColumnMetaData(
+            type=of("type"),
+            encodings=(),
+            codec=of("codec"),
+            num_values=of("num_values"),
+            total_uncompressed_size=0,
+            total_compressed_size=of("total_compressed_size"),
+            data_page_offset=of("data_page_offset"),
+            dictionary_page_offset=of("dictionary_page_offset"),
+        )
+        size = sys.maxsize if self.size is None else self.size
+        return chunk_range(meta, file_size=size, created_by=self.footer.created_by)
 
     def first_rows(self, row_group: int, leaf: int) -> IntArray | None:
         """First rows of the pages of a chunk, from the start of the row group; ``None`` where its
