@@ -60,9 +60,9 @@ def check(plan: Plan, table: ModelTable, tree: Bound) -> None:
                 first += count
     assert not np.any(plan.must & ~plan.keep)
     assert (plan.residual is None) == np.array_equal(plan.keep, plan.must)
-    if plan.exact:
-        counted = int(plan.row_counts[plan.must].sum())
-        assert counted == sum(len(table.matching(f, tree)) for f in range(len(table.files)))
+    assert plan.count() is not None or not plan.exact
+    if plan.count() is not None:
+        assert plan.count() == sum(len(table.matching(f, tree)) for f in range(len(table.files)))
     for step in plan.steps:
         assert 0 <= step.kept <= step.considered
         assert step.used or step.reasons or step.considered == step.kept

@@ -162,10 +162,16 @@ class Plan:
 
     @property
     def exact(self) -> bool:
-        """True when the predicate is decided for every file: ``count(*)`` needs no data."""
+        """True when the predicate is decided for every file: all rows of those kept match."""
         return bool(np.array_equal(self.keep, self.must)) and bool(
             np.all(self.row_counts[self.must] >= 0)
         )
+
+    def count(self) -> int | None:
+        """How many rows match, ``None`` where the indexes do not know it exactly of every file."""
+        from .counting import exact_count
+
+        return exact_count(self)
 
     @property
     def requests(self) -> int:
