@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.plan import Plan
     from skipstone.scan.file import ParquetFile, read_rows
+    from skipstone.scan.file_index import FileIndex
     from skipstone.table import Table, explain, last_scan, read, skip
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Decryption",
+    "FileIndex",
     "ParquetFile",
     "Plan",
     "SkipstoneError",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "Decryption": "skipstone.formats.parquet.encryption.keys",
+    "FileIndex": "skipstone.scan.file_index",
     "ParquetFile": "skipstone.scan.file",
     "Plan": "skipstone.plan",
     "SkipstoneError": "skipstone.errors",

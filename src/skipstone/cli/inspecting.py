@@ -28,13 +28,17 @@ LOOKERS = ("skipstone.cli.inspect_facts", "skipstone.cli.inspect_xskipper")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the user wants to see; all but ``rows`` is of Parquet files."""
+    """What the user wants to see: ``rows`` of stores and Parquet files, ``columns`` to ``keys`` of
+    Parquet files, ``where`` to ``data`` of file indexes."""
 
     rows: int = 3
     columns: tuple[str, ...] = ()
     pages: bool = False
     verify: bool = False
     keys: str | None = None
+    where: str | None = None
+    types: tuple[tuple[str, str], ...] = ()
+    data: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -42,6 +46,24 @@ class Asked:
         """The first option that only a Parquet file understands."""
         asked = {"--column": self.columns, "--pages": self.pages, "--verify": self.verify}
         return next((name for name, value in asked.items() if value), None)
+
+    @property
+    def of_index(self) -> str | None:
+        """The first option that only a file index understands."""
+        asked = {"--where": self.where, "--type": self.types, "--data": self.data}
+        return next((name for name, value in asked.items() if value), None)
+
+
+def _types(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    found = []
+    for value in values:
+        column, equals, type = value.rpartition("=")
+        if not (column and equals and type):
+            raise click.BadParameter(f"{value!r} is not of the form COLUMN=TYPE", ctx, param)
+        found.append((column, type))
+    return tuple(found)
 
 
 @click.command()
@@ -73,6 +95,20 @@ class Asked:
     type=click.Path(exists=True, dir_okay=False),
     help="Parquet: a JSON file with the keys of an encrypted file.",
 )
+@click.option("--where", metavar="WHERE", help="File index: which rows it says match, as SQL text.")
+@click.option(
+    "--type",
+    "types",
+    metavar="COLUMN=TYPE",
+    multiple=True,
+    callback=_types,
+    help="File index: the type of a column, as Paimon spells it; may be given again.",
+)
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="File index: the Parquet file that it is of, for the types; x for x.index by default.",
+)
 @reporting
 def inspect(
     path: str,
@@ -82,14 +118,18 @@ def inspect(
     columns: tuple[str, ...],
     verify: bool,
     keys: str | None,
+    where: str | None,
+    types: tuple[tuple[str, str], ...],
+    data: str | None,
     out: Output,
 ) -> None:
     """Show what is inside STORE or FILE.
 
     A directory: the index of a table (data/_events.skipstone), a metadata directory of Xskipper of
     any version from 0 to 4, or a directory above such. A file: a fact part, a part of an Xskipper
-    store, or any Parquet file: its schema, row groups, columns, indexes, Bloom filters and
-    encryption. Of what is encrypted, key labels are shown.
+    store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes, distinct values,
+    least and greatest, and with --where the rows; or any Parquet file: its schema, row groups,
+    columns, indexes, Bloom filters and encryption. Of what is encrypted, key labels are shown.
 
     The keys are JSON, each in hex, base64:… or text:…:
     {"footer_key": "…", "column_keys": {"a.b": "…"}, "aad_prefix": "…"}
@@ -102,6 +142,9 @@ def inspect(
         pages=pages,
         verify=verify,
         keys=keys,
+        where=where,
+        types=types,
+        data=data,
         storage_options=storage_options or None,
     )
     found = _inspect(path, asked)
@@ -114,7 +157,7 @@ def _inspect(path: str, asked: Asked) -> Reportable:
     from skipstone.identity import canonical_path
     from skipstone.storage import open_storage
 
-    from . import inspect_parquet
+    from . import inspect_paimon, inspect_parquet
     from .inspection import Inspection
 
     canonical = canonical_path(path)
@@ -126,6 +169,10 @@ def _inspect(path: str, asked: Asked) -> Reportable:
             text = "no such file or directory, or an empty one"
             raise FileNotFoundError(error.errno, text, path) from error
     option = asked.of_parquet
+    if option is None and inspect_paimon.is_file_index(storage, canonical):
+        return inspect_paimon.look(canonical, asked)
+    if asked.of_index is not None:
+        raise click.UsageError(f"{asked.of_index} is for file indexes, and {path} is none")
     if option is None:
         for name in LOOKERS:
             found = import_module(name).look(storage, canonical, asked.rows)
@@ -149,5 +196,5 @@ def _nothing_known(storage: Storage, path: str) -> Exception:
     return FormatError(
         "no format that is known here",
         file=path,
-        hint="inspect shows fact parts, Xskipper stores and Parquet files",
+        hint="inspect shows fact parts, Xskipper stores, file indexes and Parquet files",
     )

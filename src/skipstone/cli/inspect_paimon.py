@@ -1,0 +1,229 @@
+"""How ``inspect`` shows a container of Paimon's file indexes, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.errors import FormatError, PredicateError, SkipstoneError
+from skipstone.formats.paimon.container import MAGIC
+from skipstone.formats.paimon.reading import KINDS
+from skipstone.formats.paimon.types import PaimonType
+from skipstone.human import of_total
+from skipstone.index.paimon.blobs import BlobDescription, describe_blob, likely_types
+from skipstone.index.paimon.sidecar import ColumnType
+from skipstone.scan.file_index import FileIndex, RowSelection
+
+from .inspection import Found, is_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from skipstone.formats.paimon.container import IndexEntry
+    from skipstone.storage import Storage
+
+    from .inspecting import Asked
+
+__all__ = ["is_file_index", "look"]
+
+# Ranges of rows that the text shows.
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileIndexInspection:
+    """The container, and what it says of ``where``."""
+
+    found: Found
+    where: str | None = None
+    selection: RowSelection | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values; ranges of rows are first and last, both in it."""
+        document: dict[str, Any] = {"path": self.found.path, "found": [self.found.to_dict()]}
+        if self.selection is not None:
+            starts, stops = self.selection.rows.ranges()
+            document["where"] = {
+                "predicate": self.where,
+                "exact": self.selection.exact,
+                "rows": len(self.selection.rows),
+                "rows_total": self.selection.row_count,
+                "ranges": np.stack([starts, stops - 1], axis=1).tolist(),
+                "steps": [step.to_dict() for step in self.selection.steps],
+            }
+        return document
+
+    def __str__(self) -> str:
+        lines = [str(self.found)]
+        if self.selection is not None:
+            found = self.selection
+            count = of_total(len(found.rows), found.row_count, "rows")
+            verb = "match" if found.exact else "may match"
+            lines += ["", f"  where {self.where}", f"    {count} {verb}{_ranges(found)}"]
+            lines += [
+                f"    {step.index}({step.column}) says nothing: {reason.text}"
+                for step in found.steps
+                if not step.used
+                for reason in step.reasons
+            ]
+        return "\n".join(lines)
+
+
+def is_file_index(storage: Storage, path: str) -> bool:
+    """True for a file that begins as a container does."""
+    if not is_file(storage, path):
+        return False
+    with storage.open(path) as file:
+        return file.read(8) == MAGIC.to_bytes(8, "big")
+
+
+def look(path: str, asked: Asked) -> FileIndexInspection:
+    """All that the container at ``path`` says of itself, and its answer to ``asked.where``."""
+    index = _opened(path, asked)
+    notes: list[str] = []
+    sure = dict(index.types)
+    shown = dict(sure)
+    for name, others in _guessed(index).items():
+        type, rest = others
+        shown[name] = ColumnType.of_paimon(type)
+        if rest:
+            width = "numbers" if "INT" in rest else f"keys of {type.width} bytes"
+            notes.append(
+                f"{name}: {width}, shown as {type}; may be {', '.join(rest)}"
+                f" (--type {name}=… says which)"
+            )
+        else:
+            sure[name] = shown[name]
+    columns, rows = _columns(index, shown, notes)
+    found = Found(
+        path=index.path,
+        format="Paimon file index",
+        properties={
+            "version": 1,
+            "bytes": index.size,
+            "bytes_of_head": index.sidecar.head.length,
+            "rows": rows if rows >= 0 else None,
+            "types_from": index.data or ("what was named" if asked.types else None),
+        },
+        columns=tuple(columns),
+        notes=tuple(notes),
+    )
+    if asked.where is None:
+        return FileIndexInspection(found=found)
+    index.types = sure
+    try:
+        selection = index.select(asked.where)
+    except PredicateError as error:
+        unsure = [name for name in shown if name not in sure]
+        # Those that the predicate speaks of come first.
+        unsure.sort(key=lambda name: name not in (asked.where or ""))
+        if not unsure:
+            raise
+        names = ", ".join(unsure)
+        hint = f"the types of {names} are not known: say --type {unsure[0]}=TYPE, or --data FILE"
+        raise SkipstoneError(error.message, hint=hint) from error
+    return FileIndexInspection(found=found, where=asked.where, selection=selection)
+
+
+def _opened(path: str, asked: Asked) -> FileIndex:
+    options = asked.storage_options
+    named = {name: PaimonType.parse(type) for name, type in asked.types}
+    try:
+        index = FileIndex(path, data=asked.data, storage_options=options)
+    except FormatError:
+        # What lies beside it is no Parquet: a data file of another format has no types for us.
+        if asked.data is not None:
+            raise
+        index = FileIndex(path, types=named, storage_options=options)
+    index.types.update({name: ColumnType.of_paimon(type) for name, type in named.items()})
+    unknown = [name for name in named if not index.sidecar.head.of_column(name)]
+    if unknown:
+        names = ", ".join(column.name for column in index.sidecar.head.columns)
+        raise SkipstoneError(f"{path} has no column {unknown[0]!r}", hint=f"it has {names}")
+    return index
+
+
+def _guessed(index: FileIndex) -> dict[str, tuple[PaimonType, tuple[str, ...]]]:
+    """Types of columns that nobody named, by their keys."""
+    found: dict[str, tuple[PaimonType, tuple[str, ...]]] = {}
+    for column in index.sidecar.head.columns:
+        for entry in column.indexes:
+            place = index.blob(entry.start, entry.length)
+            if column.name in index.types or place is None:
+                continue
+            likely = likely_types(entry.kind, place, index.fetch)
+            # A bsi only says that these are numbers: any other index of the column knows more.
+            if likely is not None and (entry.kind != "bsi" or column.name not in found):
+                found[column.name] = likely
+    return found
+
+
+def _columns(
+    index: FileIndex, types: Mapping[str, ColumnType], notes: list[str]
+) -> tuple[list[dict[str, Any]], int]:
+    shown, counts = [], set()
+    for column in index.sidecar.head.columns:
+        type = types.get(column.name)
+        for entry in column.indexes:
+            about = _described(index, column.name, entry, type, notes)
+            if about.rows >= 0:
+                counts.add(about.rows)
+            shown.append(
+                {
+                    "column": column.name,
+                    "kind": entry.kind,
+                    "type": None if type is None else str(type.paimon),
+                    "bytes": entry.length,
+                    "rows": about.rows if about.rows >= 0 else None,
+                    "nulls": about.nulls if about.nulls >= 0 else None,
+                    "distinct": about.distinct if about.distinct >= 0 else None,
+                    "min": about.min,
+                    "max": about.max,
+                    "details": about.details,
+                }
+            )
+    if len(counts) > 1:
+        raise FormatError(
+            "indexes of files with different row counts",
+            file=index.path,
+            got=", ".join(f"{count:,}" for count in sorted(counts)),
+        )
+    return shown, next(iter(counts), -1)
+
+
+def _described(
+    index: FileIndex, column: str, entry: IndexEntry, type: ColumnType | None, notes: list[str]
+) -> BlobDescription:
+    name = f"{entry.kind}({column})"
+    if entry.is_empty:
+        return BlobDescription(details={"empty": True})
+    if entry.kind not in KINDS:
+        notes.append(f"{name}: a kind that is not known: it says nothing")
+        return BlobDescription()
+    place = index.blob(entry.start, entry.length)
+    if place is None:
+        raise FormatError(f"{name} has no bytes", file=index.path, offset=entry.start)
+    try:
+        return describe_blob(entry.kind, None if type is None else type.paimon, place, index.fetch)
+    except FormatError as error:
+        raise FormatError(
+            f"{name}: {error.about}",
+            file=index.path,
+            offset=entry.start + (error.offset or 0),
+            expected=error.expected,
+            got=error.got,
+        ) from error
+
+
+def _ranges(found: RowSelection) -> str:
+    starts, stops = found.rows.ranges()
+    if not len(starts):
+        return ""
+    parts = [
+        f"{start:,}" if start + 1 == stop else f"{start:,} to {stop - 1:,}"
+        for start, stop in zip(starts[:_SHOWN].tolist(), stops[:_SHOWN].tolist(), strict=True)
+    ]
+    more = f", … in {len(starts):,} ranges" if len(starts) > _SHOWN else ""
+    return f": {', '.join(parts)}{more}"
