@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "definitions", "refresh"]
 
+# Paimon's way to name columns.
+_LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")
 _JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
 
 
@@ -106,8 +109,12 @@ def build(
     \b
       skipstone build data/events -c user_id:bloom -c ts:minmax
       skipstone build data/events -c "country:valuelist" -c "user.name:minmax,bloom(fpp=0.001)"
+      skipstone build data/events -c city:bitmap -c age:rangebitmap
+      skipstone build data/events --option file-index.bitmap.columns=city,zip \\
+                                  --option file-index.bitmap.zip.index-block-size=32kb
     """
-    if not columns:
+    options = click.get_current_context().meta.get("skipstone.options") or {}
+    if not columns and not any(_LISTS_COLUMNS.match(key) for key in options):
         raise click.UsageError(
             "nothing to build: name columns and kinds with -c, `skipstone advise` proposes some"
         )

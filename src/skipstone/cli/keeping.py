@@ -158,6 +158,7 @@ def vacuum(
 @index_options
 @click.argument("destination", metavar="[DEST]", required=False)
 @click.option("--xskipper", is_flag=True, help="As a metadata directory of Xskipper, version 4.")
+@click.option("--paimon", is_flag=True, help="As Paimon's file indexes, <data file>.index.")
 @reporting
 def export(
     table: str,
@@ -165,13 +166,16 @@ def export(
     storage_options: dict[str, str],
     destination: str | None,
     xskipper: bool,
+    paimon: bool,
     out: Output,
 ) -> None:
     """Publish the index of TABLE below the directory DEST, for others to read.
 
-    Without DEST: beside the index, and again on every `compact`.
+    For Xskipper without DEST: beside the index, and again on every `compact`.
     """
-    if not xskipper:
-        raise click.UsageError("as what? --xskipper publishes what Xskipper reads")
+    if xskipper == paimon:
+        raise click.UsageError("as what? --xskipper, or --paimon, publishes what those read")
+    if paimon and destination is None:
+        raise click.UsageError("where to? file indexes go below a directory DEST")
     target = table_of(table, index_location, storage_options)
-    out.result(target.export(destination, kind="xskipper"))
+    out.result(target.export(destination, kind="paimon" if paimon else "xskipper"))

@@ -41,6 +41,9 @@ _SECRET = re.compile(
 )
 
 
+# Paimon's options begin so.
+_FILE_INDEX = "file-index."
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(b?)", re.IGNORECASE)
 _AGE = re.compile(r"(\d{1,6})\s*([dhms])", re.IGNORECASE)
 
@@ -79,7 +82,8 @@ def _storage_options(
         key, equals, text = value.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{key!r} is not of the form key=value", ctx, param)
-        if _SECRET.search(key.lower()):
+        names_columns = key.startswith(_FILE_INDEX) and param.name == "options"
+        if not names_columns and _SECRET.search(key.lower()):
             raise click.BadParameter(
                 f"{key!r} may hold a secret, and others can read a command line: set it in the "
                 "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
@@ -87,6 +91,14 @@ def _storage_options(
                 param,
             )
         options[key] = text
+    found = {key: value for key, value in options.items() if key.startswith(_FILE_INDEX)}
+    if found and param.name == "options":
+        from skipstone.index.paimon.options import FileIndexOptions
+
+        try:
+            FileIndexOptions.parse(found)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
     return options
 
 
@@ -134,7 +146,8 @@ def source_options(function: Function) -> Function:
         multiple=True,
         expose_value=False,
         callback=lambda ctx, param, value: keep(ctx, param, _storage_options(ctx, param, value)),
-        help="An option of Spark's reader for such files (header=true, ...); may be given again.",
+        help="An option of Spark's reader for such files (header=true, ...), or of Paimon's for "
+        "file indexes (file-index.bitmap.columns=a,b, ...); may be given again.",
     )
     format_ = click.option(
         "--format",

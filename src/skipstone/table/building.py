@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from difflib import get_close_matches
@@ -11,8 +12,8 @@ import numpy as np
 
 from skipstone.bounds import Cause, Reason
 from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.index.build import BuildSettings
 from skipstone.index.columns import column_fields
+from skipstone.index.paimon.kinds import Bsi
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import find_path
 from skipstone.predicate.types import column_name
@@ -21,12 +22,15 @@ from skipstone.store.job import BuildJob, Outcome
 from skipstone.store.reports import BuildReport
 from skipstone.store.upkeep import compact, needs_merge
 
+from .reading import ParquetReading
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from skipstone.index.columns import BuildSettings
     from skipstone.index.kind import Index
     from skipstone.storage import Listing
 
@@ -35,12 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run_build"]
 
+log = logging.getLogger("skipstone")
+
 
 def run_build(
     table: Table,
     spark: SparkSession | None,
     wanted: Sequence[Index],
-    memory: int,
+    settings: BuildSettings,
     progress: Progress | None,
 ) -> BuildReport:
     """Build ``wanted`` for the files that lack them; see ``Table.build``."""
@@ -51,7 +57,7 @@ def run_build(
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
-    for lacking, files in by_lacking(matched, wanted):
+    for lacking, files in by_lacking(matched, wanted, schema):
         todo |= files
         job = BuildJob(
             table=table.path,
@@ -59,7 +65,7 @@ def run_build(
             storage_options=table.storage_options,
             definitions=lacking,
             schema=schema,
-            settings=BuildSettings(memory=memory),
+            settings=settings,
             fingerprint=matched.fingerprint,
         )
         outcomes += table.reading.execute(spark, job, listing.where(files), progress)
@@ -116,7 +122,25 @@ def _checked(
         column = column_name(tuple(field.name for field in path))
         spelled.append(type(index).from_params(column, index.params))
     column_fields(spelled, schema)
+    _told_of_kinds(table, spelled)
     return list(dict.fromkeys(spelled)), schema
+
+
+def _told_of_kinds(table: Table, wanted: Sequence[Index]) -> None:
+    """Refuse row indexes where rows have no positions, and say what Paimon has given up."""
+    sidecars = [index for index in wanted if index.sidecar is not None]
+    if sidecars and not isinstance(table.reading, ParquetReading):
+        raise UnsupportedError(
+            f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
+            hint="minmax, valuelist and bloomfilter are about whole files of any format",
+        )
+    for index in wanted:
+        if isinstance(index, Bsi):
+            log.warning(
+                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same, and faster",
+                index,
+                index.column,
+            )
 
 
 def _merge_if_needed(table: Table) -> int:

@@ -13,11 +13,15 @@ directory. Spark is imported by the calls that are given a session, and by no ot
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
+from skipstone.index.columns import BuildSettings
+from skipstone.index.kind import Index
+from skipstone.index.paimon.options import FileIndexOptions, is_option
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import parse_indexes
 from skipstone.index.schema import find_field
@@ -29,17 +33,19 @@ from skipstone.store.describe import describe
 from skipstone.store.xskipper import find_store
 
 from . import upkeep
+from .beside import Beside, without_sidecars
 from .building import run_build
 from .reading import Progress, reading_of
+from .rows import FirstRows, count_rows, first_rows, read_planned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.advise import Advice
-    from skipstone.index.kind import Index
+    from skipstone.identity import ObjectId
     from skipstone.plan import Plan
     from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
@@ -69,7 +75,11 @@ class Table:
 
     ``format`` may also be ``csv``, ``json`` or ``orc``, read by Spark under ``options`` and
     ``schema`` (DDL or JSON); such a table is built with a session, and its facts hold for the same
-    options and schema only.
+    options and schema only. Among ``options`` may be Paimon's of file indexes (``file-index.…``):
+    what ``build`` builds unless it is told, and whether plans use file indexes at all.
+
+    With ``sidecars``, Paimon's file indexes beside the data files (``x.parquet.index``) are used
+    too, as far as they can be told to be of them (``table/beside.py``).
     """
 
     def __init__(
@@ -81,13 +91,19 @@ class Table:
         format: str = "parquet",
         options: Mapping[str, str] | None = None,
         schema: str | None = None,
+        sidecars: bool = False,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
         self.storage: Storage = open_storage(self.path, self.storage_options)
-        self.reading = reading_of(self.path, self.storage, format, options, schema)
+        given = options or {}
+        #: what Paimon's options say
+        self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
+        own = {key: value for key, value in given.items() if not is_option(key)}
+        self.reading = reading_of(self.path, self.storage, format, own, schema)
         self.store: Store = find_store(self.path, index_location, self.storage_options)
         self.location = self.store.location
+        self._beside = Beside(self.storage) if sidecars else None
         #: where transparent reading looks for the index
         self.index_location = index_location or self.location.root
 
@@ -98,6 +114,10 @@ class Table:
 
     def listing(self) -> Listing:
         """The data files now. ``UnsupportedError`` for a table of a table format."""
+        return self._files()[0]
+
+    def _files(self) -> tuple[Listing, dict[int, ObjectId]]:
+        """The data files, and the sidecars beside them where those are used."""
         found = table_format(self.path, self.storage)
         if found is not None:
             raise UnsupportedError(
@@ -105,7 +125,8 @@ class Table:
                 "of the table",
                 hint=f"read it through {found}, which has file statistics of its own",
             )
-        return self.storage.list_files(self.path)
+        listing = self.storage.list_files(self.path)
+        return (listing, {}) if self._beside is None else without_sidecars(listing)
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
@@ -131,22 +152,31 @@ class Table:
         spark: SparkSession | None = None,
         indexes: Iterable[str | Index] = (),
         *,
+        options: Mapping[str, object] | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> BuildReport:
         """Build ``indexes`` (``"user_id:bloom(fpp=0.001)"``) for all files that lack them.
+
+        ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
+        "file-index.bloom-filter.c.fpp": 0.01}``); ``ValueError`` for one that Paimon does not know.
+        They come in place of those of the table.
 
         One Spark job; without a session it runs in this process. ``memory`` bounds what a task
         holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
         left alone. ``progress`` is called with files done and files to do.
         """
         self.store.require_own()
-        wanted = parse_indexes(indexes)
+        asked = self.file_index if options is None else FileIndexOptions.parse(options)
+        wanted = parse_indexes([*_listed(indexes), *asked.indexes])
         if not wanted:
             raise SkipstoneError(
                 "no index was named", hint="`skipstone advise TABLE` proposes some"
             )
-        return run_build(self, spark, wanted, memory, progress)
+        settings = BuildSettings(memory=memory)
+        if asked.in_manifest_threshold is not None:
+            settings = replace(settings, inline_limit=asked.in_manifest_threshold)
+        return run_build(self, spark, wanted, settings, progress)
 
     def refresh(
         self,
@@ -161,7 +191,7 @@ class Table:
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
             raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
-        return run_build(self, spark, known, memory, progress)
+        return run_build(self, spark, known, BuildSettings(memory=memory), progress)
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -192,7 +222,10 @@ class Table:
             milliseconds[phase] = (now - clock) * 1e3
             clock = now
 
-        listing = self.listing()
+        listing, sidecars = self._files()
+        beside = None
+        if self._beside is not None and self.file_index.read_enabled:
+            beside = self._beside.rows_of(listing, sidecars)
         lap("listing")
         matched = self.match(listing, spark)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
@@ -212,9 +245,35 @@ class Table:
             outgrown=Outgrown(
                 limit=memory, runner=_runner(spark), storage_options=self.storage_options
             ),
+            file_index=self.file_index.read_enabled,
+            beside=beside,
         )
 
     explain = plan
+
+    def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
+        """How many rows match ``where``: from the indexes, where they know it exactly.
+
+        Of the other files those pages are read that may hold matches; a Parquet table only.
+        """
+        return count_rows(self, where, time_zone)
+
+    def top(
+        self,
+        order_by: str | Sequence[str],
+        limit: int,
+        *,
+        where: Where = None,
+        time_zone: str = "UTC",
+    ) -> FirstRows:
+        """Which rows come first by ``order_by`` (``"age desc nulls last"``, or several keys).
+
+        From the range-bitmaps of the first sort key, before any data is read. With one key the
+        result is exactly ``limit`` rows (all, if there are fewer), with several all that tie by the
+        first. A file without such an index, or where ``where`` is not decided, keeps all of its
+        rows in question, and ``exact`` is False.
+        """
+        return first_rows(self, order_by, limit, where, time_zone)
 
     def _bindable(
         self, listing: Listing, matched: Matched, spark: SparkSession | None
@@ -274,16 +333,24 @@ class Table:
         return upkeep.vacuum_table(self, older_than, dry_run=dry_run)
 
     def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
-        """Publish the facts for others, whole: as a store of Xskipper, version 4.
+        """Publish the index for others to read.
 
-        It becomes ``<destination>/<sha256 of the table's identifier>/``, by default below
-        ``xskipper/`` beside the facts. What an Xskipper cannot use is left out, and the report says
-        why; ``UnsupportedError`` where nothing remains.
+        ``"xskipper"``: the facts, whole, as a store of Xskipper, version 4. It becomes
+        ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` beside
+        the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below ``destination``.
+        What others cannot use is left out, and the report says why; ``UnsupportedError`` where
+        nothing remains.
         """
         self.store.require_own()
+        if kind == "paimon" and destination is not None:
+            return upkeep.export_sidecars(self, destination)
+        if kind == "paimon":
+            raise UnsupportedError(
+                "an export of file indexes to nowhere", hint="name the directory they go to"
+            )
         if kind != "xskipper":
             raise UnsupportedError(
-                f"an export as {kind!r}", hint="kind='xskipper' is what there is"
+                f"an export as {kind!r}", hint="kind='xskipper' and kind='paimon' are what there is"
             )
         return upkeep.export_table(self, destination)
 
@@ -293,8 +360,11 @@ class Table:
         """The table as a DataFrame that reads only what its filters need.
 
         On a classic session any later filter skips too; under Spark Connect ``where`` is what
-        skips, and it is applied to the rows as well. ``options`` are the Parquet reader's.
+        skips, and it is applied to the rows as well. ``options`` are the Parquet reader's. With
+        ``sidecars`` it is ``where`` that skips, too: Spark is given the files of a plan.
         """
+        if self._beside is not None:
+            return read_planned(self, spark, where, options)
         from skipstone.spark.session import is_connect
 
         if is_connect(spark):
@@ -316,6 +386,10 @@ def _runner(spark: SparkSession | None) -> Runner:
     from skipstone.spark.plan_job import on_spark
 
     return on_spark(spark)
+
+
+def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
+    return [indexes] if isinstance(indexes, str | Index) else list(indexes)
 
 
 def _parsed(where: Where) -> tuple[Expr, str | None]:

@@ -22,6 +22,7 @@ from skipstone.store.reports import (
     IndexInfo,
     VacuumReport,
 )
+from skipstone.store.sidecars import export_containers
 from skipstone.store.upkeep import compact, drop_index, drop_store, vacuum
 from skipstone.store.xskipper import XskipperStore, publish
 
@@ -30,7 +31,14 @@ if TYPE_CHECKING:
 
     from .table import Table
 
-__all__ = ["check_table", "compact_table", "drop", "export_table", "vacuum_table"]
+__all__ = [
+    "check_table",
+    "compact_table",
+    "drop",
+    "export_sidecars",
+    "export_table",
+    "vacuum_table",
+]
 
 _LOG = logging.getLogger("skipstone")
 
@@ -140,6 +148,16 @@ def export_table(table: Table, destination: str | None) -> ExportReport:
         PartitionColumns.of_paths(table.path, listing.paths),
         table=table.path,
         base=destination or table.location.xskipper,
+        options=table.storage_options,
+    )
+
+
+def export_sidecars(table: Table, destination: str) -> ExportReport:
+    """Publish the file indexes as Paimon's sidecars below ``destination``."""
+    return export_containers(
+        table.match(table.listing()),
+        table=table.path,
+        destination=destination,
         options=table.storage_options,
     )
 
