@@ -11,6 +11,8 @@ from skipstone.formats.parquet.page import read_page
 from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.formats.parquet.page_table import PagesOf, pages
 
+from . import index_parts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -46,6 +48,12 @@ def _index(
     if file.footer.chunk(f"{kind}_offset")[cell] < 0:
         return None
     file.chunks_pages.place(cell)  # says which key is missing, if one is
+    if indexed.elsewhere(row_group, leaf):  # where the chunk lies, so does its index
+        if kind == "offset_index":
+            places = index_parts.offset_index(file, cell)
+            return None if places is None else OffsetIndexArrays.from_bytes(places.to_bytes())
+        bounds = index_parts.column_index(file, cell)
+        return None if bounds is None else ColumnIndexArrays.from_bytes(bounds.to_bytes())
     need = indexed.take_index(kind, row_group, leaf, {})
     if need is not None:
         indexed.take_index(kind, row_group, leaf, file.reader.read((need,)))
