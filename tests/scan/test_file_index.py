@@ -367,3 +367,18 @@ def test_a_parquet_column_of_milliseconds_has_no_sure_type() -> None:
     """Paimon keeps milliseconds, Skipstone's own containers microseconds."""
     schema = pa.schema([("ms", pa.timestamp("ms")), ("us", pa.timestamp("us")), ("n", pa.int8())])
     assert set(types_of(schema)) == {"us", "n"}
+
+
+def test_a_key_of_a_map_is_a_column_of_that_name() -> None:
+    column = factorise(column_of(PaimonType.parse("INT"), pa.array([1, None, 3], pa.int32())))
+    data = container.to_bytes({"m[k]": {"bitmap": write_bitmap(column)}})
+    index = FileIndex(data, types={"m[k]": "INT"})
+    assert index.select("`m[k]` >= 2").rows.positions().tolist() == [2]
+    assert index.count("`m[k]` IS NULL") == 1
+
+
+def test_parts_of_a_struct_have_both_names() -> None:
+    column = factorise(column_of(PaimonType.parse("INT"), pa.array([1, 2, 2], pa.int32())))
+    data = container.to_bytes({"a.b": {"bitmap": write_bitmap(column)}})
+    index = FileIndex(data, types={"a.b": "INT"})
+    assert index.count("a.b = 2") == index.count("`a.b` = 2") == 2

@@ -112,6 +112,11 @@ def _checked(
                 f"{index.column!r} is a partition column: its values stand in the paths",
                 hint="predicates on it skip files without an index",
             )
+        if path is None and index.column.endswith("']"):
+            raise UnsupportedError(
+                f"{index.column!r} is a key of a map: no index is built over one",
+                hint="an index that Paimon built over one is read: see FileIndex",
+            )
         if path is None:
             near = get_close_matches(index.column, [*schema.names, *partitions], 1)
             raise PredicateError(
