@@ -29,7 +29,18 @@ if TYPE_CHECKING:
 
 # Arrow writes a duration as a plain INT64, which Spark reads as a bigint: another column.
 TYPES = [type for type in strategies.SPARK_TYPES if not pa.types.is_duration(type)]
-KINDS = ("minmax", "minmax(truncate=2)", "valuelist", "valuelist(max_count=2)", "bloom(fpp=0.2)")
+KINDS = (
+    "minmax",
+    "minmax(truncate=2)",
+    "valuelist",
+    "valuelist(max_count=2)",
+    "bloom(fpp=0.2)",
+    "bitmap",
+    "bitmap(version=1)",
+    "rangebitmap",
+    "bsi",
+    "bloom-filter(items=20)",
+)
 OLD = 1_600_000_000
 # Shrinking a table on disk takes minutes, and the drawn example is small as it is.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -69,6 +80,12 @@ def assert_sound(table: Table, files: Sequence[strategies.DataFile], where: str)
         assert plan.keep[i] or not surely, f"{file.name} is skipped and holds rows {surely}"
         if plan.must[i]:
             assert len(matches) == len(file.rows), f"{file.name}: not all rows match"
+        detail = plan.details.get(i)
+        if detail is not None and detail.rows is not None:
+            selected = detail.rows.positions().tolist()
+            assert set(surely) <= set(selected), f"{file.name}: rows are lost"
+            if detail.exact:
+                assert set(selected) <= set(matches), f"{file.name}: not all rows match"
 
 
 @settings(max_examples=150, phases=PHASES)

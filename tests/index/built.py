@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from skipstone.bounds import Units
 from skipstone.index.columns import BuildSettings, ColumnsBuilder
-from skipstone.index.kind import Stored
+from skipstone.index.kind import Places, Stored
 from skipstone.predicate.tree import Leaf, Op
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ class Indexed:
         self.type = type or self.files[0].type
         schema = pa.schema([pa.field(index.column, self.type)])
         values, nulls, self.reasons = [], [], []
+        self.containers: list[bytes | None] = []
         for array in self.files:
             builder = ColumnsBuilder([index], schema, BuildSettings())
             builder.add(index.column, array)
             found = builder.finish(len(array))
             value = found.values[index]
             values.append(pa.nulls(1, index.stored_type(self.type)) if value is None else value)
+            self.containers.append(found.container)
             nulls.append(found.null_counts.get(index.column, -1))
             self.reasons.append(found.reasons.get(repr(index)))
             assert "failed" not in str(self.reasons[-1]), self.reasons[-1]
@@ -52,6 +54,13 @@ class Indexed:
             rows=np.full(n, -1, np.int64) if foreign else rows,
             nulls=np.full(n, -1, np.int64) if foreign else np.array(nulls, np.int64),
             row_of_file=np.arange(n, dtype=np.int64),
+            places=Places(
+                packs=(),
+                pack=np.full(n, -1, np.int64),
+                offset=np.full(n, -1, np.int64),
+                length=np.full(n, -1, np.int64),
+                inline=pa.array(self.containers, pa.large_binary()),
+            ),
         )
         self.evidence = index.read_back(self.stored)
         self.units = Units.objects(np.arange(n, dtype=np.int64), self.stored.rows)

@@ -27,7 +27,7 @@ from skipstone.storage import Listing
 from skipstone.store.xskipper import find_store
 
 from .fingerprint import FORMATS, fingerprint
-from .pruner import FACTS_MEMORY, HARMLESS, Pruning
+from .pruner import FACTS_MEMORY, FILE_INDEX, HARMLESS, Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,6 +76,7 @@ class FactsPruner:
         self.stores, self.info, self.fingerprint = stores, info, fingerprint
         self.reasons = reasons
         self.memory = _memory((info.confs or {}).get(FACTS_MEMORY))
+        self.file_index = (info.confs or {}).get(FILE_INDEX, "true").strip().lower() != "false"
         self.schema = schema_from_spark(info.schema)
 
     def match(self, listing: FileListing) -> _Joined:
@@ -139,6 +140,7 @@ class FactsPruner:
             reasons=reasons,
             mute=settings.case_sensitive or changed or bool(harms),
             outgrown=Outgrown(limit=self.memory, runner=_by_a_job),
+            file_index=self.file_index,
         )
         return Pruning(keep=plan.keep, report=plan)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FACTS_MEMORY",
+    "FILE_INDEX",
     "HARMLESS",
     "FindPruner",
     "Pruner",
@@ -32,6 +33,9 @@ __all__ = [
 #: The setting: bytes of fact columns that one predicate may take on the driver. Past that, they
 #: are asked by a Spark job.
 FACTS_MEMORY = "spark.skipstone.facts.memory"
+
+#: The setting: ``false`` if Paimon's file indexes are not to be asked.
+FILE_INDEX = "spark.skipstone.file-index.read.enabled"
 
 #: Settings under which Spark reads other values than those that facts are about, each with the
 #: value that is harmless. Spark looks at them when a query runs.

@@ -19,7 +19,7 @@ from skipstone.identity import canonical_path
 from .file_index import SkippingFileIndex
 from .fingerprint import FORMATS, session_settings
 from .jvm import simple_name
-from .pruner import FACTS_MEMORY, RelationInfo
+from .pruner import FACTS_MEMORY, FILE_INDEX, RelationInfo
 from .scan import QueryScans
 from .scans import scan_log
 from .session import is_connect
@@ -57,6 +57,7 @@ _CONFS = (
     "spark.sql.session.timeZone",
     "spark.sql.caseSensitive",
     FACTS_MEMORY,
+    FILE_INDEX,
 )
 
 

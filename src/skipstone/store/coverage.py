@@ -1,4 +1,9 @@
-"""Which files of a listing have an index already: what a build or a refresh need not do again."""
+"""Which files of a listing have an index already: what a build or a refresh need not do again.
+
+Indexes that lie in one sidecar of their file are built together: where one of them is lacking,
+those that are there are built anew, and the sidecar of the newest row has them all. A value whose
+sidecar is gone counts as none.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from skipstone.errors import UnsupportedError
+from skipstone.index.columns import column_fields
+
 from .columns import REASONS
 from .parts import Part
 from .snapshot import nonnull
@@ -14,6 +22,7 @@ from .snapshot import nonnull
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.index.kind import Index
@@ -52,6 +61,9 @@ def with_value(matched: Matched, field: FactField) -> NDArray[np.bool_]:
     """
     found = np.zeros(len(matched.listing), np.bool_)
     snapshot = matched.snapshot
+    file_of_row = matched.file_of_row
+    if field.sidecar is not None:
+        file_of_row = np.where(matched.has_sidecar(field.sidecar), file_of_row, -1)
     having = [part for part in snapshot.identities.parts if field.key in part.by_key]
     names = [part.by_key[field.key].arrow.name for part in having]
     size = sum(part.column_bytes.get(n, 0) for part, n in zip(having, names, strict=True))
@@ -61,11 +73,11 @@ def with_value(matched: Matched, field: FactField) -> NDArray[np.bool_]:
             for part, rows in zip(having, told, strict=True):
                 assert rows is not None
                 at = np.flatnonzero(rows) + snapshot.identities.starts[part.name]
-                file = matched.file_of_row[at]
+                file = file_of_row[at]
                 found[file[file >= 0]] = True
             return found
     for piece in snapshot.values(field):
-        file = matched.file_of_row[piece.at]
+        file = file_of_row[piece.at]
         found[file[(file >= 0) & nonnull(piece.values)]] = True
     return found
 
@@ -89,13 +101,42 @@ def left_out(matched: Matched, index: str) -> NDArray[np.bool_]:
 
 
 def by_lacking(
-    matched: Matched, wanted: Sequence[Index]
+    matched: Matched, wanted: Sequence[Index], schema: pa.Schema | None = None
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
     """Groups of files that lack the same of ``wanted``: those indexes, and a mask over the
-    listing."""
-    lacks = np.array([~covered(matched, index) for index in wanted]).T
-    kinds, group = np.unique(lacks, axis=0, return_inverse=True)
+    listing.
+
+    With the table's ``schema`` also indexes that are not wanted, where they lie in a sidecar that
+    is written anew.
+    """
+    every = [*wanted, *(_companions(matched, wanted, schema) if schema is not None else ())]
+    lacks = [~covered(matched, index) for index in wanted]
+    lacks += [np.zeros(len(matched.listing), np.bool_)] * (len(every) - len(wanted))
+    for sidecar in {index.sidecar for index in wanted} - {None}:
+        within = [at for at, index in enumerate(every) if index.sidecar == sidecar]
+        due = np.any([lacks[at] for at in within], axis=0)
+        if due.any():
+            for at in within:
+                lacks[at] = lacks[at] | (due & valued(matched, every[at]))
+    kinds, group = np.unique(np.array(lacks).T, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
         if kind.any():
-            indexes = tuple(index for index, lacking in zip(wanted, kind, strict=True) if lacking)
+            indexes = tuple(index for index, lacking in zip(every, kind, strict=True) if lacking)
             yield indexes, group.reshape(-1) == number
+
+
+def _companions(matched: Matched, wanted: Sequence[Index], schema: pa.Schema) -> list[Index]:
+    """Indexes that the table has and that lie in the same sidecars as some that are wanted."""
+    sidecars = {index.sidecar for index in wanted} - {None}
+    named = {(index.name, index.column) for index in wanted}
+    found = []
+    for definition in matched.snapshot.definitions if sidecars else ():
+        index = definition.index
+        if index is None or index.sidecar not in sidecars or (index.name, index.column) in named:
+            continue
+        try:
+            column_fields([index], schema)
+        except UnsupportedError:  # the column is gone, or of another type
+            continue
+        found.append(index)
+    return found

@@ -114,6 +114,14 @@ class Matched:
                 return Place(pack=name, offset=start, length=size)
         return None
 
+    def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
+        """Over fact rows: is the row's ``sidecar`` there, in the row or in a pack that exists."""
+        places = self._places(sidecar)
+        packs = self.snapshot.location.packs
+        there = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()
+        exists = np.array([*(path in there for path in places.packs), False], np.bool_)
+        return exists[places.pack] | nonnull(places.inline)
+
     def _evidence(self, field: FactField) -> list[Index]:
         try:
             index = _index(field)

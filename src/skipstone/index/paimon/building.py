@@ -48,7 +48,8 @@ class Codes:
 
     def __init__(self, type: PaimonType, chunks: list[pa.DictionaryArray]) -> None:
         self.type = type
-        indices, dictionary = _joined(chunks)
+        none = pa.array([], pa.int64() if type.width else pa.binary()).dictionary_encode()
+        indices, dictionary = _joined(chunks or [none])
         codes, distinct = _renumbered(indices, dictionary)
         used = np.bincount(codes[codes >= 0], minlength=len(distinct)) > 0
         if not used.all():  # a dictionary may have values that no row of this file has
@@ -174,8 +175,6 @@ def _as_bytes(values: pa.Array) -> pa.Array:
 
 def _joined(chunks: list[pa.DictionaryArray]) -> tuple[pa.Array, pa.Array]:
     """Indices and dictionary of all chunks together."""
-    if not chunks:
-        return pa.array([], pa.int32()), pa.array([], pa.int64())
     if len(chunks) == 1:
         return chunks[0].indices, chunks[0].dictionary
     unified = pa.chunked_array(chunks).unify_dictionaries()
