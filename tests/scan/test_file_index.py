@@ -382,3 +382,15 @@ def test_parts_of_a_struct_have_both_names() -> None:
     data = container.to_bytes({"a.b": {"bitmap": write_bitmap(column)}})
     index = FileIndex(data, types={"a.b": "INT"})
     assert index.count("a.b = 2") == index.count("`a.b` = 2") == 2
+
+
+def test_first_rows() -> None:
+    index = FileIndex(containers(TABLE, KINDS), types=TABLE.schema)
+    ages = TABLE["age"].to_pylist()
+    top = index.top("age", 4, descending=True).positions().tolist()
+    assert [ages[row] for row in top] == [89] * 4
+    assert [ages[row] for row in index.top("age", 3).positions()] == [None] * 3
+    assert not index.top("age", 0)
+    for column in ("city", "nope"):
+        with pytest.raises(UnsupportedError, match="no range-bitmap"):
+            index.top(column, 3)

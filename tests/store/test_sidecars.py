@@ -283,6 +283,16 @@ def test_files_without_an_index_keep_their_rows(built: Table, tmp_path: Path) ->
     assert top.to_dict()["rows"][str(tmp_path / "t" / "new.parquet")] is None
 
 
+def test_first_rows_from_sidecars_beside(beside: Path, built: Table) -> None:
+    table = Table(str(beside), sidecars=True)
+    for order_by in ("age desc", "age", "f NULLS LAST"):
+        ours, theirs = built.top(order_by, 9), table.top(order_by, 9)
+        assert theirs.exact
+        assert list(ours.rows.values()) == list(theirs.rows.values())
+    (beside / "1.parquet.index").write_bytes(b"?")
+    assert not table.top("age desc", 9).exact
+
+
 @pytest.mark.parametrize("order_by", ["nope", "age sideways", "agee desc"])
 def test_sort_keys_that_are_none(built: Table, order_by: str) -> None:
     with pytest.raises(PredicateError):

@@ -26,6 +26,7 @@ from skipstone.index.paimon.blobs import row_count_of
 from skipstone.index.paimon.sidecar import ColumnType, of_bytes, open_sidecar, types_of
 from skipstone.index.schema import file_schema, schema_of_columns
 from skipstone.plan.evaluate import RowTask, evaluate_rows
+from skipstone.plan.top import Order, TopCandidate, top_rows
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.storage import open_storage
@@ -176,6 +177,27 @@ class FileIndex:
         """How many rows match, where the indexes know exactly; else ``None``."""
         found = self.select(where, time_zone=time_zone)
         return len(found.rows) if found.exact else None
+
+    def top(self, column: str, limit: int, *, descending: bool = False) -> RowSet:
+        """The first ``limit`` rows by a column that has a range-bitmap; all, if there are fewer.
+
+        Nulls come first where it ascends and last where it descends, as in Spark; of values that
+        tie for the last place later rows are taken. ``UnsupportedError`` without such an index, or
+        where it cannot be used.
+        """
+        rows = self.row_count
+        index = self.sidecar.top_file(self.types, rows, column)
+        order = Order(column, descending, not descending)
+        found = top_rows(
+            [TopCandidate(file=0, rows=rows, index=index)], limit, order, fetch=self.fetch
+        )
+        if not found.exact:
+            why = "; ".join(reason.text for reason in found.reasons)
+            raise UnsupportedError(
+                f"the first rows by {column!r} are not known: {why or 'it has no range-bitmap'}",
+                hint="a range-bitmap of a column whose type is known has them",
+            )
+        return found.rows.get(0) or RowSet()
 
     def _bound(self, where: str, time_zone: str) -> Bound:
         return bind(parse_sql(where), self.schema, session_zone=time_zone, text=where)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from skipstone.bounds import ByteRange, Evidence, Fetched
     from skipstone.identity import ObjectId
+    from skipstone.index.paimon.topn import TopFile
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import Listing, Storage
 
@@ -82,9 +83,21 @@ class Beside:
 
     storage: Storage
     _opened: dict[tuple[ObjectId, ObjectId], _Opened] = field(default_factory=dict)
+    _sidecars: dict[str, ObjectId] = field(default_factory=dict)
 
-    def rows_of(self, listing: Listing, sidecars: Mapping[int, ObjectId]) -> BesideRows:
-        """The evidence over the files of ``listing``, whose sidecars these are."""
+    def data_files(self, listing: Listing) -> Listing:
+        """A listing without its sidecars, which are remembered for ``rows_of``."""
+        rest, found = without_sidecars(listing)
+        self._sidecars = {rest.paths[file]: id for file, id in found.items()}
+        return rest
+
+    def rows_of(self, listing: Listing) -> BesideRows:
+        """The evidence over the files that ``data_files`` gave."""
+        sidecars = {
+            file: self._sidecars[path]
+            for file, path in enumerate(listing.paths)
+            if path in self._sidecars
+        }
         pairs = {file: (listing.object_id(file), id) for file, id in sidecars.items()}
         lacking = [pair for pair in pairs.values() if pair not in self._opened]
         with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
@@ -153,6 +166,13 @@ class BesideRows:
             said = Answer(bounds=None, reasons=(opened.why,))
             return [Silent(name="sidecar", column=each, said=said) for each in sorted(columns)]
         return opened.sidecar.evidence(opened.types, opened.rows, columns)
+
+    def top_file(self, file: int, column: str) -> TopFile | None:
+        """The range-bitmap of a column, to ask which rows of one file come first."""
+        opened = self.files.get(file)
+        if opened is None or opened.sidecar is None:
+            return None
+        return opened.sidecar.top_file(opened.types, opened.rows, column)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skipstone.bounds import ByteRange, Fetched, Reason, RowSet
     from skipstone.plan import Plan
 
+    from .beside import BesideRows
     from .table import Table, Where
 
 __all__ = ["FirstRows", "count_rows", "first_rows", "orders_of", "read_planned"]
@@ -128,14 +129,18 @@ def first_rows(
         for index in matched.evidence({order.column})
         if isinstance(index, RangeBitmap) and index.column == order.column
     ]
+    beside = table.sidecars_of(listing)
     if not table.file_index.read_enabled:
         indexes = []
     found = top_rows(
-        [_candidate(plan, file, indexes) for file in np.flatnonzero(plan.keep).tolist()],
+        [
+            _candidate(plan, file, indexes, beside, order.column)
+            for file in np.flatnonzero(plan.keep).tolist()
+        ],
         limit,
         order,
         ties=len(orders) > 1,
-        fetch=_fetch(table),
+        fetch=_fetch(table, beside),
     )
     return FirstRows(
         rows={listing.paths[file]: rows for file, rows in found.rows.items()},
@@ -158,7 +163,13 @@ def _column(table: Table, schema: Any, name: str) -> str:
     return column_name(tuple(field.name for field in path))
 
 
-def _candidate(plan: Plan, file: int, indexes: Sequence[RangeBitmap]) -> TopCandidate:
+def _candidate(
+    plan: Plan,
+    file: int,
+    indexes: Sequence[RangeBitmap],
+    beside: BesideRows | None,
+    column: str,
+) -> TopCandidate:
     """A file of the plan; its index serves where the rows in question surely match."""
     rows = int(plan.row_counts[file])
     detail = plan.details.get(file)
@@ -182,12 +193,18 @@ def _candidate(plan: Plan, file: int, indexes: Sequence[RangeBitmap]) -> TopCand
             ),
             no_nulls=int(stored.nulls[row]) == 0,
         )
-    return TopCandidate(file=file, rows=rows, among=among)
+    found = beside.top_file(file, column) if beside is not None and sure else None
+    return TopCandidate(file=file, rows=rows, among=among, index=found)
 
 
-def _fetch(table: Table) -> Any:
+def _fetch(table: Table, beside: BesideRows | None) -> Any:
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
-        return dict(table.store.storage.read_ranges(ranges))
+        theirs = [] if beside is None else [r for r in ranges if r.path in beside.versions]
+        ours = [each for each in ranges if each not in set(theirs)]
+        found = dict(table.store.storage.read_ranges(ours)) if ours else {}
+        if beside is not None and theirs:
+            found.update(beside.fetch(theirs))
+        return found
 
     return fetch
 

@@ -33,7 +33,7 @@ from skipstone.store.describe import describe
 from skipstone.store.xskipper import find_store
 
 from . import upkeep
-from .beside import Beside, without_sidecars
+from .beside import Beside
 from .building import run_build
 from .reading import Progress, reading_of
 from .rows import FirstRows, count_rows, first_rows, read_planned
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.advise import Advice
-    from skipstone.identity import ObjectId
     from skipstone.plan import Plan
     from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
         VacuumReport,
     )
     from skipstone.store.xskipper import XskipperLocation
+
+    from .beside import BesideRows
 
 __all__ = ["Progress", "Table", "Where"]
 
@@ -114,10 +115,6 @@ class Table:
 
     def listing(self) -> Listing:
         """The data files now. ``UnsupportedError`` for a table of a table format."""
-        return self._files()[0]
-
-    def _files(self) -> tuple[Listing, dict[int, ObjectId]]:
-        """The data files, and the sidecars beside them where those are used."""
         found = table_format(self.path, self.storage)
         if found is not None:
             raise UnsupportedError(
@@ -126,7 +123,13 @@ class Table:
                 hint=f"read it through {found}, which has file statistics of its own",
             )
         listing = self.storage.list_files(self.path)
-        return (listing, {}) if self._beside is None else without_sidecars(listing)
+        return listing if self._beside is None else self._beside.data_files(listing)
+
+    def sidecars_of(self, listing: Listing) -> BesideRows | None:
+        """What lies beside the files of a listing of this table, where that is used."""
+        if self._beside is None or not self.file_index.read_enabled:
+            return None
+        return self._beside.rows_of(listing)
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
@@ -222,10 +225,8 @@ class Table:
             milliseconds[phase] = (now - clock) * 1e3
             clock = now
 
-        listing, sidecars = self._files()
-        beside = None
-        if self._beside is not None and self.file_index.read_enabled:
-            beside = self._beside.rows_of(listing, sidecars)
+        listing = self.listing()
+        beside = self.sidecars_of(listing)
         lap("listing")
         matched = self.match(listing, spark)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)

@@ -33,6 +33,7 @@ from .base import PaimonIndex, paimon_column
 from .bloom import PaimonBloom
 from .kinds import Bitmap, Bsi, RangeBitmap
 from .rows import FileRows
+from .topn import TopFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,6 +148,16 @@ class Sidecar:
                 else:
                     found.append(_rows(entry.kind, name, type, place, rows))
         return found
+
+    def top_file(self, types: Mapping[str, ColumnType], rows: int, column: str) -> TopFile | None:
+        """The range-bitmap of a column (dotted name), to ask which rows come first."""
+        name = paimon_column(column)
+        type = types.get(name)
+        for entry in self.head.of_column(name):
+            place = self.blob.part(entry.start, entry.length)
+            if entry.kind == RangeBitmap.paimon and place is not None and type is not None:
+                return TopFile(blob=place, type=type.paimon, row_count=rows)
+        return None
 
 
 def open_sidecar(
