@@ -104,6 +104,8 @@ class Question:
         except Exception as error:  # evidence is advice: whatever is wrong with it, read more
             self.fail(error)
             return ()
+        if self.lost:
+            needs = tuple([need for need in needs if need not in self.lost])
         return tuple([need for need in needs if need not in have]) if have else needs
 
     def answers(self, have: Fetched) -> Sequence[Answer]:

@@ -10,6 +10,7 @@ that holds a row matching both must be in the plan.
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.bounds import Units
+from skipstone.bounds import Cause, Level, Units
 from skipstone.index.build import BuildSettings, build_file
 from skipstone.index.kind import Builder, Built, Chunk, Index
+from skipstone.index.paimon.base import PaimonIndex
+from skipstone.index.paimon.kinds import RowIndex
 from skipstone.index.schema import schema_of_columns
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op
 
+from .asking import Question, fetch_wave
 from .objects import plan_objects
 
 if TYPE_CHECKING:
@@ -127,7 +131,13 @@ def prove(
             compared += len(tests)
             for index in evidence:
                 if index.column == column:
-                    untrue += _contradictions(index, file, id_.path, tests, found.row_count)
+                    unit = Units.objects(np.array([file]), np.array([found.row_count]))
+                    ask = _Asker([leaf for leaf, _ in tests], unit, matched)
+                    untrue += _contradictions(index, id_.path, tests, ask)
+                    untrue += _damaged(index, file, id_.path, matched)
+                    rows = index.of_file(file) if isinstance(index, RowIndex) else None
+                    if rows is not None:
+                        untrue += _wrong_rows(index, id_.path, tests, ask(rows))
             for leaf, truth in draw.sample(tests, min(4, len(tests))):
                 asked.append((leaf, file))
                 truths[leaf, file] = truth
@@ -138,9 +148,14 @@ def prove(
         plan = plan_objects(
             And((leaf, other)), matched.listing, [matched], partitions, table=table, predicate=""
         )
+        path = matched.listing.paths[file]
+        detail = plan.details.get(file)
         if matches.any() and not plan.keep[file]:
-            path = matched.listing.paths[file]
             untrue.append(f"{path}: has rows with {leaf} AND {other}, and the plan skips it")
+        elif detail is not None and detail.rows is not None:
+            lost = int((matches & ~detail.rows.mask(len(matches))).sum())
+            if lost:
+                untrue.append(f"{path}: {lost:,} rows with {leaf} AND {other} are not in the plan")
     return Proof(
         sampled=len(files),
         compared=compared,
@@ -189,17 +204,27 @@ def _tests(
     return tests
 
 
+class _Asker:
+    """Asks evidence about one file, and fetches what it needs from the store of the facts."""
+
+    def __init__(self, leaves: Sequence[Leaf], unit: Units, matched: Matched) -> None:
+        self.leaves, self.unit = leaves, unit
+        self.fetch = matched.snapshot.storage.read_ranges
+
+    def __call__(self, evidence: Any) -> Sequence[Answer]:
+        question = Question(evidence, self.leaves, self.unit, _flags(evidence))
+        return question.answers(fetch_wave([question], self.fetch))
+
+
+def _flags(evidence: Any) -> int | None:
+    return None if evidence.level is Level.ROW else 1
+
+
 def _contradictions(
-    index: Index,
-    file: int,
-    path: str,
-    tests: Sequence[tuple[Leaf, NDArray[np.bool_]]],
-    rows: int,
+    index: Index, path: str, tests: Sequence[tuple[Leaf, NDArray[np.bool_]]], ask: _Asker
 ) -> Iterator[str]:
     """Where what ``index`` says of one file is not so."""
-    unit = Units.objects(np.array([file]), np.array([rows]))
-    answers = index.answer([leaf for leaf, _ in tests], unit, {})
-    for (leaf, truth), answer in zip(tests, answers, strict=True):
+    for (leaf, truth), answer in zip(tests, ask(index), strict=True):
         bounds: Any = answer.bounds
         if bounds is None:
             continue
@@ -207,6 +232,44 @@ def _contradictions(
             yield f"{path}: {index} says no row has {leaf}, {int(truth.sum()):,} do"
         if bounds.must[0] and not truth.all():
             yield f"{path}: {index} says all rows have {leaf}, {int((~truth).sum()):,} do not"
+
+
+def _damaged(index: Index, file: int, path: str, matched: Matched) -> Iterator[str]:
+    """Where the blob of a row index is not the one that was written."""
+    row = -1 if index.stored is None else int(index.stored.row_of_file[file])
+    if row < 0 or not isinstance(index, PaimonIndex):
+        return
+    blob = index.blob(row)
+    if blob is None:
+        yield f"{path}: {index} lies nowhere"
+        return
+    data: bytes | memoryview | None = blob.inline
+    if data is None:
+        whole = blob.span(0, blob.length)
+        data = matched.snapshot.storage.read_ranges([whole]).get(whole)
+    if data is None or zlib.crc32(data) != index.crc(row):
+        yield f"{path}: {index} is not what was written"
+
+
+def _wrong_rows(
+    index: Index,
+    path: str,
+    tests: Sequence[tuple[Leaf, NDArray[np.bool_]]],
+    answers: Sequence[Answer],
+) -> Iterator[str]:
+    """Where what ``index`` says of the rows of one file is not so."""
+    for (leaf, truth), answer in zip(tests, answers, strict=True):
+        if answer.bounds is None:
+            damaged = [r for r in answer.reasons if r.cause is not Cause.NOT_APPLICABLE]
+            if damaged:
+                yield f"{path}: {damaged[0]}"
+                return
+            continue
+        may, must = (rows.mask(len(truth)) for rows in (answer.bounds.may, answer.bounds.must))
+        if lost := int((truth & ~may).sum()):
+            yield f"{path}: {index} leaves out {lost:,} rows with {leaf}"
+        if wrong := int((must & ~truth).sum()):
+            yield f"{path}: {index} says {wrong:,} rows have {leaf} that do not"
 
 
 def _pairs(asked: Sequence[tuple[Leaf, int]], draw: random.Random) -> list[tuple[Leaf, Leaf, int]]:

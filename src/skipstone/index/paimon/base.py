@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from skipstone.errors import UnsupportedError
 from skipstone.formats.paimon.columns import type_of
 from skipstone.predicate.types import column_path
@@ -13,15 +17,19 @@ from ..kind import Blob, Index
 from ..types import atomic, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.formats.paimon.types import PaimonType
 
-__all__ = ["PaimonIndex", "memory_size", "paimon_column"]
+__all__ = [
+    "PLACE",
+    "PaimonIndex",
+    "integers_of",
+    "memory_size",
+    "no_place",
+    "paimon_column",
+    "place_fields",
+]
 
 _SIZE = re.compile(r"(\d+)\s*(b|bytes|k|kb|kibibytes?|m|mb|mebibytes?|g|gb|gibibytes?)?", re.I)
 _FACTORS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -68,26 +76,47 @@ class PaimonIndex(Index):
             raise refuse(self.name, self.column, type, self.instead) from None
         return found
 
+    def crc(self, row: int) -> int:
+        """The checksum of the blob of one fact row, -1 where there is none."""
+        return int(self._numbers()["crc"][row])
+
     def blob(self, row: int) -> Blob | None:
         """Where the blob of one fact row lies; ``None`` where that is nowhere."""
         assert self.stored is not None
         if self.stored.places is None:
             return None
         place = self.stored.places.at(row)
-        starts, lengths = self._within()
-        return None if place is None else place.part(int(starts[row]), int(lengths[row]))
+        told = self._numbers()
+        start, length = int(told["start"][row]), int(told["length"][row])
+        return None if place is None else place.part(start, length)
 
-    def _within(self) -> Sequence[NDArray[np.int64]]:
-        """Start and length of each fact row's blob in its container, 0 where there is none."""
-        import numpy as np
-        import pyarrow.compute as pc
-
+    def _numbers(self) -> dict[str, NDArray[np.int64]]:
+        """What is stored about the blobs of all fact rows: start, length and checksum; start and
+        length are 0 where there is none."""
         assert self.stored is not None
-        found: list[NDArray[np.int64]] | None = self.stored.cache.get("within")
+        found: dict[str, NDArray[np.int64]] | None = self.stored.cache.get("numbers")
         if found is None:
-            values = self.stored.values
-            found = self.stored.cache["within"] = [
-                np.asarray(pc.fill_null(pc.struct_field(values, name), 0), np.int64)
-                for name in ("start", "length")
-            ]
+            found = self.stored.cache["numbers"] = {
+                name: integers_of(self.stored.values, name, -1 if name == "crc" else 0)
+                for name in PLACE
+            }
         return found
+
+
+#: The first fields of every stored value: where the blob lies in its container, and its CRC-32.
+PLACE: dict[str, pa.DataType] = {"start": pa.int32(), "length": pa.int32(), "crc": pa.int64()}
+
+
+def place_fields() -> list[pa.Field]:
+    """The fields of ``PLACE``."""
+    return [pa.field(name, type) for name, type in PLACE.items()]
+
+
+def no_place() -> list[pa.Array]:
+    """One value of each field of ``PLACE`` before the container is written."""
+    return [pa.nulls(1, type) for type in PLACE.values()]
+
+
+def integers_of(values: pa.Array, name: str, unknown: int) -> NDArray[np.int64]:
+    """A field of stored values, ``unknown`` for null."""
+    return np.asarray(pc.fill_null(pc.struct_field(values, name), unknown), np.int64)

@@ -1,8 +1,9 @@
 """``paimonbloom``: Paimon's Bloom filter, which says that a file does not hold a value.
 
-Stored value: ``struct<start: int32, length: int32, k: int32>``: where the blob lies in the file's
-container, and its number of hash functions. To ask about a value takes the ``k`` bytes of the bit
-set that its probes fall on; a small filter, or one that many values are asked of, is read whole.
+Stored value: ``struct<start: int32, length: int32, crc: int64, k: int32>``: where the blob lies in
+the file's container, its CRC-32, and its number of hash functions. To ask about a value takes the
+``k`` bytes of the bit set that its probes fall on; a small filter, or one that many values are
+asked of, is read whole.
 
 Parameters are Paimon's options: ``items``, the distinct values that a file is expected to have
 (1,000,000: 599,071 bytes per column and file, however few rows it has), and ``fpp`` (0.1), the
@@ -13,6 +14,7 @@ filters take it for present.
 from __future__ import annotations
 
 import logging
+import zlib
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -29,7 +31,7 @@ from skipstone.predicate.tree import Const, Op
 
 from ..kind import Builder, Built
 from ..localise import localise
-from .base import PaimonIndex
+from .base import PaimonIndex, integers_of, no_place, place_fields
 from .rows import asks_of
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ class PaimonBloom(PaimonIndex):
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """See the module."""
         self.paimon_type(type)
-        return pa.struct([pa.field(name, pa.int32()) for name in ("start", "length", "k")])
+        return pa.struct([*place_fields(), pa.field("k", pa.int32())])
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """Holds the filter."""
@@ -177,10 +179,7 @@ class PaimonBloom(PaimonIndex):
         assert self.stored is not None
         ks = self.stored.cache.get("k")
         if ks is None:
-            import pyarrow.compute as pc
-
-            column = pc.fill_null(pc.struct_field(self.stored.values, "k"), 0)
-            ks = self.stored.cache["k"] = np.asarray(column, np.int64)
+            ks = self.stored.cache["k"] = integers_of(self.stored.values, "k", 0)
         blob, k = self.blob(row), int(ks[row])
         return (None if blob is None or blob.length <= 4 or not 1 <= k <= 1 << 16 else blob), k
 
@@ -205,13 +204,17 @@ class PaimonBloom(PaimonIndex):
             except KeyError:
                 lost += 1
                 continue
-            if isinstance(data, memoryview) and int.from_bytes(data[:4], "big") != k:
+            if isinstance(data, memoryview) and self._damaged(row, data, k):
                 corrupt += 1
                 continue
             found[i] = any(
                 all(data[at] >> bit & 1 for at, bit in key) for key in probe.places(blob.length, k)
             )
         return found, corrupt, lost
+
+    def _damaged(self, row: int, data: memoryview, k: int) -> bool:
+        """Whether a whole blob is not the one that was written."""
+        return int.from_bytes(data[:4], "big") != k or zlib.crc32(data) != self.crc(row)
 
     def _silent(self, corrupt: int, lost: int, subject: str) -> list[Reason]:
         """Why nothing is said of some files; a warning says so once."""
@@ -296,7 +299,6 @@ class _BloomBuilder(Builder):
         """The filter."""
         if self.over is not None:
             return Built(None, self.over)
-        place = [pa.nulls(1, pa.int32())] * 2
-        numbers = [*place, pa.array([self.k], pa.int32())]
+        numbers = [*no_place(), pa.array([self.k], pa.int32())]
         value = pa.StructArray.from_arrays(numbers, fields=list(self.stored))
         return Built(value, blob=self.k.to_bytes(4, "big") + self.raw.tobytes())

@@ -27,6 +27,7 @@ from skipstone.formats.parquet.encodings.values import ByteArrays
 from ..kind import Builder, Built
 from ..minmax import MinMax
 from ..types import is_text
+from .base import no_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,13 +144,14 @@ class RowsBuilder(Builder):
         except UnsupportedError as error:
             return Built(None, error.message)
         distinct = pa.array([len(codes.keys)], pa.int32())
-        place = [pa.nulls(1, pa.int32())] * 2
         ends = self.bounds.finish().value
         if ends is None:
             low = high = pa.nulls(1, self.stored.field("min").type)
         else:
             low, high = ends.flatten()
-        value = pa.StructArray.from_arrays([*place, distinct, low, high], fields=list(self.stored))
+        value = pa.StructArray.from_arrays(
+            [*no_place(), distinct, low, high], fields=list(self.stored)
+        )
         return Built(value, blob=blob)
 
 

@@ -6,6 +6,7 @@ The order is by column, then by kind: equal blobs give equal bytes. A container 
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from skipstone.errors import UnsupportedError
 from skipstone.formats.paimon.container import LARGEST, Head, to_bytes
 
-from .base import PaimonIndex, paimon_column
+from .base import PLACE, PaimonIndex, paimon_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,11 +73,14 @@ def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
             index = chosen[told.name, entry.kind][0]
             value = built[index].value
             assert value is not None
-            values[index] = _placed(value, entry.start, entry.length)
+            crc = zlib.crc32(built[index].blob or b"")
+            values[index] = _placed(value, (entry.start, entry.length, crc))
     return Bundle(container, values, reasons)
 
 
-def _placed(value: pa.Array, start: int, length: int) -> pa.Array:
-    """A stored value with these numbers as its first two fields."""
-    place = [pa.array([number], pa.int32()) for number in (start, length)]
-    return pa.StructArray.from_arrays([*place, *value.flatten()[2:]], fields=list(value.type))
+def _placed(value: pa.Array, place: tuple[int, ...]) -> pa.Array:
+    """A stored value with these numbers in its fields ``PLACE``."""
+    told = [pa.array([n], type) for n, type in zip(place, PLACE.values(), strict=True)]
+    return pa.StructArray.from_arrays(
+        [*told, *value.flatten()[len(told) :]], fields=list(value.type)
+    )

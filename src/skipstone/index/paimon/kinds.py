@@ -1,9 +1,9 @@
 """``bitmap``, ``rangebitmap`` and ``bsi``: which rows of a file hold which values.
 
-Stored value: ``struct<start: int32, length: int32, distinct: int32, min: T, max: T>``: where the
-blob lies in the file's container, how many distinct values there are, and bounds of them as those
-of ``minmax``. At the object level they say what bounds say, without a byte read; the rows are
-another evidence, made per file (``rows``).
+Stored value: ``struct<start: int32, length: int32, crc: int64, distinct: int32, min: T, max: T>``:
+where the blob lies in the file's container, its CRC-32, how many distinct values there are, and
+bounds of them as those of ``minmax``. At the object level they say what bounds say, without a byte
+read; the rows are another evidence, made per file (``rows``).
 
 Parameters are Paimon's options: ``version`` (2, or 1) and ``index-block-size`` (16 kb) of a bitmap,
 ``chunk-size`` of a range-bitmap (16 kb; 0 b for boolean, tinyint and smallint).
@@ -24,7 +24,7 @@ from skipstone.predicate.tree import Op
 from ..interval import interval_bounds
 from ..minmax import intervals_of
 from ..perfile import PerFile, Rows
-from .base import PaimonIndex, memory_size
+from .base import PaimonIndex, memory_size, place_fields
 from .building import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap
 from .rows import FileRows, rows_of_file
 
@@ -53,7 +53,7 @@ class RowIndex(PerFile, PaimonIndex):
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """See the module."""
         self.paimon_type(type)
-        numbers = [pa.field(name, pa.int32()) for name in ("start", "length", "distinct")]
+        numbers = [*place_fields(), pa.field("distinct", pa.int32())]
         return pa.struct([*numbers, pa.field("min", type), pa.field("max", type)])
 
     def write(self) -> Callable[[Codes], bytes]:

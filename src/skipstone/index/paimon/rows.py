@@ -13,12 +13,14 @@ A leaf becomes questions to the blob (``formats/paimon/asks``), and the answers 
 
 A column that is known to have no nulls is not asked about them. A blob is read in rounds: its head,
 then blocks or chunks of its dictionary, then bitmaps; a small one at once. Whatever is wrong with
-it makes the index say nothing, and a warning says so once.
+it makes the index say nothing, and a warning says so once. A blob that is at hand whole is held
+against its checksum; of others only what does not fit together is noticed.
 """
 
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -76,6 +78,7 @@ def rows_of_file(index: RowIndex, file: int) -> FileRows | None:
         index=index,
         type=index.paimon_type(stored.type),
         blob=index.blob(row),
+        crc=index.crc(row),
         rows=int(stored.rows[row]),
         nulls=int(stored.nulls[row]),
     )
@@ -98,13 +101,15 @@ class IndexedRows:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FileRows:
-    """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, -1 unknown."""
+    """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, ``crc`` is the
+    checksum of the blob; -1 unknown."""
 
     index: RowIndex
     type: PaimonType
     blob: Blob | None
     rows: int
     nulls: int
+    crc: int = -1
     _asked: dict[ByteRange, int] = field(default_factory=dict)
     _pieces: Pieces | None = None
     _rounds: int = 0
@@ -173,11 +178,20 @@ class FileRows:
             blob = self.blob
             length = 0 if blob is None else blob.length
             inline = None if blob is None else blob.inline
+            if inline is not None:
+                self._verify(inline)
             self._pieces = Pieces(length, [] if inline is None else [(0, inline)])
         arrived = [wanted for wanted in self._asked if wanted in have]
         if arrived:
+            for wanted in arrived:
+                if wanted.length == self._pieces.length:
+                    self._verify(have[wanted])
             self._pieces.add([(self._asked.pop(wanted), have[wanted]) for wanted in arrived])
         return self._pieces
+
+    def _verify(self, whole: bytes | memoryview) -> None:
+        if self.crc >= 0 and (got := zlib.crc32(whole)) != self.crc:
+            raise FormatError("an index with another checksum", expected=self.crc, got=got)
 
     def _missing(self, ask: Ask, pieces: Pieces) -> Sequence[tuple[int, int]]:
         return reading.needs(self.index.paimon, self.type, ask, pieces)
@@ -230,6 +244,7 @@ class FileRows:
         """From now on nothing is said, because of ``error``; a warning says so once."""
         if self._silence is None:
             text = getattr(error, "message", "") or str(error) or type(error).__name__
+            text = getattr(error, "about", "") or text  # the same for all files
             if isinstance(error, UnsupportedError):
                 cause = Cause.UNSUPPORTED
             elif isinstance(error, MissingBytes):
