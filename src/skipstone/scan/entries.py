@@ -51,7 +51,9 @@ def check_entries(column: pa.ChunkedArray, rows: IntArray, entries: IntArray, na
     """``FormatError`` unless the first ``rows[0]`` rows have ``entries[0]`` entries, the next
     ``rows[1]`` rows ``entries[1]``, …: one leaf of lists, as Arrow decodes it by itself."""
     counts = [entries_per_row(chunk) for chunk in column.chunks]
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([[], *counts]))])
+    before = np.concatenate(
+        [np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]
+    )
     found = np.diff(before[np.concatenate([[0], np.cumsum(rows)])], prepend=0)[1:]
     wrong = np.flatnonzero(found != entries)
     if len(wrong):
