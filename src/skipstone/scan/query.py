@@ -151,8 +151,8 @@ class Queries:
         if not fields:
             return rows_alone(sum(len(found) for _, found, _ in self._decided(asked, rows)))
         names = [field.node.name for field in fields]
-        # Nothing forbids a file to have two columns of one name.
-        alone = len(set(names)) == len(names)
+        # Nothing forbids a file to have two columns of one name, or names that Arrow must change.
+        alone = len(set(names)) == len(names) and names == [each.field.name for each in fields]
         pieces: list[pa.Table] = []
         for table, found, at in self._decided(asked, rows):
             if not len(found):
