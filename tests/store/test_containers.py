@@ -267,6 +267,9 @@ def test_vacuum_keeps_packs_that_are_named(table: Table) -> None:
 
 def test_dropping_one_of_two(table: Table) -> None:
     table.build(indexes=BOTH)
+    before = {each.kind: each.bytes for each in table.describe().indexes}
+    assert sum(before.values()) > sum(place.length for place in places(table) if place) - 400
+    assert table.describe().bytes_index > sum(before.values())
     table.drop("k:bitmap")
     assert decided(table.plan("x > 3.9"), "x > 3.9")
     assert not decided(table.plan("k = 3"), "k = 3")

@@ -22,6 +22,8 @@ __all__ = ["RowSet"]
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 _LAST = 2**63 - 1
+# Runs that a bitmap takes up sooner than it is taken apart itself.
+_FEW = 1_000
 _ONE_HALF = (1).to_bytes(8, "little") + (0).to_bytes(4, "little")
 
 
@@ -151,6 +153,10 @@ class RowSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RowSet):
             return NotImplemented
+        if self is other:
+            return True
+        if self._bitmap is not None and other._bitmap is not None:
+            return bool(self._bitmap == other._bitmap)
         mine, theirs = self.ranges(), other.ranges()
         return np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1])
 
@@ -159,19 +165,28 @@ class RowSet:
         return hash((starts.tobytes(), stops.tobytes()))
 
     def __and__(self, other: RowSet) -> RowSet:
-        if self._bitmap is not None and other._bitmap is not None:
-            return RowSet._of_own_bitmap(self._bitmap & other._bitmap)
+        if self._as_bitmap_with(other):
+            return RowSet._of_own_bitmap(self.bitmap() & other.bitmap())
         return self._sweep(other, lambda a, b: a & b)
 
     def __or__(self, other: RowSet) -> RowSet:
-        if self._bitmap is not None and other._bitmap is not None:
-            return RowSet._of_own_bitmap(self._bitmap | other._bitmap)
+        if self._as_bitmap_with(other):
+            return RowSet._of_own_bitmap(self.bitmap() | other.bitmap())
         return self._sweep(other, lambda a, b: a | b)
 
     def __sub__(self, other: RowSet) -> RowSet:
-        if self._bitmap is not None and other._bitmap is not None:
-            return RowSet._of_own_bitmap(self._bitmap - other._bitmap)
+        if self._as_bitmap_with(other):
+            return RowSet._of_own_bitmap(self.bitmap() - other.bitmap())
         return self._sweep(other, lambda a, b: a & ~b)
+
+    def _as_bitmap_with(self, other: RowSet) -> bool:
+        """Whether both are bitmaps, or one is and the other has few runs."""
+        if self._bitmap is None and other._bitmap is None:
+            return False
+        return all(
+            each._bitmap is not None or (each._starts is not None and len(each._starts) <= _FEW)
+            for each in (self, other)
+        )
 
     def _sweep(self, other: RowSet, rule: Any) -> RowSet:
         """Both sets cut at all borders of either; ``rule`` decides piece by piece."""

@@ -6,6 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.predicate.types import spark_name
 
@@ -13,10 +15,11 @@ from .coverage import left_out, with_value
 from .reports import Description, IndexInfo
 
 if TYPE_CHECKING:
+    from .columns import FactField
     from .matching import Matched
     from .snapshot import Snapshot
 
-__all__ = ["describe"]
+__all__ = ["describe", "stored_bytes"]
 
 
 def describe(table: str, matched: Matched) -> Description:
@@ -34,11 +37,17 @@ def describe(table: str, matched: Matched) -> Description:
         missing=total - fresh - stale,
         orphaned=matched.orphaned,
         bytes_data=listing.total_bytes,
-        bytes_index=snapshot.size,
+        bytes_index=stored_bytes(snapshot),
         parts=len(snapshot.parts),
         indexes=tuple(_indexes(matched)),
         notes=tuple(str(reason) for reason in matched.reasons),
     )
+
+
+def stored_bytes(snapshot: Snapshot) -> int:
+    """Bytes of all parts and of the packs beside them."""
+    packs = snapshot.storage.list_all(snapshot.location.packs)
+    return snapshot.size + packs.total_bytes
 
 
 def _indexes(matched: Matched) -> list[IndexInfo]:
@@ -64,12 +73,22 @@ def _indexes(matched: Matched) -> list[IndexInfo]:
                 params=definition.params,
                 type=spark_name(definition.type),
                 files=int(files.sum()),
-                bytes=sum(bytes_of[field.key] for field in same),
+                bytes=sum(bytes_of[field.key] + _in_sidecars(snapshot, field) for field in same),
                 left_out=int(lacking.sum()),
                 known=definition.index is not None,
             )
         )
     return infos
+
+
+def _in_sidecars(snapshot: Snapshot, field: FactField) -> int:
+    """Bytes of the blobs that the values of an index say they have in sidecars."""
+    if field.sidecar is None or not pa.types.is_struct(field.arrow.type):
+        return 0
+    if field.arrow.type.get_field_index("length") < 0:
+        return 0
+    lengths = [pc.struct_field(piece.values, "length") for piece in snapshot.values(field)]
+    return sum(pc.sum(each).as_py() or 0 for each in lengths)
 
 
 def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:

@@ -18,6 +18,7 @@ from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import find_path
 from skipstone.predicate.types import column_name
 from skipstone.store.coverage import by_lacking
+from skipstone.store.describe import stored_bytes
 from skipstone.store.job import BuildJob, Outcome
 from skipstone.store.reports import BuildReport
 from skipstone.store.upkeep import compact, needs_merge
@@ -53,7 +54,7 @@ def run_build(
     started = time.perf_counter()
     listing = table.listing()
     wanted, schema = _checked(table, listing, wanted, spark)
-    before = table.store.snapshot()
+    before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
@@ -87,7 +88,7 @@ def run_build(
             for (index, text), count in left_out.items()
         ),
         bytes_data=sum(outcome.size for outcome in good),
-        bytes_index=max(0, table.store.snapshot().size - before.size),
+        bytes_index=max(0, stored_bytes(table.store.snapshot()) - before),
         seconds=time.perf_counter() - started,
         merged=merged,
     )

@@ -39,7 +39,7 @@ from skipstone.predicate.tree import Const, Leaf, Op
 from ..localise import localise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from skipstone.bounds import Fetched, Units
     from skipstone.formats.paimon.asks import Ask
@@ -56,6 +56,8 @@ log = logging.getLogger("skipstone")
 
 # A blob of up to so many bytes is read whole: less than one more request costs.
 _SMALL = 32 * 1024
+# Bytes between two spans that are read along rather than apart.
+_GAP = 256
 # Rounds after which readers take more at a time than they ask for: strings in version 1 of a
 # bitmap do not say how long they are.
 _PATIENCE = 3
@@ -167,7 +169,7 @@ class FileRows:
         elif self._rounds > _PATIENCE:
             more = 8 ** (self._rounds - _PATIENCE)
             wanted = {(at, min(size * more, pieces.length - at)) for at, size in wanted}
-        ranges = {self.blob.span(at, size): at for at, size in wanted}
+        ranges = {self.blob.span(at, size): at for at, size in _joined(wanted)}
         self._asked.update(ranges)
         return list(ranges)
 
@@ -262,6 +264,19 @@ class FileRows:
     @property
     def _subject(self) -> str:
         return f"{self.index.name}({self.index.column})"
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Offsets and lengths, with those that nearly touch as one: a range bitmap's slices follow each
+    other, and so do the bitmaps of neighbouring values."""
+    found: list[tuple[int, int]] = []
+    for at, size in sorted(spans):
+        if found and at <= found[-1][0] + found[-1][1] + _GAP:
+            start, length = found[-1]
+            found[-1] = (start, max(length, at + size - start))
+        else:
+            found.append((at, size))
+    return found
 
 
 # -- leaves and questions --------------------------------------------------------------------------
