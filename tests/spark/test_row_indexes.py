@@ -65,30 +65,6 @@ def test_files_without_a_matching_row_are_not_read(home: Path, spark: SparkSessi
     assert "rows" in explained
 
 
-def test_keys_of_maps_skip_files(tmp_path: Path, spark: SparkSession) -> None:
-    """Four files: of file i, m['k'] is "v<i>", missing in one row and without a map in another."""
-    (tmp_path / "t").mkdir()
-    type = pa.map_(pa.string(), pa.string())
-    for file in range(4):
-        data = pa.array([[("k", f"v{file}"), ("k2", "x")], [("k2", "y")], None], type)
-        pq.write_table(pa.table({"m": data}), tmp_path / "t" / f"{file}.parquet")
-        os.utime(tmp_path / "t" / f"{file}.parquet", (OLD, OLD))
-    Table(str(tmp_path / "t")).build(spark, ["m['k']:bitmap"])
-    plain = spark.read.parquet(str(tmp_path / "t"))
-    frame = skipstone.skip(plain)
-    for where, most in (
-        ("m['k'] = 'v2'", 1),
-        ("m['k'] IN ('v0', 'v3')", 2),
-        ("element_at(m, 'k') = 'v2'", 4),
-        ("m['k'] IS NULL", 4),
-        ("m['k2'] = 'x'", 4),
-        ("m['k'] = 'none'", 0),
-    ):
-        found, files = read_by_spark(frame.where(where))
-        assert found == rows(plain.where(where)), where
-        assert files <= most, where
-
-
 def test_the_job_writes_what_this_process_writes(home: Path, spark: SparkSession) -> None:
     here, there = Table(str(home), index_location=f"{home}-here"), Table(str(home))
     there.build(spark, INDEXES)

@@ -13,7 +13,7 @@ from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.index.paimon.kinds import RangeBitmap
 from skipstone.index.paimon.topn import TopFile
-from skipstone.index.schema import spelled_path
+from skipstone.index.schema import find_path
 from skipstone.plan.counting import known_count
 from skipstone.plan.top import Order, TopCandidate, top_rows
 from skipstone.predicate.types import column_name
@@ -154,13 +154,13 @@ def first_rows(
 
 
 def _column(table: Table, schema: Any, name: str) -> str:
-    path = spelled_path(schema, name)
+    path = find_path(schema, name)
     if path is None:
         near = get_close_matches(name, schema.names, 1)
         raise PredicateError(
             f"there is no column {name!r} in {table.path}", nearest=near[0] if near else None
         )
-    return column_name(path)
+    return column_name(tuple(field.name for field in path))
 
 
 def _candidate(

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from skipstone.predicate.types import MapKey, column_name, column_path
-
 from .base import PaimonIndex, memory_size
 from .bloom import PaimonBloom
 from .kinds import Bitmap, Bsi, RangeBitmap
@@ -150,7 +148,7 @@ def _name(column: str) -> str:
     match = _MAP_KEY.fullmatch(column)
     if match is None:
         return column
-    return column_name((*column_path(match[1]), MapKey(match[2])))
+    return f"{match[1]}['{match[2]}']"
 
 
 def _listed(key: str, value: str) -> list[str]:
