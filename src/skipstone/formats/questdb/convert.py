@@ -40,18 +40,35 @@ from .values import Bloom, Chunk, Column, Head, RowGroup
 from .writer import Footer, write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from skipstone.formats.parquet.footer import Tail
-    from skipstone.formats.parquet.metadata import ColumnMetaData, FileMetaData
+    from skipstone.formats.parquet.metadata import (
+        ColumnMetaData,
+        ColumnOrder,
+        FileMetaData,
+        KeyValue,
+        SortingColumn,
+    )
     from skipstone.formats.parquet.metadata import RowGroup as ParquetRowGroup
 
-__all__ = ["BloomPlace", "Converted", "bloom_places", "convert", "doubtful_leaves"]
+__all__ = [
+    "ENCODING_BITS",
+    "HEADER_BYTES",
+    "BloomPlace",
+    "Converted",
+    "Described",
+    "bloom_of",
+    "bloom_places",
+    "convert",
+    "doubtful_leaves",
+]
 
 #: What to do with filters: their bitsets into the _pm, or where they lie in the Parquet file.
 BloomMode: TypeAlias = Literal["inlined", "external"]
 
-_BITS: Final[dict[int, int]] = {
+#: ENCODINGS of a chunk: the bit of each encoding of Parquet.
+ENCODING_BITS: Final[dict[int, int]] = {
     Encoding.PLAIN: 1 << 0,
     Encoding.PLAIN_DICTIONARY: 1 << 1,
     Encoding.RLE_DICTIONARY: 1 << 1,
@@ -109,16 +126,74 @@ def doubtful_leaves(metadata: FileMetaData) -> tuple[int, ...]:
     Unsigned integers, decimals of odd width, INT96, and whatever the footer gives no known order.
     Hand them to ``convert`` as ``silent`` where the ``_pm`` will be read without the schema.
     """
-    schema = Schema.of(metadata.schema)
-    types = _types(schema, _qdb_meta(metadata, schema, on_stale="ignore"))
-    orders = metadata.column_orders
-    found = []
-    for leaf, code in zip(schema.leaves, types, strict=True):
-        told = orders is not None and leaf.ordinal < len(orders)
-        told = told and orders[leaf.ordinal].TYPE_ORDER is not None  # type: ignore[index]
-        if not told or not order_is_told(leaf, ColumnType.of(code)):
-            found.append(leaf.ordinal)
-    return tuple(found)
+    return Described.of(
+        Schema.of(metadata.schema), metadata.key_value_metadata, (), on_stale="ignore"
+    ).doubtful(metadata.column_orders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What the schema and the JSON say of the columns, before any row group.
+
+    ``types`` are QuestDB's codes; ``sorting`` columns with whether they fall; ``designated`` is the
+    timestamp's column or -1.
+    """
+
+    schema: Schema
+    types: list[int]
+    columns: tuple[Column, ...]
+    sorting: tuple[tuple[int, bool], ...]
+    designated: int
+    squash_tracker: int | None
+
+    @classmethod
+    def of(
+        cls,
+        schema: Schema,
+        pairs: Iterable[KeyValue] | None,
+        sortings: Iterable[Sequence[SortingColumn] | None],
+        *,
+        on_stale: Literal["refuse", "ignore"],
+    ) -> Described:
+        """Of a footer with these key-value pairs, whose row groups claim these orders."""
+        qdb = _qdb_meta(pairs, schema, on_stale=on_stale)
+        types = _types(schema, qdb)
+        sorting, ts = _order(sortings, schema, qdb, types)
+        descending = {column for column, falls in sorting if falls}
+        tracker = -1 if qdb is None else qdb.squash_tracker
+        return cls(
+            schema=schema,
+            types=types,
+            columns=tuple(
+                _column(leaf, types[leaf.ordinal], qdb, descending=leaf.ordinal in descending)
+                for leaf in schema.leaves
+            ),
+            sorting=tuple(sorting),
+            designated=ts,
+            squash_tracker=None if tracker == -1 else tracker,
+        )
+
+    def doubtful(self, orders: Sequence[ColumnOrder] | None) -> tuple[int, ...]:
+        """See ``doubtful_leaves``; ``orders`` are the footer's."""
+        found = []
+        for leaf, code in zip(self.schema.leaves, self.types, strict=True):
+            told = orders is not None and leaf.ordinal < len(orders)
+            told = told and orders[leaf.ordinal].TYPE_ORDER is not None  # type: ignore[index]
+            if not told or not order_is_told(leaf, ColumnType.of(code)):
+                found.append(leaf.ordinal)
+        return tuple(found)
+
+    def head(self, bloom_columns: Iterable[int], *, external: bool) -> Head:
+        """The header of a ``_pm`` in which these columns have filters."""
+        used = tuple(sorted(bloom_columns))
+        return Head(
+            columns=self.columns,
+            designated_timestamp=self.designated,
+            sorting_columns=tuple(column for column, _ in self.sorting),
+            bloom_columns=used,
+            bloom_external=external and bool(used),
+            squash_tracker=self.squash_tracker,
+        )
 
 
 def convert(
@@ -144,29 +219,28 @@ def convert(
     ``FormatError`` where the footer contradicts itself, or the JSON is stale and refused;
     ``UnsupportedError`` for chunks in other files and for metadata that is encrypted.
     """
-    schema = Schema.of(metadata.schema)
-    qdb = _qdb_meta(metadata, schema, on_stale=on_stale)
-    types = _types(schema, qdb)
-    sorting, ts = _order(metadata, schema, qdb, types)
-    descending = {column for column, falls in sorting if falls}
-    columns = tuple(
-        _column(leaf, types[leaf.ordinal], qdb, descending=leaf.ordinal in descending)
-        for leaf in schema.leaves
+    described = Described.of(
+        Schema.of(metadata.schema),
+        metadata.key_value_metadata,
+        (group.sorting_columns for group in metadata.row_groups),
+        on_stale=on_stale,
     )
+    ts = described.designated
     filters: dict[tuple[int, int], Bloom] = {}
     for place, data in (blooms or {}).items():
-        bloom = _bloom(place, data, bloom_mode)
+        bloom = bloom_of(place, data, bloom_mode)
         if bloom is not None and place.leaf not in silent:
             filters[place.row_group, place.leaf] = bloom
     row_groups = tuple(
-        _row_group(metadata, number, len(columns), filters, set(silent), plaintext=plaintext)
+        _row_group(
+            metadata, number, len(described.columns), filters, set(silent), plaintext=plaintext
+        )
         for number in range(len(metadata.row_groups))
     )
     if ts >= 0 and timestamps:
         row_groups = tuple(
             _timed(group, ts, timestamps.get(number)) for number, group in enumerate(row_groups)
         )
-    tracker = -1 if qdb is None else qdb.squash_tracker
     # What was handed in counts, not what was used: an encrypted column has no filter here.
     used = {
         column
@@ -174,22 +248,15 @@ def convert(
         for column, chunk in enumerate(group.chunks)
         if chunk.bloom is not None
     }
-    head = Head(
-        columns=columns,
-        designated_timestamp=ts,
-        sorting_columns=tuple(column for column, _ in sorting),
-        bloom_columns=tuple(sorted(used)),
-        bloom_external=bloom_mode == "external" and bool(used),
-        squash_tracker=None if tracker == -1 else tracker,
-    )
+    head = described.head(used, external=bloom_mode == "external")
     footer = Footer.of_parquet(tail.size, tail.length, unused_bytes=unused_bytes)
     return Converted(head=head, row_groups=row_groups, footer=footer)
 
 
 def _qdb_meta(
-    metadata: FileMetaData, schema: Schema, *, on_stale: Literal["refuse", "ignore"]
+    pairs: Iterable[KeyValue] | None, schema: Schema, *, on_stale: Literal["refuse", "ignore"]
 ) -> QdbMeta | None:
-    texts = [pair.value for pair in metadata.key_value_metadata or () if pair.key == KEY]
+    texts = [pair.value for pair in pairs or () if pair.key == KEY]
     if not texts or texts[-1] is None:
         return None
     try:
@@ -225,7 +292,10 @@ def _types(schema: Schema, qdb: QdbMeta | None) -> list[int]:
 
 
 def _order(
-    metadata: FileMetaData, schema: Schema, qdb: QdbMeta | None, types: list[int]
+    sortings: Iterable[Sequence[SortingColumn] | None],
+    schema: Schema,
+    qdb: QdbMeta | None,
+    types: list[int],
 ) -> tuple[list[tuple[int, bool]], int]:
     """Sorting columns with their direction, and the designated timestamp or -1."""
     if qdb is not None:
@@ -236,9 +306,9 @@ def _order(
                     return [], -1
                 return [(leaf.ordinal, type.descending)], leaf.ordinal
     orders = {
-        tuple((key.column_idx, key.descending) for key in group.sorting_columns)
-        for group in metadata.row_groups
-        if group.sorting_columns
+        tuple((key.column_idx, key.descending) for key in sorting_columns)
+        for sorting_columns in sortings
+        if sorting_columns
     }
     # Row groups that disagree: a merge made such files. Nothing is said of their order.
     sorting = list(orders.pop()) if len(orders) == 1 else []
@@ -324,7 +394,7 @@ def _chunk(data: ColumnMetaData, bloom: Bloom | None, *, hidden: bool) -> Chunk:
         raise FormatError("codec of a column chunk", expected="0 to 255", got=int(data.codec))
     encodings = 0
     for encoding in data.encodings:
-        encodings |= _BITS.get(encoding, 0)
+        encodings |= ENCODING_BITS.get(encoding, 0)
     known = None if hidden else data.statistics
     return Chunk(
         num_values=_natural("num_values", data.num_values),
@@ -357,7 +427,8 @@ def _bound(value: bytes | None) -> bytes | None:
     return value if value and len(value) <= MAX_OUT_OF_LINE else None
 
 
-def _bloom(place: BloomPlace, data: bytes, mode: BloomMode) -> Bloom | None:
+def bloom_of(place: BloomPlace, data: bytes, mode: BloomMode) -> Bloom | None:
+    """The filter whose first bytes are ``data``; ``None`` for one that no ``_pm`` has."""
     reader = Reader(memoryview(data)[:HEADER_BYTES], base=place.offset)
     try:
         header = BloomFilterHeader.read(reader)
