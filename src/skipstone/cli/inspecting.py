@@ -29,7 +29,8 @@ LOOKERS = ("skipstone.cli.inspect_facts", "skipstone.cli.inspect_xskipper")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What the user wants to see: ``rows`` of stores and Parquet files, ``columns`` to ``keys`` of
-    Parquet files, ``where`` to ``data`` of file indexes."""
+    Parquet files, ``where`` to ``data`` of file indexes, ``parquet_size`` and ``no_crc`` of a
+    ``_pm``."""
 
     rows: int = 3
     columns: tuple[str, ...] = ()
@@ -39,6 +40,8 @@ class Asked:
     where: str | None = None
     types: tuple[tuple[str, str], ...] = ()
     data: str | None = None
+    parquet_size: int | None = None
+    no_crc: bool = False
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -51,6 +54,12 @@ class Asked:
     def of_index(self) -> str | None:
         """The first option that only a file index understands."""
         asked = {"--where": self.where, "--type": self.types, "--data": self.data}
+        return next((name for name, value in asked.items() if value), None)
+
+    @property
+    def of_pm(self) -> str | None:
+        """The first option that only a ``_pm`` understands."""
+        asked = {"--parquet-size": self.parquet_size is not None, "--no-crc": self.no_crc}
         return next((name for name, value in asked.items() if value), None)
 
 
@@ -109,6 +118,13 @@ def _types(
     metavar="FILE",
     help="File index: the Parquet file that it is of, for the types; x for x.index by default.",
 )
+@click.option(
+    "--parquet-size",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="_pm: the snapshot of the Parquet file of N bytes; the newest by default.",
+)
+@click.option("--no-crc", is_flag=True, help="_pm: show one whose CRC is wrong, too.")
 @reporting
 def inspect(
     path: str,
@@ -121,6 +137,8 @@ def inspect(
     where: str | None,
     types: tuple[tuple[str, str], ...],
     data: str | None,
+    parquet_size: int | None,
+    no_crc: bool,
     out: Output,
 ) -> None:
     """Show what is inside STORE or FILE.
@@ -128,13 +146,15 @@ def inspect(
     A directory: the index of a table (data/_events.skipstone), a metadata directory of Xskipper of
     any version from 0 to 4, or a directory above such. A file: a fact part, a part of an Xskipper
     store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes, distinct values,
-    least and greatest, and with --where the rows; or any Parquet file: its schema, row groups,
-    columns, indexes, Bloom filters and encryption. Of what is encrypted, key labels are shown.
+    least and greatest, and with --where the rows; a _pm or _txn of QuestDB: header, columns, row
+    groups, bounds, Bloom filters and snapshots, or partitions; or any Parquet file: its schema, row
+    groups, columns, indexes, Bloom filters and encryption. Of what is encrypted, key labels are
+    shown.
 
     The keys are JSON, each in hex, base64:… or text:…:
     {"footer_key": "…", "column_keys": {"a.b": "…"}, "aad_prefix": "…"}
 
-    Exit code 3 when --verify finds something.
+    Exit code 3 when --verify finds something, or --no-crc shows a wrong CRC.
     """
     asked = Asked(
         rows=rows,
@@ -145,6 +165,8 @@ def inspect(
         where=where,
         types=types,
         data=data,
+        parquet_size=parquet_size,
+        no_crc=no_crc,
         storage_options=storage_options or None,
     )
     found = _inspect(path, asked)
@@ -157,7 +179,7 @@ def _inspect(path: str, asked: Asked) -> Reportable:
     from skipstone.identity import canonical_path
     from skipstone.storage import open_storage
 
-    from . import inspect_paimon, inspect_parquet
+    from . import inspect_paimon, inspect_parquet, inspect_questdb
     from .inspection import Inspection
 
     canonical = canonical_path(path)
@@ -169,6 +191,17 @@ def _inspect(path: str, asked: Asked) -> Reportable:
             text = "no such file or directory, or an empty one"
             raise FileNotFoundError(error.errno, text, path) from error
     option = asked.of_parquet
+    other = option or asked.of_index
+    kind = inspect_questdb.by_name(storage, canonical)
+    if kind is None and asked.of_pm is not None and other is None:
+        kind = inspect_questdb.by_content(storage, canonical)
+    if other is not None and kind is not None:
+        what = "Parquet files" if other == option else "file indexes"
+        raise click.UsageError(f"{other} is for {what}, and {path} is none")
+    if asked.of_pm is not None and kind != "_pm":
+        raise click.UsageError(f"{asked.of_pm} is for a _pm, and {path} is none")
+    if kind is not None:
+        return inspect_questdb.look(canonical, kind, asked)
     if option is None and inspect_paimon.is_file_index(storage, canonical):
         return inspect_paimon.look(canonical, asked)
     if asked.of_index is not None:
@@ -182,6 +215,9 @@ def _inspect(path: str, asked: Asked) -> Reportable:
         return inspect_parquet.look(canonical, asked)
     if option is not None:
         raise click.UsageError(f"{option} is for Parquet files, and {path} is none")
+    kind = inspect_questdb.by_content(storage, canonical)
+    if kind is not None:
+        return inspect_questdb.look(canonical, kind, asked)
     raise _nothing_known(storage, canonical)
 
 
@@ -196,5 +232,5 @@ def _nothing_known(storage: Storage, path: str) -> Exception:
     return FormatError(
         "no format that is known here",
         file=path,
-        hint="inspect shows fact parts, Xskipper stores, file indexes and Parquet files",
+        hint="inspect shows fact parts, Xskipper stores, file indexes, _pm, _txn and Parquet files",
     )

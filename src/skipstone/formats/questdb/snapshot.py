@@ -108,6 +108,12 @@ class Snapshot:
             low, high = int(offsets.min()), int(offsets.max())
             if low < pm.header_end or high > last:
                 raise pm.fail("a row group block", at, f"at {pm.header_end} to {last}", (low, high))
+            # Entries take 4 bytes: many that share one wide block would ask for very much memory.
+            room, block = self.footer_offset - pm.header_end, 8 + CHUNK_SIZE * pm.column_count
+            if self.row_group_count * block > room:
+                raise pm.fail(
+                    "row group blocks that overlap", at, f"{room // block}", self.row_group_count
+                )
         return offsets
 
     @property
