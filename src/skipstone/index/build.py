@@ -8,6 +8,8 @@ A fact is made only of a file that is the version that was listed, both when it 
 its last byte was read, and that has been left alone for ``settle`` seconds by the store's clock;
 the build waits that long for the youngest files. Whatever is wrong with a file becomes
 ``FileFacts.error``: the build goes on.
+
+Of the footer that is read anyway each file gets its row group metadata, too (``questdb/making``).
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import StaleError
+from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, column_path
 
 from .calendar import ancient, overflown, proleptic
 from .columns import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
 from .facts import FileFacts
+from .questdb.making import PM, make_pm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from skipstone.bounds import ByteRange, Fetched
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
 
@@ -76,7 +81,7 @@ def build_file(
             text = f"too fresh: changed less than {settings.settle:g} s ago"
             return FileFacts(id=object, error=text, too_fresh=True)
         with storage.open(object.path, object) as source:
-            facts = _read(object, source, definitions, schema, settings)
+            facts = _read(object, source, definitions, schema, settings, storage)
         if not storage.stat(object.path).same_version(object):
             raise StaleError(f"{object.path} changed while it was read")
     except StaleError as error:
@@ -123,21 +128,43 @@ def build_parquet(
 ) -> Columns:
     """What an open Parquet file comes to; raises what Arrow raises where it cannot be read."""
     settings = settings or BuildSettings()
-    return _columns(source, _metadata(source), definitions, schema, settings)
+    return _columns(source, _footer(source).metadata, definitions, schema, settings)
 
 
-def _metadata(source: BinaryIO) -> pq.FileMetaData:
+# Read from the end of a file at first; most footers are shorter.
+_GUESS = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """As Arrow has it, and its bytes in a file of ``size`` bytes."""
+
+    metadata: pq.FileMetaData
+    data: bytes
+    size: int
+
+
+def _footer(source: BinaryIO) -> _Footer:
     """The footer; ``OSError`` where columns are encrypted under a footer in clear.
 
     Arrow ends the whole process when it is asked about an encrypted column chunk without the key.
     Such a footer is told by its signature, which follows it and is not part of the metadata.
     """
-    metadata = pq.read_metadata(source)
-    source.seek(-8, io.SEEK_END)
-    length = int.from_bytes(source.read(4), "little")
+    size = source.seek(0, io.SEEK_END)
+    source.seek(-min(size, _GUESS), io.SEEK_END)
+    tail = source.read(_GUESS)
+    length = int.from_bytes(tail[-TAIL_LENGTH:-4], "little")
+    if tail[-4:] != MAGIC or not 0 < length <= size - TAIL_LENGTH - len(MAGIC):
+        metadata = pq.read_metadata(source)  # says what is wrong with it
+        raise OSError(f"no footer in clear: {metadata.serialized_size} bytes")
+    if length > len(tail) - TAIL_LENGTH:
+        source.seek(size - TAIL_LENGTH - length)
+        tail = source.read(length + TAIL_LENGTH)
+    data = tail[-TAIL_LENGTH - length : -TAIL_LENGTH]
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail[-TAIL_LENGTH:]))
     if length != metadata.serialized_size:
         raise OSError("columns are encrypted under a signed footer")
-    return metadata
+    return _Footer(metadata, data, size)
 
 
 def _read(
@@ -146,18 +173,38 @@ def _read(
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings,
+    storage: Storage,
 ) -> FileFacts:
-    metadata = _metadata(source)
-    found = _columns(source, metadata, definitions, schema, settings)
+    footer = _footer(source)
+    found = _columns(source, footer.metadata, definitions, schema, settings)
+    pm, why = _pm(object, footer, settings, storage)
     return FileFacts(
         id=object,
         row_count=found.row_count,
         null_counts=found.null_counts,
         values=found.values,
-        reasons=found.reasons,
+        reasons={**found.reasons, **({} if why is None else {PM: why})},
         container=found.container,
-        footer_length=metadata.serialized_size,
+        pm=pm,
+        footer_length=len(footer.data),
     )
+
+
+def _pm(
+    object: ObjectId, footer: _Footer, settings: BuildSettings, storage: Storage
+) -> tuple[bytes | None, str | None]:
+    """The file's row group metadata, or why it has none."""
+    if settings.pm == "none":
+        return None, None
+
+    def fetch(ranges: Sequence[ByteRange]) -> Fetched:
+        return storage.read_ranges(ranges, {object.path: object})
+
+    try:
+        made = make_pm(footer.data, footer.size, mode=settings.pm, path=object.path, fetch=fetch)
+    except Exception as error:  # what cannot be said of row groups must not cost the other facts
+        return None, getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+    return made, None
 
 
 def _columns(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .kind import Index
+    from .questdb.making import PmMode
 
 __all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns", "column_fields"]
 
@@ -55,7 +56,9 @@ class BuildSettings:
     - ``inline_limit``: bytes of a sidecar that are kept in the fact row itself;
     - ``compiled``: hash with compiled code, which takes half a second to load in each process;
       ``None``: once there was, or is in one file, enough to hash;
-    - ``hashed``: what that goes by.
+    - ``hashed``: what that goes by;
+    - ``pm``: whether each Parquet file gets its row group metadata (``_pm``), and whether that says
+      where the file's Bloom filters lie or has them.
     """
 
     memory: int = 512 * 1024 * 1024
@@ -64,6 +67,7 @@ class BuildSettings:
     inline_limit: int = 500
     compiled: bool | None = None
     hashed: Hashed = field(default_factory=Hashed, compare=False, repr=False)
+    pm: PmMode = "external"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
