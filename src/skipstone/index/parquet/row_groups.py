@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["RowGroupSource", "StatisticsEvidence", "row_group_source"]
+__all__ = ["RowGroupSource", "StatisticsEvidence", "Together", "row_group_source"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Together:
+class Together:
     """Bounds of several files that store a column alike: row group ``r`` of file ``f`` is at
     ``base[f] + r``; ``base`` is -1 for all other files."""
 
@@ -52,7 +52,7 @@ class RowGroupSource:
 
     def __init__(self, files: Mapping[int, IndexedFile]) -> None:
         self.files = files
-        self._together: dict[str, list[_Together]] = {}
+        self._together: dict[str, list[Together]] = {}
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """The row groups of every file that is here."""
@@ -92,7 +92,7 @@ class RowGroupSource:
                     found.append(evidence)
         return found
 
-    def _bounds(self, column: str, holding: Mapping[int, IndexedFile]) -> list[_Together]:
+    def _bounds(self, column: str, holding: Mapping[int, IndexedFile]) -> list[Together]:
         known = self._together.get(column)
         if known is not None:
             return known
@@ -107,7 +107,7 @@ class RowGroupSource:
             base = np.full(max(self.files) + 1, -1, np.int64)
             sizes = np.cumsum([0, *(len(bounds) for _, bounds in members)])
             base[[ordinal for ordinal, _ in members]] = sizes[:-1]
-            together.append(_Together(ValueBounds.concat([each for _, each in members]), base))
+            together.append(Together(ValueBounds.concat([each for _, each in members]), base))
         self._together[column] = together
         return together
 
@@ -119,7 +119,7 @@ class StatisticsEvidence:
     level = Level.ROW_GROUP
     cost = 1.0
 
-    def __init__(self, column: str, together: Sequence[_Together]) -> None:
+    def __init__(self, column: str, together: Sequence[Together]) -> None:
         self.column, self.together = column, together
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:

@@ -1,0 +1,197 @@
+"""Which columns of a ``_pm`` may be asked about, and what their statistics are statistics of.
+
+A ``_pm`` keeps QuestDB's type and the physical one, not Parquet's logical type; name, ID and
+repetition are those of the field of the root. So of a file that somebody else wrote it does not
+tell int32 from uint32 or a time of day, an instant from a local timestamp, a struct of one leaf
+from a flat column. A column is asked about
+
+- where the table's type is known, and is the very type that QuestDB's type is to Spark; or a wider
+  one, and the ``_pm`` is our own (doubtful statistics were left out when it was made) or the column
+  is as QuestDB writes it, and no INT or LONG, which is what unsigned ones are called too;
+- where nothing is known of the table, and the column is as QuestDB writes it, or the ``_pm`` ours.
+
+**As QuestDB writes it**: it has an ID, the physical type and width of its type, no group above it,
+and is optional, but for the designated timestamp and the types that old versions wrote REQUIRED.
+
+Columns are found by ID where the reader goes by IDs. Where it goes by names, as Spark does, the
+name must be that of one column only, and its ID the table's own where both have one: a column that
+was dropped and another of its name are two. MAX_DEF_LEVEL says whether there can be nulls; the
+repetition in FLAGS of a SYMBOL does not.
+
+What differs from all that is not asked about, and says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.formats.parquet.enums import ConvertedType, FieldRepetitionType, Type
+from skipstone.formats.parquet.logical import DecimalType, LogicalType, TimestampType
+from skipstone.formats.parquet.metadata import SchemaElement
+from skipstone.formats.parquet.schema import Schema
+from skipstone.formats.questdb.layout import FIELD_REPETITION_SHIFT
+from skipstone.formats.questdb.types import ColumnType, Tag
+from skipstone.predicate.types import TIMESTAMP_NTZ, indexable
+
+from ..parquet.stored import Form, Stored
+from ..types import is_text, widens
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skipstone.formats.questdb.layout import Structs
+    from skipstone.formats.questdb.pm import Pm
+
+__all__ = ["as_questdb_writes", "element_of", "named", "stored_as"]
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+#: Written REQUIRED by versions before 9.
+_ONCE_REQUIRED: Final = (Tag.BOOLEAN, Tag.BYTE, Tag.SHORT, Tag.CHAR, Tag.SYMBOL)
+#: Unsigned integers and times of day of other writers have these types as well.
+_DOUBTFUL: Final = (int(Tag.INT), int(Tag.LONG))
+
+
+def named(pm: Pm, name: str) -> int | None:
+    """The position of the one column of this name; ``None`` where there is none, or several."""
+    wanted = name.encode("utf-8", "surrogatepass")
+    lengths = pm.descriptors["NAME_LENGTH"]
+    if int(lengths.sum(dtype=np.uint64)) > pm.size:
+        raise FormatError("names longer than the file", file=pm.file, expected=pm.size)
+    at = np.flatnonzero(lengths == len(wanted))
+    if len(wanted) and len(at) > 8:
+        # Most columns of a wide file have names of one length: tell them apart by a word of each.
+        offsets = pm.descriptors["NAME_OFFSET"][at]
+        width = 8 if len(wanted) >= 8 else 4 if len(wanted) >= 4 else 1
+        inside = offsets <= np.uint64(pm.size - len(wanted))
+        at, ends = at[inside], offsets[inside] + np.uint64(len(wanted) - width)
+        words = np.ndarray(pm.size - width + 1, f"<u{width}", pm.data, 0, (1,))
+        at = at[words[ends] == int.from_bytes(wanted[-width:], "little")]
+    found: int | None = None
+    for column in at.tolist():
+        if pm.name(column) == name:
+            if found is not None:
+                return None
+            found = int(column)
+    return found
+
+
+def stored_as(pm: Pm, column: int, field: pa.Field | None, *, own: bool) -> Stored | None:
+    """What the column at this position stores, ``None`` where it is not asked about.
+
+    ``field`` is the table's; ``own``: the ``_pm`` was made with doubtful statistics left out.
+    """
+    described = pm.descriptors[column]
+    if field is not None and not _same_id(field, int(described["ID"])):
+        return None
+    element = element_of(described)
+    if element is None:
+        return None
+    trusted = own or as_questdb_writes(pm, column)
+    if field is None:
+        return _stored(element) if trusted else None
+    wanted = indexable(field)
+    if wanted is None:
+        return None
+    found = _stored(element)
+    if found.form is Form.TIMESTAMP and wanted == TIMESTAMP_NTZ:
+        found = _stored(_local(element))
+    if found.type is None or found.type == wanted:
+        # Of a type without an order null counts are left, and these are right for any type.
+        return found if found.type is not None or trusted else None
+    if not own and int(described["TYPE"]) in _DOUBTFUL:
+        return None
+    fits = widens(found.type, wanted) or (is_text(found.type) and is_text(wanted))
+    return found if trusted and fits else None
+
+
+def as_questdb_writes(pm: Pm, column: int) -> bool:
+    """Whether QuestDB itself may have written the column; see the module."""
+    described = pm.descriptors[column]
+    type = ColumnType.of(int(described["TYPE"]))
+    if type is None or described["ID"] < 0 or described["MAX_REP_LEVEL"]:
+        return False
+    form, physical = type.parquet, int(described["PHYSICAL_TYPE"])
+    length = int(described["FIXED_BYTE_LEN"]) if form.length else 0
+    if physical != form.type or length != form.length:
+        return False
+    if described["MAX_DEF_LEVEL"] == 1:
+        return True
+    return described["MAX_DEF_LEVEL"] == 0 and (
+        column == pm.designated_timestamp or type.tag in _ONCE_REQUIRED
+    )
+
+
+def element_of(described: Structs) -> SchemaElement | None:
+    """The schema element of a flat column, ``None`` for what is not one, or has no known type."""
+    repetition = int(described["FLAGS"]) >> FIELD_REPETITION_SHIFT & 3
+    return _element(
+        int(described["TYPE"]),
+        int(described["PHYSICAL_TYPE"]),
+        int(described["FIXED_BYTE_LEN"]),
+        repetition,
+        int(described["MAX_REP_LEVEL"]),
+        int(described["MAX_DEF_LEVEL"]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _element(
+    code: int, physical: int, length: int, repetition: int, max_rep: int, max_def: int
+) -> SchemaElement | None:
+    type = ColumnType.of(code)
+    if type is None or max_rep or max_def > 1 or repetition > 1:
+        return None
+    if repetition == FieldRepetitionType.REQUIRED and max_def and type.tag is not Tag.SYMBOL:
+        return None  # what is optional lies below a group that is not
+    if repetition == FieldRepetitionType.OPTIONAL and not max_def:
+        return None
+    fixed = physical == Type.FIXED_LEN_BYTE_ARRAY
+    if (fixed and not 0 < length < 1 << 16) or type.tag is Tag.ARRAY:
+        return None
+    if not type.fits(physical, length if fixed else 0):
+        return None
+    form = type.parquet
+    logical, converted = form.logical, form.converted
+    precision = scale = None
+    if type.is_decimal:
+        precision, scale = type.precision, type.scale
+        logical = LogicalType(DECIMAL=DecimalType(scale=scale, precision=precision))
+    elif type.tag is Tag.DATE and physical == Type.INT32:
+        logical, converted = None, ConvertedType.DATE
+    elif physical == Type.INT96:
+        logical = converted = None
+    return SchemaElement(
+        name="",
+        type=Type(physical),
+        type_length=length if fixed else None,
+        repetition_type=FieldRepetitionType(1 if max_def else 0),
+        logicalType=logical,
+        converted_type=converted,
+        precision=precision,
+        scale=scale,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _stored(element: SchemaElement) -> Stored:
+    root = SchemaElement(name="schema", num_children=1)
+    return Stored.of(Schema.of((root, element)).leaves[0])
+
+
+@lru_cache(maxsize=64)
+def _local(element: SchemaElement) -> SchemaElement:
+    """The same column of timestamps without a zone: what the table says it is."""
+    assert element.logicalType is not None
+    assert element.logicalType.TIMESTAMP is not None
+    stamp = TimestampType(isAdjustedToUTC=False, unit=element.logicalType.TIMESTAMP.unit)
+    return replace(element, logicalType=LogicalType(TIMESTAMP=stamp), converted_type=None)
+
+
+def _same_id(field: pa.Field, id: int) -> bool:
+    kept = (field.metadata or {}).get(_FIELD_ID)
+    return kept is None or id < 0 or kept == b"%d" % id
