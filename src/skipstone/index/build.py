@@ -187,6 +187,7 @@ def _read(
         container=found.container,
         pm=pm,
         footer_length=len(footer.data),
+        row_groups=footer.metadata.num_row_groups,
     )
 
 

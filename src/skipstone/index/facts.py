@@ -31,6 +31,7 @@ class FileFacts:
       where it was left out;
     - ``reasons``: what was left out (``repr`` of the definition) -> why;
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
+    - ``row_groups``: how many a Parquet file has;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
     - ``too_fresh``: left out because it may still change; ``error`` says so too;
@@ -45,6 +46,7 @@ class FileFacts:
     reasons: Mapping[str, str] = field(default_factory=dict)
     footer_length: int | None = None
     page_index: tuple[int, int] | None = None
+    row_groups: int | None = None
     container: bytes | None = None
     pm: bytes | None = None
     error: str | None = None

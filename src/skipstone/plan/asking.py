@@ -31,7 +31,15 @@ from .plan import Step
 if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
 
-__all__ = ["MAX_FAILURES", "MAX_ROUNDS", "Fetch", "Question", "fetch_wave", "no_fetch"]
+__all__ = [
+    "MAX_FAILURES",
+    "MAX_ROUNDS",
+    "Fetch",
+    "Question",
+    "fetch_round",
+    "fetch_wave",
+    "no_fetch",
+]
 
 log = logging.getLogger("skipstone")
 
@@ -177,7 +185,7 @@ def fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
                 askers.append(question)
         if not wanted:
             return have
-        errors = _fetch_round(list(wanted), fetch, have)
+        errors = fetch_round(list(wanted), fetch, have)
         said: set[str] = set()
         for need, askers in wanted.items():
             if need not in have:
@@ -191,7 +199,7 @@ def fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
     return have
 
 
-def _fetch_round(
+def fetch_round(
     wanted: Sequence[ByteRange], fetch: Fetch, have: dict[ByteRange, bytes | memoryview]
 ) -> dict[str, Exception]:
     """One fetch for all; path by path where that fails, so that one lost object silences only

@@ -13,7 +13,8 @@ from skipstone.index.paimon.rows import IndexedRows
 from skipstone.predicate.tree import leaves
 
 from .plan import Plan, Step
-from .planner import RowSource, make_plan
+from .planner import RowSource, Source, make_plan
+from .row_groups import RowGroups
 from .runs import Gathered, Outgrown, gather, sharpened
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def plan_objects(
     notes: dict[Reason, None] = dict.fromkeys(reasons)
     found: list[Gathered] = []
     rows_known: list[Index] = []
+    below: list[tuple[Matched, list[Index]]] = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in partitions.values}
     told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
@@ -76,6 +78,7 @@ def plan_objects(
             asked = [i for i in matched.evidence(told) if file_index or i.sidecar is None]
             evidence += asked
             rows_known += asked
+            below.append((matched, asked))
         else:
             found.append(gathered)
             notes.update(dict.fromkeys(gathered.reasons))
@@ -96,6 +99,12 @@ def plan_objects(
         rows = beside.row_counts(rows)
         sources.append(beside)
         notes.update(dict.fromkeys(beside.reasons))
+    fetch = _fetch(matches, beside)
+    finer: list[Source] = []
+    for matched, asked in below:
+        row_groups = RowGroups.of(tree, matched, told, asked, fetch)
+        if row_groups is not None:
+            finer += row_groups.sources
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
     return make_plan(
@@ -107,7 +116,8 @@ def plan_objects(
         row_counts=rows,
         rows=_Joined(sources) if sources else None,
         idle=tuple(idle.values()),
-        fetch=_fetch(matches, beside),
+        finer=finer,
+        fetch=fetch,
         inherited=sharpened(each.leaves for each in found),
         asked=tuple(step for each in found for step in each.steps),
         known={

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -100,7 +101,8 @@ def make_plan(
         except Exception as error:  # a finer level is advice too: without it, read more
             failures.append(_failure(source.level, error))
             continue
-        steps.extend(state.steps)
+        _add(steps, state.steps, getattr(source, "spent", (0, 0)))
+        failures.extend(getattr(source, "reasons", ()))
 
     keep = np.zeros(len(listing), np.bool_)
     keep[state.units.file[state.bounds.may]] = True
@@ -139,6 +141,23 @@ def make_plan(
         steps=tuple(steps),
         **fields,
     )
+
+
+def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> None:
+    """``more`` behind ``steps``; an index that was asked twice at one level has one step.
+
+    ``spent`` are bytes and requests that it took to ask at all.
+    """
+    known = {(step.level, step.index, step.column): at for at, step in enumerate(steps)}
+    for number, step in enumerate(more):
+        if not number:
+            size, requests = step.bytes_read + spent[0], step.requests + spent[1]
+            step = replace(step, bytes_read=size, requests=requests)
+        at = known.get((step.level, step.index, step.column))
+        if at is None:
+            steps.append(step)
+        else:
+            steps[at] = steps[at].plus(step)
 
 
 def _refine(

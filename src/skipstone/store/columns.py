@@ -10,6 +10,7 @@ One row per data file:
 | ``skipstone_rows`` | int64 | row count, null unknown |
 | ``skipstone_reasons`` | map | index -> why it was left out |
 | ``skipstone_footer_length`` … | int64 | the Parquet footer; offset and length of its page index |
+| ``skipstone_row_groups`` | int64 | row groups of a Parquet file |
 | ``skipstone_<container, pm>_…`` | | where a sidecar lies: pack, offset, length, or inline |
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
 | ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
@@ -57,6 +58,7 @@ __all__ = [
     "PATH",
     "REASONS",
     "ROWS",
+    "ROW_GROUPS",
     "SIDECARS",
     "SIZE",
     "UNIT",
@@ -70,6 +72,7 @@ PATH, SIZE, MTIME = "skipstone_path", "skipstone_size", "skipstone_mtime"
 UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerprint"
 ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
 FOOTER_LENGTH = "skipstone_footer_length"
+ROW_GROUPS = "skipstone_row_groups"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
 
@@ -98,6 +101,7 @@ def _own() -> dict[str, pa.DataType]:
         FOOTER_LENGTH: number,
         PAGE_INDEX_OFFSET: number,
         PAGE_INDEX_LENGTH: number,
+        ROW_GROUPS: number,
     }
     for sidecar in SIDECARS:
         pack, offset, length, inline = place_columns(sidecar)

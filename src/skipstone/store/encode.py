@@ -23,6 +23,7 @@ from .columns import (
     PAGE_INDEX_OFFSET,
     PATH,
     REASONS,
+    ROW_GROUPS,
     ROWS,
     SIZE,
     UNIT,
@@ -122,6 +123,7 @@ def _part(
         FOOTER_LENGTH: [fact.footer_length for fact in facts],
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
+        ROW_GROUPS: [fact.row_groups for fact in facts],
         **_places(facts, pack),
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]

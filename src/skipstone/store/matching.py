@@ -23,7 +23,7 @@ from skipstone.bounds import Cause, Reason
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.index.kind import Index, Places, Stored
 
-from .columns import place_columns
+from .columns import ROW_GROUPS, place_columns
 from .packs import Place
 from .snapshot import Column, Identities, Snapshot, integers, nonnull
 
@@ -116,7 +116,7 @@ class Matched:
 
     def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
         """Over fact rows: is the row's ``sidecar`` there, in the row or in a pack that exists."""
-        places = self._places(sidecar)
+        places = self.places(sidecar)
         packs = self.snapshot.location.packs
         there = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()
         exists = np.array([*(path in there for path in places.packs), False], np.bool_)
@@ -133,7 +133,7 @@ class Matched:
             reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
             self._unusable.setdefault(reason)
             return []
-        places = None if index.sidecar is None else self._places(index.sidecar)
+        places = None if index.sidecar is None else self.places(index.sidecar)
         found: list[Index] = []
         for piece in self.snapshot.values(field):
             values = piece.values
@@ -158,7 +158,24 @@ class Matched:
             )
         return found
 
-    def _places(self, sidecar: str) -> Places:
+    def sidecar_rows(self, sidecar: str) -> NDArray[np.int64]:
+        """For each file the newest fact row that says where its ``sidecar`` lies, -1 for none."""
+        found = self._known_rows.get(sidecar)
+        if found is None:
+            places = self.places(sidecar)
+            placed = (places.pack >= 0) | nonnull(places.inline)
+            usable = np.flatnonzero((self.file_of_row >= 0) & placed)
+            found = np.full(len(self.listing), -1, np.int64)
+            found[self.file_of_row[usable]] = usable  # the last of equal indexes: the newest
+            self._known_rows[sidecar] = found
+        return found
+
+    @cached_property
+    def row_groups(self) -> NDArray[np.int64]:
+        """Over fact rows: row groups of the file, -1 unknown."""
+        return integers(self.snapshot.own(ROW_GROUPS), -1)
+
+    def places(self, sidecar: str) -> Places:
         """Where the sidecars of all fact rows lie; found once."""
         if sidecar not in self._known_places:
             pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
@@ -175,6 +192,10 @@ class Matched:
                 inline=inline.combine_chunks(),
             )
         return self._known_places[sidecar]
+
+    @cached_property
+    def _known_rows(self) -> dict[str, NDArray[np.int64]]:
+        return {}
 
     @cached_property
     def _known_places(self) -> dict[str, Places]:
