@@ -68,7 +68,6 @@ def plan_objects(
     notes: dict[Reason, None] = dict.fromkeys(reasons)
     found: list[Gathered] = []
     rows_known: list[Index] = []
-    below: list[tuple[Matched, list[Index]]] = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in partitions.values}
     told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
@@ -78,7 +77,6 @@ def plan_objects(
             asked = [i for i in matched.evidence(told) if file_index or i.sidecar is None]
             evidence += asked
             rows_known += asked
-            below.append((matched, asked))
         else:
             found.append(gathered)
             notes.update(dict.fromkeys(gathered.reasons))
@@ -101,8 +99,8 @@ def plan_objects(
         notes.update(dict.fromkeys(beside.reasons))
     fetch = _fetch(matches, beside)
     finer: list[Source] = []
-    for matched, asked in below:
-        row_groups = RowGroups.of(tree, matched, told, asked, fetch)
+    for matched in matches:
+        row_groups = RowGroups.of(tree, matched, told, fetch)
         if row_groups is not None:
             finer += row_groups.sources
     fresh_count = int(fresh.sum())

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from skipstone.bounds import Evidence
     from skipstone.formats.questdb.snapshot import Snapshot
-    from skipstone.index.kind import Index
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.storage import Listing
     from skipstone.store import Matched
@@ -86,11 +85,11 @@ class RowGroups:
         tree: Bound,
         matched: Matched,
         columns: frozenset[str],
-        evidence: Sequence[Index],
         fetch: Fetch,
     ) -> RowGroups | None:
-        """``None`` where there is nothing to ask: ``columns`` are those that facts are about,
-        ``evidence`` what is asked about whole files."""
+        """``None`` where there is nothing to ask: ``columns`` are those that facts are about."""
+        if not matched.snapshot.in_runs:
+            return None  # somebody else's store
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)
@@ -98,7 +97,8 @@ class RowGroups:
                 fields[leaf.column] = pa.field(path[0], leaf.type)
         if not fields:
             return None
-        having = {each.column for each in evidence if isinstance(each, MinMax)}
+        definitions = matched.snapshot.definitions
+        having = {each.column for each in definitions if each.kind == MinMax.name}
         return cls(
             matched=matched,
             listing=matched.listing,
