@@ -280,8 +280,13 @@ def test_unknown_kinds_say_nothing() -> None:
     data = container.to_bytes({"age": {"bitmap": write_bitmap(column), "zz-new": b"??"}})
     index = FileIndex(data, types=TABLE.schema)
     assert index.count("age IS NULL") == TABLE["age"].null_count
-    (reason,) = (r for step in index.select("age = 1").steps for r in step.reasons)
+    steps = {step.index: step for step in index.select("age = 1").steps}
+    (reason,) = steps["zz-new"].reasons
     assert "zz-new" in str(reason)
+    assert not steps["zz-new"].used
+    (trust,) = steps["bitmap"].reasons
+    assert "no checksums" in str(trust)
+    assert steps["bitmap"].used
 
 
 def test_a_damaged_index_says_nothing_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:

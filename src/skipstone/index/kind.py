@@ -212,6 +212,11 @@ class Index(ABC):
         Raises ``UnsupportedError`` where the kind cannot index that type.
         """
 
+    def former_types(self, type: pa.DataType) -> Sequence[pa.DataType]:
+        """Types of stored values that earlier versions of the kind wrote for a column of ``type``,
+        and that can still be read back."""
+        return ()
+
     def in_xskipper(self, type: pa.DataType) -> bool:
         """True when Xskipper itself has this kind for a column of ``type``: it can be published."""
         return False

@@ -137,7 +137,7 @@ class Matched:
         found: list[Index] = []
         for piece in self.snapshot.values(field):
             values = piece.values
-            if values.type != stored:
+            if values.type != stored and values.type not in index.former_types(type_):
                 text = f"stored as {values.type}, where {stored} is expected"
                 reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
                 self._unusable.setdefault(reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,6 +191,7 @@ def _candidate(
                 blob=place,
                 type=index.paimon_type(stored.type),
                 row_count=int(stored.rows[row]),
+                arrivals=partial(index.arrivals, row, place),
             ),
             no_nulls=int(stored.nulls[row]) == 0,
         )

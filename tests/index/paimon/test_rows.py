@@ -194,7 +194,7 @@ def test_what_is_damaged_says_nothing_and_warns_once(caplog: pytest.LogCaptureFi
             assert silent(ask(again, leaf)) is Cause.CORRUPT
             other = of_file(indexed, 0)
             assert other is not None
-            other.blob, other.crc = again.blob, -1
+            other.blob, other.fact = again.blob, -1
             answer = ask(other, leaf)
             if answer.bounds is None:
                 assert silent(answer) in (Cause.CORRUPT, Cause.UNSUPPORTED)
@@ -215,7 +215,7 @@ def test_a_blob_of_another_file_says_nothing() -> None:
     rows, other = of_file(short, 0), of_file(long, 0)
     assert rows is not None
     assert other is not None
-    rows.blob, rows.crc = other.blob, other.crc
+    rows.blob, rows.fact = other.blob, -1
     assert silent(ask(rows, Leaf("c", pa.int64(), Op.EQ, (1,)))) is Cause.CORRUPT
 
 

@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from .pieces import Pieces, Span
     from .types import PaimonType
 
-__all__ = ["KINDS", "Index", "Rows", "answer", "needs", "open_index", "speaks"]
+__all__ = [
+    "KINDS",
+    "Index",
+    "Rows",
+    "answer",
+    "answer_of",
+    "needs",
+    "open_anew",
+    "open_index",
+    "speaks",
+]
 
 Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"
 
@@ -56,9 +66,14 @@ class Rows:
 def open_index(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     """The index of this kind. ``UnsupportedError`` for kinds and versions that nobody here knows,
     ``FormatError``, ``MissingBytes``."""
+    return pieces.opened((kind, type), lambda: open_anew(kind, type, pieces))
+
+
+def open_anew(kind: str, type: PaimonType, pieces: Pieces) -> Index:
+    """The same, for a caller who keeps the index by himself."""
     if kind not in KINDS:
         raise UnsupportedError(f"file index of kind {kind!r} is not known")
-    return pieces.opened((kind, type), lambda: KINDS[kind].open(type, pieces))
+    return KINDS[kind].open(type, pieces)
 
 
 def speaks(kind: str, ask: Ask) -> bool:
@@ -69,11 +84,13 @@ def speaks(kind: str, ask: Ask) -> bool:
 def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> Rows:
     """What the index says; found once for the same pieces, so do not change the rows. Errors as
     for ``open_index``."""
-    return pieces.once((kind, type, ask), lambda: _answer(kind, type, ask, pieces))
+    return pieces.once(
+        (kind, type, ask), lambda: answer_of(open_index(kind, type, pieces), type, ask)
+    )
 
 
-def _answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> Rows:
-    index = open_index(kind, type, pieces)
+def answer_of(index: Index, type: PaimonType, ask: Ask) -> Rows:
+    """What an open index over a column of ``type`` says. Errors as for ``open_index``."""
     if isinstance(index, BloomFilterIndex):
         if isinstance(ask, In) and not index.may_contain(ask):
             return Rows(BitMap(), True, -1)

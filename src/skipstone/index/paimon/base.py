@@ -15,8 +15,11 @@ from skipstone.predicate.types import column_path
 
 from ..kind import Blob, Index
 from ..types import atomic, refuse
+from .arrivals import Arrivals, Sums
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from skipstone.formats.paimon.types import PaimonType
@@ -76,9 +79,30 @@ class PaimonIndex(Index):
             raise refuse(self.name, self.column, type, self.instead) from None
         return found
 
+    def former_types(self, type: pa.DataType) -> Sequence[pa.DataType]:
+        """Values from before there were checksums of blocks."""
+        now = self.stored_type(type)
+        return (pa.struct([field for field in now if field.name != "sums"]),)
+
     def crc(self, row: int) -> int:
         """The checksum of the blob of one fact row, -1 where there is none."""
         return int(self._numbers()["crc"][row])
+
+    def sums(self, row: int) -> Sums | None:
+        """The checksums of its blocks, ``None`` in facts that have none. ``FormatError``."""
+        assert self.stored is not None
+        cache, values = self.stored.cache, self.stored.values
+        if "sums" not in cache:
+            told = values.type.get_field_index("sums") >= 0
+            cache["sums"] = pc.struct_field(values, "sums") if told else None
+        if cache["sums"] is None or not (found := cache["sums"][row]).is_valid:
+            return None
+        return Sums.from_bytes(memoryview(found.as_buffer()), int(self._numbers()["length"][row]))
+
+    def arrivals(self, row: int, blob: Blob) -> Arrivals:
+        """The bytes of ``blob``, which is that of one fact row, to be asked for. ``FormatError``
+        where they are at hand, and not what was written."""
+        return Arrivals(blob, self.sums(row), self.crc(row))
 
     def blob(self, row: int) -> Blob | None:
         """Where the blob of one fact row lies; ``None`` where that is nowhere."""
@@ -97,14 +121,20 @@ class PaimonIndex(Index):
         found: dict[str, NDArray[np.int64]] | None = self.stored.cache.get("numbers")
         if found is None:
             found = self.stored.cache["numbers"] = {
-                name: integers_of(self.stored.values, name, -1 if name == "crc" else 0)
-                for name in PLACE
+                name: integers_of(self.stored.values, name, unknown)
+                for name, unknown in (("start", 0), ("length", 0), ("crc", -1))
             }
         return found
 
 
-#: The first fields of every stored value: where the blob lies in its container, and its CRC-32.
-PLACE: dict[str, pa.DataType] = {"start": pa.int32(), "length": pa.int32(), "crc": pa.int64()}
+#: The first fields of every stored value: where the blob lies in its container, its CRC-32, and
+#: checksums of its blocks (``arrivals``).
+PLACE: dict[str, pa.DataType] = {
+    "start": pa.int32(),
+    "length": pa.int32(),
+    "crc": pa.int64(),
+    "sums": pa.binary(),
+}
 
 
 def place_fields() -> list[pa.Field]:

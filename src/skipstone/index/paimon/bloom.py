@@ -1,9 +1,9 @@
 """``paimonbloom``: Paimon's Bloom filter, which says that a file does not hold a value.
 
-Stored value: ``struct<start: int32, length: int32, crc: int64, k: int32>``: where the blob lies in
-the file's container, its CRC-32, and its number of hash functions. To ask about a value takes the
-``k`` bytes of the bit set that its probes fall on; a small filter, or one that many values are
-asked of, is read whole.
+Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, k: int32>``: where the
+blob lies in the file's container, its CRC-32, checksums of its blocks (``arrivals``; values without
+that field are read too), and its number of hash functions. To ask about a value takes the ``k``
+blocks that its probes fall on; a small filter, or one that many values are asked of, is read whole.
 
 Parameters are Paimon's options: ``items``, the distinct values that a file is expected to have
 (1,000,000: 599,071 bytes per column and file, however few rows it has), and ``fpp`` (0.1), the
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.bounds import Answer, Bounds, Cause, Reason
-from skipstone.errors import UnsupportedError
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.paimon import bloom_filter
 from skipstone.formats.paimon.asks import In, safe
 from skipstone.formats.paimon.bloom_filter import FPP, ITEMS, positions_of, sizing
@@ -31,6 +31,7 @@ from skipstone.predicate.tree import Const, Op
 
 from ..kind import Builder, Built
 from ..localise import localise
+from .arrivals import SMALL, Sums
 from .base import PaimonIndex, integers_of, no_place, place_fields
 from .rows import asks_of
 
@@ -49,8 +50,7 @@ __all__ = ["PaimonBloom"]
 
 log = logging.getLogger("skipstone")
 
-# A filter of up to so many bytes is read whole, and one that more probes than this fall on.
-_SMALL = 8 * 1024
+# A filter that more probes than this fall on is read whole.
 _MANY = 128
 
 
@@ -110,13 +110,12 @@ class PaimonBloom(PaimonIndex):
         wanted: dict[ByteRange, None] = {}
         probes = self._probes(leaves)
         for row in self._rows(units)[1]:
-            blob, k = self._filter(row)
+            blob, k, sums = self._filter(row)
             if blob is None or blob.inline is not None:
                 continue
             for probe in probes.values():
-                whole, at = probe.bytes(blob.length, k)
-                ranges = [blob.span(0, blob.length)] if whole else [blob.span(i, 1) for i in at]
-                wanted.update(dict.fromkeys(ranges))
+                spans = probe.spans(blob.length, k, sums)
+                wanted.update(dict.fromkeys(blob.span(*span) for span in spans))
         return [need for need in wanted if need not in have]
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
@@ -174,47 +173,64 @@ class PaimonBloom(PaimonIndex):
         held[held] = valid[row[held]]
         return held, row[held].tolist()
 
-    def _filter(self, row: int) -> tuple[Blob | None, int]:
-        """Where the filter of a fact row lies, and its hash functions; ``None`` for no filter."""
+    def _filter(self, row: int) -> tuple[Blob | None, int, Sums | None]:
+        """Where the filter of a fact row lies, its hash functions, and checksums of its blocks;
+        ``None`` for no filter."""
         assert self.stored is not None
         ks = self.stored.cache.get("k")
         if ks is None:
             ks = self.stored.cache["k"] = integers_of(self.stored.values, "k", 0)
         blob, k = self.blob(row), int(ks[row])
-        return (None if blob is None or blob.length <= 4 or not 1 <= k <= 1 << 16 else blob), k
+        if blob is None or blob.length <= 4 or not 1 <= k <= 1 << 16:
+            return None, k, None
+        try:
+            return blob, k, self.sums(row)
+        except FormatError:
+            return None, k, None
 
     def _asked(self, probe: _Probe, rows: list[int], have: Fetched) -> tuple[BoolArray, int, int]:
         """Per fact row whether it may hold any of the keys; how many rows' filters are damaged, and
         how many did not arrive."""
         found, corrupt, lost = np.ones(len(rows), np.bool_), 0, 0
         for i, row in enumerate(rows):
-            blob, k = self._filter(row)
+            blob, k, sums = self._filter(row)
             if blob is None:
                 corrupt += 1
                 continue
-            whole, at = probe.bytes(blob.length, k)
-            data: memoryview | dict[int, int]
+            spans = [(0, blob.length)]
+            if blob.inline is None:
+                spans = probe.spans(blob.length, k, sums)
             try:
-                if blob.inline is not None:
-                    data = blob.inline
-                elif whole:
-                    data = memoryview(have[blob.span(0, blob.length)])
-                else:
-                    data = {each: have[blob.span(each, 1)][0] for each in at}
+                parts = [blob.inline or memoryview(have[blob.span(*span)]) for span in spans]
             except KeyError:
                 lost += 1
                 continue
-            if isinstance(data, memoryview) and self._damaged(row, data, k):
+            try:
+                for (start, _), part in zip(spans, parts, strict=True):
+                    self._verify(row, sums, start, part, whole=len(part) == blob.length)
+            except FormatError:
                 corrupt += 1
                 continue
+            data: memoryview | dict[int, int] = parts[0]
+            if len(parts[0]) < blob.length:
+                data = {
+                    start + inside: part[inside]
+                    for (start, size), part in zip(spans, parts, strict=True)
+                    for inside in probe.inside(blob.length, k, start, size)
+                }
             found[i] = any(
                 all(data[at] >> bit & 1 for at, bit in key) for key in probe.places(blob.length, k)
             )
         return found, corrupt, lost
 
-    def _damaged(self, row: int, data: memoryview, k: int) -> bool:
-        """Whether a whole blob is not the one that was written."""
-        return int.from_bytes(data[:4], "big") != k or zlib.crc32(data) != self.crc(row)
+    def _verify(
+        self, row: int, sums: Sums | None, start: int, data: memoryview, *, whole: bool
+    ) -> None:
+        """``FormatError`` for bytes that are not what was written."""
+        if sums is not None:
+            sums.check(start, data)
+        elif whole and zlib.crc32(data) != self.crc(row):
+            raise FormatError("an index with another checksum")
 
     def _silent(self, corrupt: int, lost: int, subject: str) -> list[Reason]:
         """Why nothing is said of some files; a warning says so once."""
@@ -250,6 +266,7 @@ class _Probe:
         self.keys, self.type = known.keys, type
         self._known: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._places: dict[tuple[int, int], list[list[tuple[int, int]]]] = {}
+        self._spans: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
 
     def bits(self, length: int, k: int) -> NDArray[np.int64]:
         """Bit of each probe of each key, ``(keys, k)``, in a blob of ``length`` bytes."""
@@ -265,11 +282,23 @@ class _Probe:
             ]
         return self._places[length, k]
 
-    def bytes(self, length: int, k: int) -> tuple[bool, list[int]]:
-        """Whether the whole blob is wanted, and else which bytes of it."""
-        if length <= _SMALL or len(self.keys) * k > _MANY:
-            return True, []
-        return False, np.unique(4 + (self.bits(length, k) >> 3)).tolist()
+    def spans(self, length: int, k: int, sums: Sums | None) -> list[tuple[int, int]]:
+        """Offset and length of what is read of a blob: all of it, or the blocks of the bytes that
+        are wanted; without checksums those bytes alone."""
+        block = 1 if sums is None else sums.block
+        if (length, k, block) not in self._spans:
+            spans = [(0, length)]
+            if length > SMALL and len(self.keys) * k <= _MANY:
+                starts = np.unique((4 + (self.bits(length, k) >> 3)) // block) * block
+                spans = [(start, min(block, length - start)) for start in starts.tolist()]
+            self._spans[length, k, block] = spans
+        return self._spans[length, k, block]
+
+    def inside(self, length: int, k: int, start: int, size: int) -> list[int]:
+        """Which of ``size`` bytes from ``start`` on are wanted, counted from there."""
+        at = 4 + (self.bits(length, k) >> 3).ravel() - start
+        found: list[int] = at[(at >= 0) & (at < size)].tolist()
+        return found
 
 
 class _BloomBuilder(Builder):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from skipstone.errors import UnsupportedError
 from skipstone.formats.paimon.container import LARGEST, Head, to_bytes
 
+from .arrivals import Sums
 from .base import PLACE, PaimonIndex, paimon_column
 
 if TYPE_CHECKING:
@@ -73,13 +74,14 @@ def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
             index = chosen[told.name, entry.kind][0]
             value = built[index].value
             assert value is not None
-            crc = zlib.crc32(built[index].blob or b"")
-            values[index] = _placed(value, (entry.start, entry.length, crc))
+            blob = chosen[told.name, entry.kind][1]
+            place = (entry.start, entry.length, zlib.crc32(blob), Sums.of(blob).to_bytes())
+            values[index] = _placed(value, place)
     return Bundle(container, values, reasons)
 
 
-def _placed(value: pa.Array, place: tuple[int, ...]) -> pa.Array:
-    """A stored value with these numbers in its fields ``PLACE``."""
+def _placed(value: pa.Array, place: tuple[int | bytes, ...]) -> pa.Array:
+    """A stored value with these in its fields ``PLACE``."""
     told = [pa.array([n], type) for n, type in zip(place, PLACE.values(), strict=True)]
     return pa.StructArray.from_arrays(
         [*told, *value.flatten()[len(told) :]], fields=list(value.type)

@@ -1,7 +1,8 @@
 """``bitmap``, ``rangebitmap`` and ``bsi``: which rows of a file hold which values.
 
-Stored value: ``struct<start: int32, length: int32, crc: int64, distinct: int32, min: T, max: T>``:
-where the blob lies in the file's container, its CRC-32, how many distinct values there are, and
+Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, distinct: int32,
+min: T, max: T>``: where the blob lies in the file's container, its CRC-32, checksums of its blocks
+(``arrivals``; values without that field are read too), how many distinct values there are, and
 bounds of them as those of ``minmax``. At the object level they say what bounds say, without a byte
 read; the rows are another evidence, made per file (``rows``).
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -71,9 +72,10 @@ class RowIndex(PerFile, PaimonIndex):
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
 
-    def of_file(self, file: int) -> FileRows | None:
-        """The evidence about the rows of one file; ``None`` where this index was not built."""
-        return rows_of_file(self, file)
+    def of_file(self, file: int, shared: dict[Any, Any] | None = None) -> FileRows | None:
+        """The evidence about the rows of one file; ``None`` where this index was not built.
+        ``shared`` as for ``rows_of_file``."""
+        return rows_of_file(self, file, shared)
 
 
 class Bitmap(RowIndex):

@@ -12,36 +12,37 @@ A leaf becomes questions to the blob (``formats/paimon/asks``), and the answers 
 | ``NOT LIKE`` | that, and "not null" | not null, not null without the answer |
 
 A column that is known to have no nulls is not asked about them. A blob is read in rounds: its head,
-then blocks or chunks of its dictionary, then bitmaps; a small one at once. Whatever is wrong with
-it makes the index say nothing, and a warning says so once. A blob that is at hand whole is held
-against its checksum; of others only what does not fit together is noticed.
+then blocks or chunks of its dictionary, then bitmaps; a small one at once. Every byte is held
+against the checksums of the facts (``arrivals``). Whatever is wrong with a blob makes the index say
+nothing, and a warning says so once. What has no such checksums, as containers of others, is
+believed where it fits together, and a reason says that.
 """
 
 from __future__ import annotations
 
 import logging
-import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyroaring import BitMap
 
-from skipstone.bounds import Answer, Bounds, ByteRange, Cause, Level, RowSet
+from skipstone.bounds import Answer, Bounds, Cause, Level, Reason, RowSet
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.paimon import reading
 from skipstone.formats.paimon.asks import In, Null, Range, prefix
 from skipstone.formats.paimon.columns import key_of
-from skipstone.formats.paimon.pieces import MissingBytes, Pieces
+from skipstone.formats.paimon.pieces import MissingBytes
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import Const, Leaf, Op
 
 from ..localise import localise
+from .arrivals import SMALL, Arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from skipstone.bounds import Fetched, Units
+    from skipstone.bounds import ByteRange, Fetched, Units
     from skipstone.formats.paimon.asks import Ask
     from skipstone.formats.paimon.keys import Key
     from skipstone.formats.paimon.types import PaimonType
@@ -54,10 +55,6 @@ __all__ = ["FileRows", "IndexedRows", "asks_of", "bounds_of", "rows_of_file"]
 
 log = logging.getLogger("skipstone")
 
-# A blob of up to so many bytes is read whole: less than one more request costs.
-_SMALL = 32 * 1024
-# Bytes between two spans that are read along rather than apart.
-_GAP = 256
 # Rounds after which readers take more at a time than they ask for: strings in version 1 of a
 # bitmap do not say how long they are.
 _PATIENCE = 3
@@ -68,21 +65,39 @@ _NOT_NULL = Range()
 _NEGATED = (Op.NE, Op.NOT_IN, Op.NOT_STARTS_WITH, Op.NOT_LIKE)
 
 
-def rows_of_file(index: RowIndex, file: int) -> FileRows | None:
-    """The evidence of ``index`` about the rows of a file; ``None`` where it was not built."""
+class _Asked(NamedTuple):
+    """A leaf as it is asked of blobs of one type; the leaf itself is held because the table of
+    these goes by its address."""
+
+    leaf: Leaf
+    local: Leaf | Const | None
+    asks: tuple[Ask, ...]
+
+
+def rows_of_file(
+    index: RowIndex, file: int, shared: dict[Any, Any] | None = None
+) -> FileRows | None:
+    """The evidence of ``index`` about the rows of a file; ``None`` where it was not built.
+
+    ``shared`` is what files have in common: the same mapping for all files and one index.
+    """
     stored = index.stored
     if stored is None:
         return None
     row = int(stored.row_of_file[file])
     if row < 0 or not index.known(stored)[row]:
         return None
+    shared = {} if shared is None else shared
+    if "type" not in shared:
+        shared["type"] = index.paimon_type(stored.type)
     return FileRows(
         index=index,
-        type=index.paimon_type(stored.type),
+        type=shared["type"],
         blob=index.blob(row),
-        crc=index.crc(row),
         rows=int(stored.rows[row]),
         nulls=int(stored.nulls[row]),
+        fact=row,
+        shared=shared,
     )
 
 
@@ -91,29 +106,36 @@ class IndexedRows:
 
     def __init__(self, indexes: Sequence[Any]) -> None:
         self.indexes = [index for index in indexes if hasattr(index, "of_file")]
+        self._shared: list[dict[Any, Any]] = [{} for _ in self.indexes]
 
     def __bool__(self) -> bool:
         return bool(self.indexes)
 
     def evidence(self, file: int, columns: frozenset[str]) -> list[FileRows]:
         """What can be asked about the rows of one file."""
-        found = [i.of_file(file) for i in self.indexes if i.column in columns]
+        found = [
+            index.of_file(file, shared)
+            for index, shared in zip(self.indexes, self._shared, strict=True)
+            if index.column in columns
+        ]
         return [each for each in found if each is not None]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FileRows:
-    """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, ``crc`` is the
-    checksum of the blob; -1 unknown."""
+    """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
+    checksums of the blob too; -1 unknown. ``shared`` as for ``rows_of_file``."""
 
     index: RowIndex
     type: PaimonType
     blob: Blob | None
     rows: int
     nulls: int
-    crc: int = -1
-    _asked: dict[ByteRange, int] = field(default_factory=dict)
-    _pieces: Pieces | None = None
+    fact: int = -1
+    shared: dict[Any, Any] = field(default_factory=dict)
+    _arrivals: Arrivals | None = None
+    _opened: reading.Index | None = None
+    _found: dict[Ask, reading.Rows] = field(default_factory=dict)
     _rounds: int = 0
     _silence: Answer | None = None
 
@@ -148,7 +170,8 @@ class FileRows:
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """Bounds over the rows of the file, or why nothing is said."""
         try:
-            self._take(have)
+            if self._silence is None and self.blob is not None:
+                self._bytes().take(have)
             return [self._answer(leaf) for leaf in leaves]
         except Exception as error:  # as above
             return [self._fail(error)] * len(leaves)
@@ -156,56 +179,44 @@ class FileRows:
     def _needs(self, leaves: Sequence[Leaf], have: Fetched) -> Sequence[ByteRange]:
         if self._silence is not None or self.blob is None:
             return ()
-        pieces = self._take(have)
+        arrivals = self._bytes()
+        arrivals.take(have)
+        if arrivals.whole:
+            return ()
         wanted: set[tuple[int, int]] = set()
         for leaf in leaves:
-            for ask in self._asks(leaf) or ():
-                wanted.update(self._missing(ask, pieces))
+            for ask in self._asked(leaf).asks:
+                try:
+                    self._find(ask)
+                except MissingBytes as missing:
+                    wanted.update(missing.spans)
         if not wanted:
             return ()
         self._rounds += 1
-        if self._rounds == 1 and pieces.length <= _SMALL:
-            wanted = {(0, pieces.length)}
+        length = self.blob.length
+        if length <= SMALL:
+            wanted = {(0, length)}
         elif self._rounds > _PATIENCE:
             more = 8 ** (self._rounds - _PATIENCE)
-            wanted = {(at, min(size * more, pieces.length - at)) for at, size in wanted}
-        ranges = {self.blob.span(at, size): at for at, size in _joined(wanted)}
-        self._asked.update(ranges)
-        return list(ranges)
+            wanted = {(at, min(size * more, length - at)) for at, size in wanted}
+        return arrivals.ask(wanted)
 
-    def _take(self, have: Fetched) -> Pieces:
-        """The blob as far as it is at hand."""
-        assert self.blob is not None or self._silence is not None or self._pieces is None
-        if self._pieces is None:
-            blob = self.blob
-            length = 0 if blob is None else blob.length
-            inline = None if blob is None else blob.inline
-            if inline is not None:
-                self._verify(inline)
-            self._pieces = Pieces(length, [] if inline is None else [(0, inline)])
-        arrived = [wanted for wanted in self._asked if wanted in have]
-        if arrived:
-            for wanted in arrived:
-                if wanted.length == self._pieces.length:
-                    self._verify(have[wanted])
-            self._pieces.add([(self._asked.pop(wanted), have[wanted]) for wanted in arrived])
-        return self._pieces
+    def _bytes(self) -> Arrivals:
+        if self._arrivals is None:
+            assert self.blob is not None
+            if self.fact < 0:
+                self._arrivals = Arrivals(self.blob)
+            else:
+                self._arrivals = self.index.arrivals(self.fact, self.blob)
+        return self._arrivals
 
-    def _verify(self, whole: bytes | memoryview) -> None:
-        if self.crc >= 0 and (got := zlib.crc32(whole)) != self.crc:
-            raise FormatError("an index with another checksum", expected=self.crc, got=got)
-
-    def _missing(self, ask: Ask, pieces: Pieces) -> Sequence[tuple[int, int]]:
-        return reading.needs(self.index.paimon, self.type, ask, pieces)
-
-    def _asks(self, leaf: Leaf) -> tuple[Ask, ...] | None:
-        local = self._local(leaf)
-        if local is None or isinstance(local, Const):
-            return None
-        asks = asks_of(local, self.type)
-        if asks is not None and self.nulls == 0:
-            asks = tuple(ask for ask in asks if ask != _NOT_NULL and not isinstance(ask, Null))
-        return asks
+    def _asked(self, leaf: Leaf) -> _Asked:
+        found: _Asked | None = self.shared.get(id(leaf))
+        if found is None:
+            local = self._local(leaf)
+            asks = asks_of(local, self.type) if isinstance(local, Leaf) else None
+            found = self.shared[id(leaf)] = _Asked(leaf, local, asks or ())
+        return found
 
     def _local(self, leaf: Leaf) -> Leaf | Const | None:
         assert self.index.stored is not None
@@ -216,31 +227,53 @@ class FileRows:
             return self._silence
         if self.blob is None:
             return self._fail(FormatError("the index lies nowhere, or outside its container"))
-        local = self._local(leaf)
+        _, local, asks = self._asked(leaf)
         if isinstance(local, Const):
             every, none = RowSet.all(self.rows), RowSet()
             rows = every if local.value else none
             return Answer(bounds=Bounds(rows, rows))
-        bounds = None if local is None else bounds_of(local, self.type, self._find, self.rows)
+        bounds = bounds_of(local, asks, self._find, self.rows) if local and asks else None
         if bounds is None:
             text = f"says nothing of {leaf.op} over a column that was {self.type} when indexed"
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
+        if self._arrivals is not None and self._arrivals.unsure:
+            return Answer(bounds=bounds, reasons=(self._unsure(),))
         return Answer(bounds=bounds)
 
     def _find(self, ask: Ask) -> reading.Rows:
-        """The answer of the blob, or of the null count."""
+        """The answer of the blob, or of the null count. ``MissingBytes`` names what it takes."""
+        found = self._found.get(ask)
+        if found is not None:
+            return found
         if self.nulls == 0 and (ask == _NOT_NULL or isinstance(ask, Null)):
-            found = BitMap()
+            plain = BitMap()
             if ask == _NOT_NULL:
-                found.add_range(0, self.rows)
-            return reading.Rows(found, True, self.rows)
-        assert self._pieces is not None
-        rows = reading.answer(self.index.paimon, self.type, ask, self._pieces)
-        if rows.row_count != self.rows:
+                plain.add_range(0, self.rows)
+            found = reading.Rows(plain, True, self.rows)
+        else:
+            if self._opened is None:
+                pieces = self._bytes().pieces
+                self._opened = reading.open_anew(self.index.paimon, self.type, pieces)
+            found = reading.answer_of(self._opened, self.type, ask)
+            self._check(found)
+        self._found[ask] = found
+        return found
+
+    def _check(self, found: reading.Rows) -> None:
+        if found.row_count != self.rows:
             raise FormatError(
-                "the index is of another file", expected=f"{self.rows} rows", got=rows.row_count
+                "the index is of another file", expected=f"{self.rows} rows", got=found.row_count
             )
-        return rows
+
+    def _unsure(self) -> Reason:
+        """That bytes were used which nothing vouches for."""
+        reason: Reason | None = self.shared.get("unsure")
+        if reason is None:
+            what = "containers of others have no" if self.fact < 0 else "built before there were"
+            text = f"{what} checksums of its parts: damage that still fits together goes unnoticed"
+            reason = Reason(cause=Cause.ABSENT, subject=self._subject, text=text)
+            self.shared["unsure"] = reason
+        return reason
 
     def _fail(self, error: Exception) -> Answer:
         """From now on nothing is said, because of ``error``; a warning says so once."""
@@ -266,19 +299,6 @@ class FileRows:
         return f"{self.index.name}({self.index.column})"
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Offsets and lengths, with those that nearly touch as one: a range bitmap's slices follow each
-    other, and so do the bitmaps of neighbouring values."""
-    found: list[tuple[int, int]] = []
-    for at, size in sorted(spans):
-        if found and at <= found[-1][0] + found[-1][1] + _GAP:
-            start, length = found[-1]
-            found[-1] = (start, max(length, at + size - start))
-        else:
-            found.append((at, size))
-    return found
-
-
 # -- leaves and questions --------------------------------------------------------------------------
 
 
@@ -295,11 +315,8 @@ def asks_of(leaf: Leaf, type: PaimonType) -> tuple[Ask, ...] | None:
     return (ask, _NOT_NULL) if op in _NEGATED else (ask,)
 
 
-def bounds_of(leaf: Leaf, type: PaimonType, find: Find, rows: int) -> Bounds[RowSet] | None:
-    """What the answers that ``find`` gives say of the leaf over ``rows`` rows."""
-    asks = asks_of(leaf, type)
-    if asks is None:
-        return None
+def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bounds[RowSet] | None:
+    """What the answers that ``find`` gives to ``asks`` say of the leaf over ``rows`` rows."""
     found = find(asks[0])
     if found.may is None:
         return None

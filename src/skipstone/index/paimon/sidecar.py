@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from skipstone.bounds import Answer, Bounds, ByteRange, Cause, Level, RowSet
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.formats.paimon import reading
 from skipstone.formats.paimon.columns import type_of
 from skipstone.formats.paimon.container import HEAD_PREFIX, Head, head_length
 from skipstone.formats.paimon.types import PaimonType, Root
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from skipstone.bounds import Evidence, Fetched, Units
-    from skipstone.formats.paimon.asks import Ask
+    from skipstone.formats.paimon import reading
 
 __all__ = ["ColumnType", "Sidecar", "in_millis", "of_bytes", "open_sidecar", "types_of"]
 
@@ -274,11 +273,9 @@ class SidecarRows(FileRows):
             return Answer(bounds=Bounds(RowSet(), RowSet.all(self.rows)))
         return said
 
-    def _find(self, ask: Ask) -> reading.Rows:
-        if self.index.paimon != PaimonBloom.paimon:
-            return FileRows._find(self, ask)
-        assert self._pieces is not None
-        return reading.answer(self.index.paimon, self.type, ask, self._pieces)
+    def _check(self, found: reading.Rows) -> None:
+        if self.index.paimon != PaimonBloom.paimon:  # which does not count them
+            FileRows._check(self, found)
 
 
 _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}

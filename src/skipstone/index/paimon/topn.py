@@ -15,11 +15,13 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.formats.paimon.asks import In
-from skipstone.formats.paimon.pieces import MissingBytes, Pieces
+from skipstone.formats.paimon.pieces import MissingBytes
 from skipstone.formats.paimon.range_bitmap import RangeBitmapIndex
 
+from .arrivals import Arrivals
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from pyroaring import BitMap
@@ -43,22 +45,29 @@ class FirstRows:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TopFile:
-    """One file's range-bitmap at ``blob``, of a file with ``row_count`` rows."""
+    """One file's range-bitmap at ``blob``, of a file with ``row_count`` rows. ``arrivals`` are its
+    bytes as they come, held against their checksums; without it there are none."""
 
     blob: Blob
     type: PaimonType
     row_count: int
-    _pieces: Pieces = field(init=False)
-    _asked: dict[ByteRange, int] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        inline = self.blob.inline
-        self._pieces = Pieces(self.blob.length, [] if inline is None else [(0, inline)])
+    arrivals: Callable[[], Arrivals] | None = None
+    _known: Arrivals | None = field(default=None, init=False)
+    _damage: FormatError | None = field(default=None, init=False)
 
     def take(self, have: Fetched) -> None:
-        """Bytes that were asked for."""
-        arrived = [wanted for wanted in self._asked if wanted in have]
-        self._pieces.add([(self._asked.pop(wanted), have[wanted]) for wanted in arrived])
+        """Bytes that were asked for; the next question says what is wrong with them."""
+        try:
+            self._bytes().take(have)
+        except FormatError as error:
+            self._damage = error
+
+    def _bytes(self) -> Arrivals:
+        if self._damage is not None:
+            raise self._damage
+        if self._known is None:
+            self._known = Arrivals(self.blob) if self.arrivals is None else self.arrivals()
+        return self._known
 
     def head_needs(self) -> Sequence[ByteRange]:
         """What is missing of the head; errors are those of the index."""
@@ -90,12 +99,11 @@ class TopFile:
         return self._first(k, descending, nulls_first, ties, among)
 
     def _ask(self, missing: MissingBytes) -> Sequence[ByteRange]:
-        ranges = {self.blob.span(at, size): at for at, size in missing.spans}
-        self._asked.update(ranges)
-        return list(ranges)
+        return self._bytes().ask(missing.spans)
 
     def _open(self) -> RangeBitmapIndex:
-        index = self._pieces.opened("top", lambda: RangeBitmapIndex.open(self.type, self._pieces))
+        pieces = self._bytes().pieces
+        index = pieces.opened("top", lambda: RangeBitmapIndex.open(self.type, pieces))
         if index.row_count != self.row_count:
             raise FormatError(
                 "the index is of another file",
