@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store",),
     ("plan",),
     ("scan",),
-    ("rewrite", "ingest"),
+    ("rewrite", "live"),
     ("advise",),
     ("spark",),
     ("table",),

@@ -1,0 +1,12 @@
+"""Live partitions: a table of Parquet files that grows in place, in QuestDB's layout.
+
+Row groups are appended to a partition's ``data.parquet`` behind its old footer, the ``_pm`` beside
+it learns of them, and ``_txn`` commits all partitions at once. Readers keep the snapshot that they
+began with, and never wait.
+"""
+
+from .definition import LiveDefinition
+from .description import LiveDescription, PartitionDescription
+from .table import Commit, LiveTable
+
+__all__ = ["Commit", "LiveDefinition", "LiveDescription", "LiveTable", "PartitionDescription"]

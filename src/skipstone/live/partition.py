@@ -1,0 +1,289 @@
+"""One partition on disk: what is there at a snapshot, and what a writer adds to it.
+
+    data.parquet   PAR1 | row groups … | footer, tail | row groups … | footer, tail | …
+                                         dead                          the snapshot's
+    _pm            header, blocks, footer, blocks, footer, …
+
+An edit lists the row groups of the next snapshot: numbers of those that stay, and new ones. Only
+the new ones and a footer are written, behind the old footer. Nothing that a snapshot names is
+changed, so a reader of an older one is not disturbed; what no snapshot names any more is dead, and
+counted in UNUSED_BYTES: old footers with their tails, and replaced row groups with their indexes
+and Bloom filters.
+
+The order of an edit: data.parquet, durable; the tail of the ``_pm``, durable; its first 8 bytes,
+durable; then it is for ``_txn`` to commit. A ``_pm`` is never cut: the footer of an edit that was
+not committed stays in it, and belongs to no size that ``_txn`` names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH, Tail
+from skipstone.formats.parquet.footer_arrays import FooterArrays
+from skipstone.formats.parquet.metadata import FileMetaData
+from skipstone.formats.parquet.metadata import RowGroup as ParquetRowGroup
+from skipstone.formats.parquet.splice import rebase_row_group
+from skipstone.formats.questdb.convert import bloom_places, convert, doubtful_leaves
+from skipstone.formats.questdb.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
+from skipstone.formats.questdb.pm import Pm
+from skipstone.formats.questdb.writer import append
+from skipstone.scan.txn_snapshot import DATA, PM
+
+from .disk import mapped
+from .encode import Encoded, Placed
+from .footer import FooterPieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from skipstone.formats.questdb.convert import Converted
+    from skipstone.formats.questdb.snapshot import Snapshot
+    from skipstone.formats.questdb.values import RowGroup
+    from skipstone.formats.questdb.writer import Append
+
+    from .disk import Disk
+
+__all__ = ["PartitionState", "create", "edit", "snapshot_of"]
+
+_INLINED: Final = MIN_STAT_INLINED | MAX_STAT_INLINED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition as a writer knows it.
+
+    ``size`` of data.parquet, of which ``unused`` bytes are dead; ``leaf``: the ordinal of the
+    timestamp; ``lows`` and ``highs``: its least and largest value in each row group, in its unit.
+    """
+
+    directory: str
+    size: int
+    footer_length: int
+    unused: int
+    footer: FooterPieces
+    leaf: int
+    lows: tuple[int, ...]
+    highs: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the partition."""
+        return sum(self.footer.rows)
+
+    @classmethod
+    def load(cls, directory: str, size: int, timestamp: str) -> Self:
+        """From the files; ``FormatError`` where they do not belong together."""
+        path = f"{directory}/{DATA}"
+        data = mapped(path)
+        if len(data) < size:
+            raise FormatError("data.parquet is cut short", file=path, expected=size, got=len(data))
+        tail = Tail.from_bytes(data[size - TAIL_LENGTH : size], size)
+        footer = FooterArrays.scan(data[tail.offset : size - TAIL_LENGTH], tail.offset)
+        snapshot = snapshot_of(directory, size)
+        snapshot.verify()  # an append carries the CRC on
+        if snapshot.num_rows.tolist() != footer.group("num_rows").tolist():
+            raise FormatError("a _pm of other row groups", file=f"{directory}/{PM}")
+        leaf = _leaf(footer, timestamp)
+        lows, highs = _times(snapshot, leaf)
+        return cls(
+            directory=directory,
+            size=size,
+            footer_length=tail.length,
+            unused=snapshot.unused_bytes,
+            footer=FooterPieces.of(footer),
+            leaf=leaf,
+            lows=lows,
+            highs=highs,
+        )
+
+
+def snapshot_of(directory: str, size: int) -> Snapshot:
+    """The snapshot of the ``_pm`` that belongs to ``size`` bytes of data.parquet."""
+    path = f"{directory}/{PM}"
+    return Pm(mapped(path), file=path).snapshot(size)
+
+
+def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str) -> PartitionState:
+    """A new partition of these row groups in a directory that is there and empty."""
+    placed: list[Placed] = []
+    footer: FooterPieces | None = None
+    leaf = ordinal = 0
+    with disk.writing(f"{directory}/{DATA}", create=True) as data:
+        at = disk.write(data, [MAGIC], 0)
+        for part in parts:
+            if footer is None:
+                footer, leaf = part.pieces, _leaf(part.footer, timestamp)
+            elif part.pieces.columns != footer.columns:
+                raise UnsupportedError("Arrow wrote two schemas for one table")
+            put = part.place(at, ordinal)
+            at = disk.write(data, put.pieces, at)
+            # What was written is not kept in memory.
+            placed.append(replace(put, pieces=()))
+            ordinal += len(put.rows)
+        if footer is None:
+            raise ValueError("a partition of no row groups")
+        footer = _with(footer, placed)
+        told = footer.to_bytes()
+        tail = Tail(at + len(told) + TAIL_LENGTH, len(told), encrypted=False)
+        disk.write(data, [told, tail.to_bytes()], at)
+        disk.sync(data)
+    converted = _converted(footer, tail, placed, unused=0)
+    with disk.writing(f"{directory}/{PM}", create=True) as pm:
+        disk.write(pm, [converted.to_bytes()], 0)
+        disk.sync(pm)
+    disk.sync_directory(directory)
+    lows, highs = _new_times(converted.row_groups, leaf)
+    return PartitionState(
+        directory=directory,
+        size=tail.size,
+        footer_length=tail.length,
+        unused=0,
+        footer=footer,
+        leaf=leaf,
+        lows=lows,
+        highs=highs,
+    )
+
+
+def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> PartitionState:
+    """The next snapshot: ``order`` has numbers of row groups that stay, and what is new.
+
+    It counts for nobody until ``_txn`` names its size.
+    """
+    fresh: list[Placed] = []
+    rows, groups = list[int](), list[bytes]()
+    at = state.size
+    for part in order:
+        if not isinstance(part, Encoded):
+            group = state.footer.row_groups[part]
+            # Its number changes where others before it were divided.
+            groups.append(
+                group if part == len(groups) else rebase_row_group(group, 0, ordinal=len(groups))
+            )
+            rows.append(state.footer.rows[part])
+            continue
+        if part.pieces.columns != state.footer.columns:
+            raise UnsupportedError(
+                f"{state.directory} was written by a version of Arrow that spells this schema in"
+                " another way",
+                hint="compact the partition, which writes it anew",
+            )
+        put = part.place(at, len(groups))
+        fresh.append(put)
+        rows += put.rows
+        groups += put.row_groups
+        at = put.stop
+    footer = state.footer.with_row_groups(rows, groups)
+    told = footer.to_bytes()
+    tail = Tail(at + len(told) + TAIL_LENGTH, len(told), encrypted=False)
+    with disk.writing(f"{state.directory}/{DATA}") as data:
+        pieces = [piece for each in fresh for piece in each.pieces]
+        disk.write(data, [*pieces, told, tail.to_bytes()], state.size)
+        disk.sync(data)
+    kept = {part for part in order if not isinstance(part, Encoded)}
+    unused = state.unused + state.footer_length + TAIL_LENGTH
+    unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
+    converted = _converted(_with(state.footer, fresh), tail, fresh, unused=unused)
+    new = iter(converted.row_groups)
+    listed: list[int | RowGroup] = []
+    places = iter(fresh)
+    for part in order:
+        if isinstance(part, Encoded):
+            listed += [next(new) for _ in next(places).rows]
+        else:
+            listed.append(part)
+    _extend_pm(
+        disk, state, append(snapshot_of(state.directory, state.size), listed, converted.footer)
+    )
+    lows, highs = list[int](), list[int]()
+    for each in listed:
+        if isinstance(each, int):
+            lows.append(state.lows[each])
+            highs.append(state.highs[each])
+        else:
+            low, high = _new_times([each], state.leaf)
+            lows += low
+            highs += high
+    return PartitionState(
+        directory=state.directory,
+        size=tail.size,
+        footer_length=tail.length,
+        unused=unused,
+        footer=footer,
+        leaf=state.leaf,
+        lows=tuple(lows),
+        highs=tuple(highs),
+    )
+
+
+def _extend_pm(disk: Disk, state: PartitionState, change: Append) -> None:
+    with disk.writing(f"{state.directory}/{PM}") as pm:
+        disk.write(pm, [change.data], change.offset)
+        disk.sync(pm)
+        disk.write(pm, [change.patch], 0)
+        disk.sync(pm)
+
+
+def _with(footer: FooterPieces, placed: Sequence[Placed]) -> FooterPieces:
+    """The same footer over these row groups alone."""
+    rows = [count for each in placed for count in each.rows]
+    return footer.with_row_groups(rows, [group for each in placed for group in each.row_groups])
+
+
+def _converted(
+    footer: FooterPieces, tail: Tail, placed: Sequence[Placed], *, unused: int
+) -> Converted:
+    """The ``_pm`` of new row groups, as they lie in the file that ``tail`` ends."""
+    metadata = FileMetaData.from_bytes(footer.to_bytes(), base=tail.offset)
+    filters = {offset: data for each in placed for offset, data in each.filters.items()}
+    return convert(
+        metadata,
+        tail,
+        blooms={place: filters[place.offset] for place in bloom_places(metadata)},
+        # QuestDB would order them wrongly: it does not know the logical types.
+        silent=doubtful_leaves(metadata),
+        unused_bytes=unused,
+    )
+
+
+def _leaf(footer: FooterArrays, timestamp: str) -> int:
+    return next(leaf.ordinal for leaf in footer.schema.leaves if leaf.path == (timestamp,))
+
+
+def _times(snapshot: Snapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    chunks = snapshot.chunks([leaf])[:, 0]
+    if np.any((chunks["STAT_FLAGS"] & _INLINED) != _INLINED):
+        raise FormatError("a row group without least and largest timestamp", file=snapshot.pm.file)
+    low, high = (
+        np.ascontiguousarray(chunks[name]).view(np.int64) for name in ("MIN_STAT", "MAX_STAT")
+    )
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _new_times(
+    row_groups: Sequence[RowGroup], leaf: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    lows, highs = list[int](), list[int]()
+    for group in row_groups:
+        chunk = group.chunks[leaf]
+        assert chunk.min is not None
+        assert chunk.max is not None
+        lows.append(int.from_bytes(chunk.min, "little", signed=True))
+        highs.append(int.from_bytes(chunk.max, "little", signed=True))
+    return tuple(lows), tuple(highs)
+
+
+def _extent(row_group: bytes) -> int:
+    """Bytes of a row group that is no longer named: pages, page indexes, Bloom filters."""
+    total = 0
+    for chunk in ParquetRowGroup.from_bytes(row_group).columns:
+        total += (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)
+        if chunk.meta_data is not None:
+            total += chunk.meta_data.total_compressed_size
+            total += chunk.meta_data.bloom_filter_length or 0
+    return total

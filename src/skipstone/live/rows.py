@@ -1,0 +1,183 @@
+"""Rows on their way into a live table: made to fit its schema, split by partition, sorted.
+
+Times are int64 in the unit of the timestamp column; ``_txn`` counts microseconds, or nanoseconds
+where the column does. Partitions begin in UTC; a column without a time zone is taken as it stands.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.errors import SkipstoneError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .definition import LiveDefinition, LiveUnit
+
+__all__ = [
+    "belonging",
+    "conformed",
+    "merged_size",
+    "split",
+    "starts",
+    "times",
+    "together",
+    "txn_time",
+]
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+_NUMPY_UNITS: dict[str, str] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+
+
+def conformed(definition: LiveDefinition, rows: Any) -> pa.Table:
+    """A table of exactly the definition's schema; ``SkipstoneError`` names the column at fault.
+
+    Columns are found by name, whatever their order; types are cast where nothing is lost.
+    """
+    schema = definition.schema
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if not isinstance(rows, pa.Table):
+        raise SkipstoneError(
+            f"rows of type {type(rows).__name__}", hint="a pyarrow Table or RecordBatch"
+        )
+    given = rows.column_names
+    missing = [name for name in schema.names if given.count(name) != 1]
+    other = [name for name in given if name not in schema.names]
+    if missing or other:
+        raise SkipstoneError(
+            f"rows of other columns: {', '.join(missing) or 'none'} missing (or there twice),"
+            f" {', '.join(other) or 'none'} unknown",
+            hint=f"the columns are {', '.join(schema.names)}",
+        )
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException as error:
+                raise SkipstoneError(
+                    f"column {field.name!r} of type {column.type} does not fit {field.type}:"
+                    f" {error}",
+                    hint="cast the column before",
+                ) from None
+        if not field.nullable and column.null_count:
+            what = (
+                "is the designated timestamp"
+                if field.name == definition.timestamp
+                else "is not nullable"
+            )
+            raise SkipstoneError(
+                f"{column.null_count} nulls in column {field.name!r}, which {what}",
+                hint="leave these rows out, or give them a value",
+            )
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def times(definition: LiveDefinition, rows: pa.Table) -> Int64s:
+    """The designated timestamps."""
+    column = rows.column(definition.timestamp)
+    return np.asarray(pc.cast(column, pa.int64()).to_numpy(), np.int64)
+
+
+def txn_time(definition: LiveDefinition, time: int) -> int:
+    """A time of the column as ``_txn`` counts."""
+    return time * 1000 if definition.unit == "ms" else time
+
+
+def starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
+    """When the partition of each time begins, in the same unit; 0 for all in "none".
+
+    ``SkipstoneError`` for times that no partition can be named after.
+    """
+    if partition_by == "none" or not len(at):
+        return np.zeros(len(at), np.int64)
+    low, high = np.datetime64("0001-01-01", "D"), np.datetime64("9999-12-31", "D")
+    edges = np.array([at.min(), at.max()])
+    days = edges.view(f"M8[{unit}]").astype("M8[D]")
+    # The least integer is NumPy's NaT, which compares with nothing.
+    if edges[0] == np.iinfo(np.int64).min or days[0] < low or days[1] > high:
+        raise SkipstoneError(
+            f"timestamps from {days[0]} to {days[1]}", hint="partitions have years 1 to 9999"
+        )
+    whole = _NUMPY_UNITS[partition_by]
+    stamps = at.view(f"M8[{unit}]")
+    # Most rows of one write lie in one partition: then nothing is computed for each.
+    first, last = edges.view(f"M8[{unit}]").astype(f"M8[{whole}]")
+    if first == last:
+        return np.full(len(at), first.astype(f"M8[{unit}]").astype(np.int64))
+    return np.asarray(stamps.astype(f"M8[{whole}]").astype(f"M8[{unit}]").astype(np.int64))
+
+
+def split(definition: LiveDefinition, rows: pa.Table) -> list[tuple[int, pa.Table]]:
+    """(start of the partition, its rows sorted), by time; starts are in the column's unit."""
+    at = times(definition, rows)
+    if not len(at):
+        return []
+    begins = starts(at, definition.partition_by, definition.unit)
+    if begins[0] == begins[-1] and (begins == begins[0]).all():
+        return [(int(begins[0]), _sorted(definition, rows, at))]
+    order = np.argsort(begins, kind="stable")
+    found, borders = np.unique(begins[order], return_index=True)
+    parts = []
+    for begin, (low, high) in zip(
+        found.tolist(), pairwise([*borders.tolist(), len(at)]), strict=True
+    ):
+        chosen = order[low:high]
+        parts.append((begin, _sorted(definition, rows.take(chosen), at[chosen])))
+    return parts
+
+
+def merged_size(definition: LiveDefinition, rows: int) -> int:
+    """Rows of each row group when ``rows`` are divided evenly into as few as may be."""
+    groups = max(1, -(-rows // definition.row_group_rows))
+    return -(-rows // groups)
+
+
+def together(definition: LiveDefinition, parts: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several tables, sorted; of equal rows the first table's come first."""
+    rows = pa.concat_tables(parts)
+    return _sorted(definition, rows, times(definition, rows))
+
+
+def belonging(
+    definition: LiveDefinition, highs: Sequence[int], rows: pa.Table
+) -> tuple[dict[int, pa.Table], pa.Table]:
+    """Sorted rows by the row group of an ordered partition that they belong to, and those behind.
+
+    ``highs`` are the largest timestamps of the row groups. A row goes into the first row group that
+    has a later one; so each row group ends before the next begins, or at the same instant.
+    """
+    at = times(definition, rows)
+    groups = np.searchsorted(np.asarray(highs, np.int64), at, side="right")
+    late: dict[int, pa.Table] = {}
+    for group in np.unique(groups[groups < len(highs)]).tolist():
+        low, high = np.searchsorted(groups, [group, group + 1])
+        late[group] = rows.slice(low, high - low)
+    behind = int(np.searchsorted(groups, len(highs)))
+    return late, rows.slice(behind)
+
+
+def _sorted(definition: LiveDefinition, rows: pa.Table, at: Int64s) -> pa.Table:
+    if definition.sort_by == ((definition.timestamp, "ascending"),) and (at[:-1] <= at[1:]).all():
+        return rows
+    if not definition.sort_by:
+        return rows
+    try:
+        # Nulls come last: the default, and what the sorting columns of the footer say.
+        order = pc.sort_indices(rows, sort_keys=list(definition.sort_by))
+    except (pa.ArrowException, TypeError) as error:
+        raise SkipstoneError(
+            f"rows cannot be sorted: {error}", hint="sort_by numbers, text and times"
+        ) from None
+    return rows.take(order)

@@ -1,0 +1,451 @@
+"""``LiveTable``: one writer's hold of a live table, and its commits.
+
+    <root>/_live.json                              what the table is (``definition.py``)
+    <root>/_lock                                   who writes (``lock.py``)
+    <root>/_txn                                    which partitions, and how long each file counts
+    <root>/<partition>[.<txn>]/data.parquet, _pm   the rows (``partition.py``)
+
+A commit writes the new row groups of all its partitions, makes them durable, and then says so in
+``_txn``: record, place, version. Whoever reads ``_txn`` before the version reads the old snapshot,
+whoever reads it after that the new one. A writer that dies leaves bytes behind the sizes in
+``_txn``, and directories that it does not name; the next writer cuts and removes them, never a
+reader. So between commits every ``data.parquet`` ends with its footer, and any Parquet reader
+reads it; while rows are being written, only readers that know the size do.
+
+POSIX file systems only: an object store cannot write behind the end of what is there.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.formats.questdb.partitions import directory
+from skipstone.formats.questdb.txn import Partition, Txn, created
+from skipstone.scan.txn_snapshot import DATA, TXN, read_txn
+from skipstone.storage import open_storage
+
+from . import commits, compaction
+from . import rows as incoming
+from .commits import NO_BATCH, Commit
+from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition
+from .description import LiveDescription, PartitionDescription
+from .directories import OWN_FILES, base_name, named, unnamed
+from .disk import Disk
+from .encode import Encoded, encode
+from .lock import WriterLock
+from .partition import PartitionState, create, edit, snapshot_of
+from .places import local_root, refuse_foreign, refuse_taken
+from .reading import read_row_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from .definition import SortBy
+
+__all__ = ["Commit", "LiveTable"]
+
+
+class LiveTable:
+    """See the module. Made by ``create`` and ``open``; a context manager that lets go at its end.
+
+    One thread at a time. After an error of a write the table is as before it.
+    """
+
+    def __init__(
+        self, root: str, definition: LiveDefinition, lock: WriterLock | None, disk: Disk
+    ) -> None:
+        """For ``create`` and ``open``."""
+        self.root, self.definition = root, definition
+        self._lock, self._disk = lock, disk
+        self._states: dict[str, PartitionState] = {}
+        self._whole = False
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        root: str,
+        schema: pa.Schema,
+        *,
+        timestamp: str,
+        partition_by: str = "day",
+        sort_by: SortBy | str | None = None,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        compression: str = "zstd",
+        bloom_filters: tuple[str, ...] | list[str] = (),
+        durable: bool = True,
+    ) -> Self:
+        """A new, empty table in a directory that is empty or not there yet, held for writing.
+
+        ``timestamp`` names the designated timestamp, ``sort_by`` the order of rows (by default the
+        timestamp), ``bloom_filters`` columns that get one in every row group. ``durable=False``
+        leaves it to the system when bytes reach the medium: what was committed then outlives the
+        process, but not the machine. ``SkipstoneError`` where something is there already.
+        """
+        definition = LiveDefinition.of(
+            schema,
+            timestamp=timestamp,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            row_group_rows=row_group_rows,
+            compression=compression,
+            bloom_filters=bloom_filters,
+        )
+        encode(definition, definition.schema.empty_table())  # what Arrow cannot write shows here
+        root = local_root(root)
+        refuse_foreign(root)
+        Path(root).mkdir(parents=True, exist_ok=True)
+        refuse_taken(root)
+        lock, disk = WriterLock(root), Disk(durable)
+        try:
+            refuse_taken(root)  # once more: another one may just have made it
+            disk.put(f"{root}/{MARKER}", definition.to_json())
+            disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
+            return cls(root, definition, lock, disk)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, root: str, *, write: bool = True, durable: bool = True) -> Self:
+        """The table at ``root``. For writing: waits for nobody, and clears up after the dead.
+
+        ``SkipstoneError`` where another writer holds it or no live table is there, and
+        ``UnsupportedError`` for a table of a QuestDB. ``write=False`` takes no lock and changes
+        nothing.
+        """
+        root = local_root(root)
+        path = Path(root, MARKER)
+        if not path.exists():
+            refuse_foreign(root)
+            raise SkipstoneError(f"{root} is no live table", hint="make one: LiveTable.create")
+        definition = LiveDefinition.from_json(path.read_bytes(), file=str(path))
+        table = cls(root, definition, WriterLock(root) if write else None, Disk(durable))
+        try:
+            if write:
+                table._recover()
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    def close(self) -> None:
+        """Let another writer in."""
+        if self._lock is not None:
+            self._lock.release()
+        self._states.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        held = self._lock is not None and self._lock.held
+        return f"LiveTable({self.root!r}, {'writing' if held else 'reading'})"
+
+    # -- what is there ----------------------------------------------------------------------------
+
+    @property
+    def txn(self) -> Txn:
+        """The current record of ``_txn``."""
+        return read_txn(self.root, open_storage(self.root))
+
+    @property
+    def batch_id(self) -> int | None:
+        """The last batch that was committed."""
+        seq = self.txn.seq_txn
+        return None if seq == NO_BATCH else seq
+
+    def describe(self) -> LiveDescription:
+        """Partitions, row groups, rows, live and dead bytes of the current snapshot."""
+        txn = self.txn
+        found = []
+        for partition, name, count in zip(
+            txn.partitions, named(txn, self.definition.partitioning), txn.row_counts, strict=True
+        ):
+            size = partition.parquet_file_size
+            snapshot = snapshot_of(f"{self.root}/{name}", size)
+            found.append(
+                PartitionDescription(
+                    name=base_name(name),
+                    directory=name,
+                    rows=count,
+                    row_groups=snapshot.row_group_count,
+                    bytes=size,
+                    dead_bytes=snapshot.unused_bytes,
+                )
+            )
+        return LiveDescription(
+            root=self.root,
+            txn=txn.txn,
+            batch_id=None if txn.seq_txn == NO_BATCH else txn.seq_txn,
+            partitions=tuple(found),
+            superseded=unnamed(self.root, txn, self.definition.partitioning).superseded,
+        )
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Commit:
+        """Add rows, each to the partition of its time; one commit, whole or not at all.
+
+        Rows come in any order and are sorted. In an ordered table, rows that are older than what
+        their partition ends with go into the row groups where they belong, which are written anew.
+
+        ``batch_id`` makes a call safe to repeat: it is committed with the rows, and a call with the
+        same or a lower one does nothing, and says so in the result.
+        """
+        txn = self._ready()
+        if batch_id is not None and batch_id < 0:
+            raise SkipstoneError(f"batch_id={batch_id}", hint="0 or more")
+        if batch_id is not None and batch_id <= txn.seq_txn:
+            return Commit(
+                txn=txn.txn,
+                applied=False,
+                reason=f"batch {batch_id} is not newer than {txn.seq_txn}, which is committed",
+            )
+        table = incoming.conformed(self.definition, rows)
+        if not len(table) and batch_id is None:
+            return Commit(txn=txn.txn, applied=False, reason="no rows")
+        parts = incoming.split(self.definition, table)
+        with self._writing():
+            states, groups = {}, 0
+            for begin, part in parts:
+                time = incoming.txn_time(self.definition, begin)
+                states[time], count = self._added(txn, time, part)
+                groups += count
+            return self._commit(txn, states, rows=len(table), row_groups=groups, batch_id=batch_id)
+
+    def replace(self, partition: str, row_group: int, rows: pa.Table | pa.RecordBatch) -> Commit:
+        """Put ``rows`` (one or more) in place of all rows of a row group.
+
+        ``partition`` is a name as ``describe`` gives it, ``row_group`` a number from 0. All rows
+        must be of the partition, and in an ordered table not reach beyond the row groups before and
+        after it. Rows are sorted; more than a row group holds become several.
+        """
+        txn = self._ready()
+        at, state = self._state_of(txn, partition)
+        count = len(state.footer.rows)
+        if not 0 <= row_group < count:
+            raise SkipstoneError(
+                f"row group {row_group} of partition {partition}",
+                hint=f"it has {count}, numbered from 0",
+            )
+        parts = incoming.split(self.definition, incoming.conformed(self.definition, rows))
+        begins = [incoming.txn_time(self.definition, begin) for begin, _ in parts]
+        if begins != [txn.partitions[at].timestamp]:
+            raise SkipstoneError(
+                f"rows of {len(parts)} partitions to be put into one row group of {partition}",
+                hint="at least one row, and all with times of this partition",
+            )
+        table = parts[0][1]
+        if self.definition.ordered:
+            stamps = incoming.times(self.definition, table)
+            low = state.highs[row_group - 1] if row_group else None
+            high = state.lows[row_group + 1] if row_group + 1 < count else None
+            if (low is not None and stamps[0] < low) or (high is not None and stamps[-1] > high):
+                raise SkipstoneError(
+                    f"rows that do not fit between the neighbours of row group {row_group}",
+                    hint="append puts late rows where they belong",
+                )
+        with self._writing():
+            encoded = self._encoded(table)
+            order: list[int | Encoded] = list(range(count))
+            order[row_group] = encoded
+            state = edit(self._disk, state, order)
+            return self._commit(
+                txn,
+                {txn.partitions[at].timestamp: state},
+                rows=state.rows - txn.row_counts[at],
+                row_groups=len(encoded.pieces.rows),
+            )
+
+    def compact(self, partition: str | None = None) -> tuple[str, ...]:
+        """Write partitions anew without dead bytes, in row groups that are full; their names.
+
+        By default those of which more than half, or more than 1 GiB, is dead; ``partition`` names
+        one to be done in any case. Each gets a new directory and a commit of its own. The old
+        directory stays for the readers of older snapshots until ``vacuum``.
+        """
+        txn = self._ready()
+        if partition is None:
+            wanted = [
+                each.name
+                for each in self.describe().partitions
+                if compaction.is_due(each.bytes, each.dead_bytes)
+            ]
+        else:
+            wanted = [base_name(named(txn, self.definition.partitioning)[self._at(txn, partition)])]
+        for name in wanted:
+            self._compact(name)
+        return tuple(wanted)
+
+    def vacuum(self, *, older_than: float = compaction.KEPT_SECONDS) -> tuple[str, ...]:
+        """Remove directories that have been superseded for ``older_than`` seconds; their names.
+
+        A day by default: no reader should take longer from reading ``_txn`` to opening its files.
+        Files that are open already stay readable.
+        """
+        txn = self._ready()
+        left = unnamed(self.root, txn, self.definition.partitioning).superseded
+        return compaction.vacuum(self._disk, self.root, left, older_than=older_than)
+
+    # -- parts of a commit ------------------------------------------------------------------------
+
+    def _ready(self) -> Txn:
+        if self._lock is None or not self._lock.held:
+            raise SkipstoneError(
+                f"{self.root} is not open for writing", hint="LiveTable.open(root)"
+            )
+        if not self._whole:
+            self._recover()
+        return self.txn
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What fails on the way to a commit is cleared away at once, or else before the next."""
+        self._whole = False
+        try:
+            yield
+        except BaseException:
+            # A reader of any kind shall find the old footer at the end again.
+            with suppress(OSError, SkipstoneError):
+                self._recover()
+            raise
+        self._whole = True
+
+    def _recover(self) -> None:
+        """Back to what ``_txn`` says: cut tails, remove what was never committed."""
+        self._states.clear()
+        if not Path(self.root, TXN).exists():
+            # Nothing was ever committed: its maker died between the mark and this.
+            self._disk.put(f"{self.root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
+        txn, partitioning = self.txn, self.definition.partitioning
+        for name in unnamed(self.root, txn, partitioning).never_committed:
+            self._disk.remove(f"{self.root}/{name}", OWN_FILES)
+        for partition, name in zip(txn.partitions, named(txn, partitioning), strict=True):
+            path, size = f"{self.root}/{name}/{DATA}", partition.parquet_file_size
+            length = Path(path).stat().st_size
+            if length < size:
+                raise FormatError("data.parquet is cut short", file=path, expected=size, got=length)
+            if length > size:
+                self._disk.cut(path, size)
+        self._whole = True
+
+    def _at(self, txn: Txn, partition: str) -> int:
+        """The position of a partition of this name."""
+        names = named(txn, self.definition.partitioning)
+        for at, name in enumerate(names):
+            if partition in (name, base_name(name)):
+                return at
+        raise SkipstoneError(
+            f"no partition {partition!r} in {self.root}",
+            hint=f"it has {len(names)}"
+            + (f", from {base_name(names[0])} to {base_name(names[-1])}" if names else ""),
+        )
+
+    def _state_of(self, txn: Txn, partition: str) -> tuple[int, PartitionState]:
+        at = self._at(txn, partition)
+        return at, self._state(txn.partitions[at])
+
+    def _state(self, partition: Partition) -> PartitionState:
+        path = f"{self.root}/{directory(partition, self.definition.partitioning)}"
+        state = self._states.get(path)
+        if state is None or state.size != partition.parquet_file_size:
+            state = PartitionState.load(
+                path, partition.parquet_file_size, self.definition.timestamp
+            )
+            self._states[path] = state
+        return state
+
+    def _encoded(self, rows: pa.Table) -> Encoded:
+        size = incoming.merged_size(self.definition, len(rows))
+        return encode(self.definition, rows, row_group_rows=size)
+
+    def _added(self, txn: Txn, time: int, rows: pa.Table) -> tuple[PartitionState, int]:
+        """The partition that begins at ``time`` with these rows; how many row groups are new."""
+        partition = next((each for each in txn.partitions if each.timestamp == time), None)
+        if partition is None:
+            entry = Partition(timestamp=time, row_count=0)
+            path = f"{self.root}/{directory(entry, self.definition.partitioning)}"
+            Path(path).mkdir()
+            encoded = encode(self.definition, rows)
+            state = create(self._disk, path, [encoded], self.definition.timestamp)
+            self._disk.sync_directory(self.root)
+            return state, len(encoded.pieces.rows)
+        state = self._state(partition)
+        order: list[int | Encoded] = list(range(len(state.footer.rows)))
+        if self.definition.ordered:
+            late, rows = incoming.belonging(self.definition, state.highs, rows)
+            if late:
+                old = read_row_groups(self.definition, state.directory, state.size, list(late))
+                for (group, new), there in zip(late.items(), old, strict=True):
+                    order[group] = self._encoded(incoming.together(self.definition, [there, new]))
+        if len(rows):
+            order.append(encode(self.definition, rows))
+        fresh = sum(len(each.pieces.rows) for each in order if isinstance(each, Encoded))
+        return edit(self._disk, state, order), fresh
+
+    def _compact(self, name: str) -> None:
+        txn = self._ready()
+        at, state = self._state_of(txn, name)
+        partition = replace(txn.partitions[at], name_txn=txn.txn + 1)
+        with self._writing():
+            path = f"{self.root}/{directory(partition, self.definition.partitioning)}"
+            Path(path).mkdir()
+            parts = compaction.parts(self.definition, state)
+            new = create(self._disk, path, parts, self.definition.timestamp)
+            self._disk.sync_directory(self.root)
+            if new.rows != state.rows:
+                raise FormatError(
+                    "rows lost on the way", file=path, expected=state.rows, got=new.rows
+                )
+            self._commit(txn, {partition.timestamp: new}, name_txn=partition.name_txn)
+            self._states.pop(state.directory, None)
+            compaction.supersede(self._disk, state.directory, txn.txn + 1)
+
+    def _commit(
+        self,
+        txn: Txn,
+        states: Mapping[int, PartitionState],
+        *,
+        rows: int = 0,
+        row_groups: int = 0,
+        batch_id: int | None = None,
+        name_txn: int | None = None,
+    ) -> Commit:
+        """Say in ``_txn`` that these partitions, by their timestamp, are the table's now."""
+        after = commits.following(
+            self.definition, txn, states, batch_id=batch_id, name_txn=name_txn
+        )
+        commits.publish(self._disk, self.root, after)
+        self._states |= {state.directory: state for state in states.values()}
+        before = {} if name_txn is not None else {each.timestamp: each for each in txn.partitions}
+        written = 0
+        for time, state in states.items():
+            written += state.size
+            written -= before[time].parquet_file_size if time in before else 0
+        return Commit(
+            txn=after.txn,
+            applied=True,
+            rows=rows,
+            partitions=tuple(
+                [base_name(Path(states[time].directory).name) for time in sorted(states)]
+            ),
+            row_groups=row_groups,
+            bytes_written=written,
+        )
