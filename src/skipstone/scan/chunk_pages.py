@@ -26,10 +26,13 @@ from skipstone.formats.parquet.thrift import Reader
 
 from .chunk_place import ChunkPlace, beside, chunk_place
 from .dictionaries import Dictionaries
-from .page_table import PageTable, WalkedPage, table_of_index, table_of_walk
+from .null_pages import table_of_nulls
+from .page_table import PageTable, WalkedPage, table_of_chunk, table_of_index, table_of_walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from skipstone.bounds import Reason
     from skipstone.formats.parquet.encryption.column_decryptor import ColumnDecryptor
@@ -47,6 +50,8 @@ Cell = tuple[int, int]
 # Read at a header's place: with luck the next header lies within it too. A request to an object
 # store costs as much as a few megabytes.
 _WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
+# Chunks up to this are not walked where they could be read at once.
+_WHOLE = 64 << 10
 # Most headers are shorter.
 _SHORTEST = 256
 
@@ -76,10 +81,12 @@ class ChunkPages:
         footer: FooterArrays,
         decryptor: FileDecryptor | None,
         known: Mapping[Cell, OffsetIndexArrays | Reason],
+        nulls: NDArray[np.bool_] | None = None,
     ) -> None:
-        """``known``: offset indexes that planning has read."""
+        """``known``: offset indexes that planning has read. ``nulls`` (row groups, leaves): where
+        every value is known to be null, so that nothing is read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
-        self._known = known
+        self._known, self._nulls = known, nulls
         self.dictionaries = Dictionaries()
         self._places: dict[Cell, ChunkPlace] = {}
         self._tables: dict[Cell, PageTable] = {}
@@ -126,13 +133,34 @@ class ChunkPages:
 
     # -- tables ------------------------------------------------------------------------------------
 
-    def tables(self, cells: Iterable[Cell]) -> list[PageTable]:
-        """The table of each chunk, in order."""
+    def all_null(self, cell: Cell) -> bool:
+        """Whether a chunk is known to be nothing but nulls."""
+        return self._nulls is not None and bool(self._nulls[cell])
+
+    def tables(self, cells: Iterable[Cell], full: Collection[int] = ()) -> list[PageTable]:
+        """The table of each chunk, in order. Of row groups that are read in ``full`` a chunk that
+        has no offset index is one entry: its pages are found once they are there."""
         cells = list(cells)
-        missing = [cell for cell in cells if cell not in self._tables]
+        made = {cell: self._whole(cell) for cell in cells if self._is_whole(cell, full)}
+        missing = [cell for cell in cells if cell not in self._tables and cell not in made]
         if missing:
             self._find(missing)
-        return [self._tables[cell] for cell in cells]
+        return [made[cell] if cell in made else self._tables[cell] for cell in cells]
+
+    def _is_whole(self, cell: Cell, full: Collection[int]) -> bool:
+        if self._nulls is None or cell in self._tables:
+            return False
+        if self.all_null(cell):
+            return True
+        place = self.place(cell)
+        if place.num_values != place.rows:
+            return False  # a walk says what is wrong
+        window = _REMOTE_WINDOW if self.reader.storage.remote else _WHOLE
+        return cell[0] in full or place.stop - place.start <= window
+
+    def _whole(self, cell: Cell) -> PageTable:
+        place = self.place(cell)
+        return table_of_nulls(place) if self.all_null(cell) else table_of_chunk(place)
 
     def _find(self, cells: list[Cell]) -> None:
         wanted: dict[Cell, ByteRange] = {}

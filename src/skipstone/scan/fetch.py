@@ -25,6 +25,7 @@ from skipstone.formats.parquet.whole import assemble_rows
 from .chunk_pages import in_file
 from .entries import check_entries
 from .join import join
+from .null_pages import null_pages
 from .plain_pages import plain_pages
 from .shape import Kind
 from .splice import SplicedGroup, Template
@@ -172,7 +173,9 @@ class _Wave:
         self.leaves = list(dict.fromkeys(leaf for field in fields for leaf in field.shape.leaves))
         cells = [(group.row_group, leaf) for group in wanted for leaf in self.leaves]
         self.picks: dict[Cell, _Pick] = {}
-        tables = iter(chunks.tables(cells))
+        rows = chunks.footer.group("num_rows")
+        full = {group.row_group for group in wanted if group.count == rows[group.row_group]}
+        tables = iter(chunks.tables(cells, full))
         for group in wanted:
             for leaf in self.leaves:
                 table = next(tables)
@@ -199,6 +202,10 @@ class _Wave:
         ranges: dict[Cell, tuple[ByteRange | None, list[ByteRange]]] = {}
         every: list[ByteRange] = []
         for cell, pick in self.picks.items():
+            if self.chunks.all_null(cell):
+                first, stop = pick.covered()
+                self.pages[cell] = null_pages(int((stop - first).sum()))
+                continue
             path = self.chunks.place(cell).path
             offset, length = pick.table.dictionary
             head = ByteRange(path, offset, length) if length and len(pick.entries) else None

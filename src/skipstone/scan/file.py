@@ -12,34 +12,33 @@ another file (``file_path``, as in ``_metadata`` summaries) are read from there.
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.bounds import RowSet
-from skipstone.errors import FormatError, SkipstoneError
 from skipstone.formats.parquet.decoded_size import decoded_size
-from skipstone.formats.parquet.encryption.column_metadata import adopt_column_metadata
-from skipstone.formats.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
-from skipstone.formats.parquet.encryption.material import key_material_path
-from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
-from skipstone.formats.parquet.footer_arrays import FooterArrays
 from skipstone.formats.parquet.tables import chunks, row_groups
+from skipstone.formats.questdb.snapshot import Snapshot
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.index.parquet.indexed_file import IndexedFile
+from skipstone.index.questdb import PmFile
 from skipstone.storage import open_storage
 
-from .chunk_pages import ChunkPages, in_file
+from .chunk_pages import ChunkPages
 from .entries import check_row_counts
 from .fetch import GroupRows, Templates, group_rows, read_groups
 from .index_parts import bloom_filter
 from .naming import names_its_file
-from .page_metadata import column_index, offset_index, page_table
+from .opened_footer import TAIL_GUESS, OpenedFooter, open_footer
+from .page_metadata import cell_of, column_index, offset_index, page_table
 from .pinned import PinnedReader
+from .pm_views import PmViews, open_given
 from .query import Queries
+from .row_ranges import row_set
 from .selection import Selection
 from .taking import rows_alone
 
@@ -49,24 +48,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.bounds import Reason
+    from skipstone.errors import SkipstoneError
     from skipstone.formats.parquet.bloom_filter import BloomFilter
     from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.formats.parquet.footer import Tail
+    from skipstone.formats.parquet.footer_arrays import FooterArrays
     from skipstone.formats.parquet.metadata import FileMetaData
     from skipstone.formats.parquet.page_header import PageHeader
     from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
     from skipstone.identity import ObjectId
     from skipstone.plan import Plan
 
+    from .pm_views import PmGiven, View
     from .query import Where
+    from .row_ranges import RowRanges
     from .selection import Field
     from .verify import Verification
 
 __all__ = ["ParquetFile", "read_rows"]
 
-#: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
-RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"
+log = logging.getLogger("skipstone")
 
-_TAIL_GUESS = 64 * 1024
 # Bytes of one wave, stored and decoded: as many row groups as fit, at least one.
 _WAVE = 128 << 20
 
@@ -84,7 +87,17 @@ class ParquetFile:
     ``FileNotFoundError``, ``FormatError`` for a file that is no Parquet, and
     ``KeyUnavailableError`` for an encrypted footer without its key; every method raises
     ``StaleError`` when the file is no longer the one that was opened.
+
+    ``pm`` is the ``_pm`` of the file (a path, bytes, or what was opened of it): ``plan``, ``read``,
+    ``read_rows`` and ``count`` then take row groups, statistics and places from it, and read no
+    footer, for the columns that a ``_pm`` describes fully. For others, for all that is metadata,
+    and where the ``_pm`` is no use (a warning, and a reason in the plan), the footer is read.
+    ``page_index`` lets predicates read it too, where it says more than it costs. ``size``: only so
+    many bytes of the file count, and it may grow meanwhile; the footer is the one that ends there.
     """
+
+    #: of a file that is seen by its ``_pm``: what it was made of
+    view: View | None = None
 
     def __init__(
         self,
@@ -92,6 +105,9 @@ class ParquetFile:
         *,
         storage_options: Mapping[str, str] | None = None,
         decryption: Decryption | None = None,
+        pm: PmGiven | None = None,
+        size: int | None = None,
+        page_index: bool = False,
     ) -> None:
         if decryption is not None and not hasattr(decryption, "has_keys"):
             raise TypeError(
@@ -100,58 +116,48 @@ class ParquetFile:
         #: the canonical path or URI
         self.path = canonical_path(path)
         #: ranges of this version of the file
-        self.reader = PinnedReader(open_storage(self.path, storage_options))
+        self.reader = reader = PinnedReader(open_storage(self.path, storage_options))
+        self._decryption = decryption
+        tail: memoryview | None = None
+        if pm is None and size is None:
+            found, tail = reader.storage.read_tail(self.path, TAIL_GUESS)
+            reader.bytes_read += len(tail)
+        else:
+            found = reader.storage.stat(self.path)
+            if size is None and isinstance(pm, PmFile | Snapshot):
+                own = (pm.snapshot if isinstance(pm, PmFile) else pm).parquet_size
+                size = None if own == found.size else own
+        if size is None:
+            reader.pin(found)
+        else:
+            found = reader.pin_beginning(found, size)
         #: the version that was opened, and that every read is checked against
-        self.id: ObjectId
-        self.id, tail = self.reader.storage.read_tail(self.path, _TAIL_GUESS)
-        self.reader.pin(self.id)
-        self.reader.bytes_read += len(tail)
-        try:
-            self._open(tail, decryption)
-        except FormatError as error:
-            raise in_file(error, self.path) from error
+        self.id: ObjectId = found
+        #: why a ``_pm`` is not used
+        self.reasons: tuple[Reason, ...] = ()
+        self._views: PmViews | None = None
+        if pm is not None:
+            given = open_given(pm, self.path, reader.storage, self.size)
+            if isinstance(given, PmFile):
+                self._views = PmViews(self, given, page_index=page_index)
+                return
+            self.reasons = (given,)
+            log.warning("%s: the footer is read instead: %s", self.path, given)
+        self._opened = open_footer(reader, self.path, decryption, tail)
 
-    def _open(self, tail: memoryview, decryption: Decryption | None) -> None:
-        size = self.size
-        #: where the footer lies
-        self.tail = end = Tail.from_bytes(tail[-TAIL_LENGTH:], size)
-        self.encrypted_footer = end.encrypted
-        if end.length + TAIL_LENGTH <= len(tail):
-            data = tail[len(tail) - TAIL_LENGTH - end.length : -TAIL_LENGTH]
-        else:
-            data = self.reader.one(self.path, end.offset, end.length)
-        #: True where a plaintext footer is signed, and its key was at hand
-        self.signature_verified = False
-        decryptor: FileDecryptor | None
-        if end.encrypted:
-            sealed = EncryptedFooter.from_bytes(data, base=end.offset)
-            decryptor = FileDecryptor.of_encrypted_footer(
-                decryption,
-                sealed.crypto,
-                file=self.path,
-                load_key_material=self._key_material,
-            )
-            plain = decryptor.decrypt_footer(sealed.module, base=sealed.offset)
-            footer = FooterArrays.scan(plain, end.offset)
-        else:
-            footer = FooterArrays.scan(data, end.offset)
-            decryptor = FileDecryptor.of_plaintext_footer(
-                decryption,
-                footer.encryption_algorithm,
-                footer.footer_signing_key_metadata,
-                file=self.path,
-                load_key_material=self._key_material,
-            )
-            if decryptor is not None:
-                self.signature_verified = decryptor.verify_if_possible(data, base=end.offset)
-        #: why columns cannot be read, by leaf ordinal: their keys are not at hand
-        self.unavailable: Mapping[int, SkipstoneError] = {}
-        if decryptor is not None:
-            footer, self.unavailable = adopt_column_metadata(footer, decryptor)
-        self.footer, self._decryptor = footer, decryptor
+    @cached_property
+    def _opened(self) -> OpenedFooter:
+        return open_footer(self.reader, self.path, self._decryption)
 
-    def _key_material(self) -> bytes:
-        return self.reader.storage.read(key_material_path(self.path))
+    def through(self, opened: OpenedFooter | None, view: View | None = None) -> ParquetFile:
+        """The same version of the file by another footer, ``None`` its own; ``view`` says of what
+        it was made."""
+        other = object.__new__(ParquetFile)
+        other.path, other.reader, other.id = self.path, self.reader, self.id
+        other._decryption, other.reasons, other._views = self._decryption, self.reasons, None
+        other._opened = self._opened if opened is None else opened
+        other.view = view
+        return other
 
     def __repr__(self) -> str:
         rows, groups = plural(self.num_rows, "row"), plural(self.num_row_groups, "row group")
@@ -171,12 +177,41 @@ class ParquetFile:
     @property
     def num_rows(self) -> int:
         """Rows of all row groups."""
-        return int(self.footer.row_starts[-1])
+        return int(self._plain_starts[-1])
+
+    @property
+    def _plain_starts(self) -> NDArray[np.int64]:
+        return self.footer.row_starts if self._views is None else self._views.file.row_starts
 
     @property
     def num_row_groups(self) -> int:
         """Row groups."""
-        return self.footer.num_row_groups
+        return len(self._plain_starts) - 1
+
+    @property
+    def footer(self) -> FooterArrays:
+        """The footer as arrays."""
+        return self._opened.footer
+
+    @property
+    def tail(self) -> Tail:
+        """Where the footer lies."""
+        return self._opened.tail
+
+    @property
+    def encrypted_footer(self) -> bool:
+        """True where the footer is encrypted."""
+        return self.tail.encrypted
+
+    @property
+    def signature_verified(self) -> bool:
+        """True where a plaintext footer is signed, and its key was at hand."""
+        return self._opened.signature_verified
+
+    @property
+    def unavailable(self) -> Mapping[int, SkipstoneError]:
+        """Why columns cannot be read, by leaf ordinal: their keys are not at hand."""
+        return self._opened.unavailable
 
     @property
     def bytes_read(self) -> int:
@@ -201,7 +236,11 @@ class ParquetFile:
     @names_its_file
     def schema(self) -> pa.Schema:
         """The Arrow schema that pyarrow gives for the file."""
-        return self.selection.schema
+        return self._through(None).selection.schema
+
+    def _through(self, columns: Sequence[str] | None, where: Where = None) -> ParquetFile:
+        """The file by its ``_pm`` where that is enough for these columns."""
+        return self if self._views is None else self._views.of(columns, where)
 
     @names_its_file
     def row_groups(self) -> pa.Table:
@@ -251,23 +290,7 @@ class ParquetFile:
     @names_its_file
     def cell(self, row_group: int, column: str) -> tuple[int, int]:
         """Row group and leaf; ``column`` is the dotted path of one leaf."""
-        if not 0 <= row_group < self.num_row_groups:
-            raise SkipstoneError(
-                f"no row group {row_group} in {self.path}",
-                hint=f"it has {self.num_row_groups}, counted from 0",
-            )
-        found = self.footer.schema.leaf(column)
-        if found is None:
-            leaves = [
-                leaf for each in self.selection.fields([column]) for leaf in each.shape.leaves
-            ]
-            if len(leaves) != 1:
-                names = [self.footer.schema.leaves[leaf].name for leaf in leaves[:4]]
-                raise SkipstoneError(
-                    f"{column!r} has {len(leaves)} leaves", hint=f"name one: {', '.join(names)}"
-                )
-            return row_group, leaves[0]
-        return row_group, found.ordinal
+        return cell_of(self, row_group, column)
 
     @cached_property
     def selection(self) -> Selection:
@@ -283,13 +306,18 @@ class ParquetFile:
     @cached_property
     def indexed(self) -> IndexedFile:
         """The file as evidence sees it, with what was read of its indexes."""
-        return IndexedFile(self.path, self.footer, self._decryptor, size=self.size)
+        return IndexedFile(self.path, self.footer, self._opened.decryptor, size=self.size)
 
     @cached_property
     def chunks_pages(self) -> ChunkPages:
         """Where the pages of its chunks lie."""
         return ChunkPages(
-            self.reader, self.path, self.footer, self._decryptor, self.indexed.offset_indexes
+            self.reader,
+            self.path,
+            self.footer,
+            self._opened.decryptor,
+            self.indexed.offset_indexes,
+            None if self.view is None else self.view.nulls,
         )
 
     @cached_property
@@ -319,11 +347,11 @@ class ParquetFile:
         or a ``RowSet``), ``None`` is all. Rows come in file order and once, whatever order the
         ranges are given in and however they overlap; those past the end are left out.
         """
-        fields = self.selection.fields(columns)
-        pieces = list(self._waves(fields, row_ranges))
+        file = self._through(columns)
+        pieces = list(file.waves(file.selection.fields(columns), row_ranges))
         if len(pieces) == 1:
             return pieces[0]
-        return pa.concat_tables(pieces) if pieces else self.selection.empty_table(columns)
+        return pa.concat_tables(pieces) if pieces else file.selection.empty_table(columns)
 
     @names_its_file
     def iter_rows(
@@ -335,19 +363,14 @@ class ParquetFile:
 
         So many row groups are held at a time as make up 128 MiB, and at least one.
         """
-        tables = self._waves(self.selection.fields(columns), _row_set(row_ranges))
+        file = self._through(columns)
+        tables = file.waves(file.selection.fields(columns), row_set(row_ranges))
         return (batch for table in tables for batch in table.to_batches())
-
-    def waves(
-        self,
-        fields: Sequence[Field],
-        row_ranges: RowRanges | None,
-    ) -> Iterator[pa.Table]:
-        """The same rows as tables, as many row groups in each as are fetched together."""
-        return self._waves(fields, row_ranges)
 
     def read_row_group(self, row_group: int, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of one row group, whatever the others say of theirs."""
+        if self._views is not None:
+            return self._through(columns).read_row_group(row_group, columns)
         fields = self.selection.fields(columns)
         count = self.footer.group("num_rows")[row_group : row_group + 1]
         groups = [GroupRows(row_group, np.zeros(1, np.int64), count)]
@@ -364,7 +387,7 @@ class ParquetFile:
         that have none. Nothing but indexes is read: statistics of the footer, blocks of Bloom
         filters, page indexes. Raises ``PredicateError``.
         """
-        return self._queries.plan(where, time_zone)
+        return self._through((), where)._queries.plan(where, time_zone)
 
     @names_its_file
     def read(
@@ -380,12 +403,12 @@ class ParquetFile:
         Raises as ``plan``, and ``UnsupportedError`` where ``where`` has a part that cannot be
         decided here (a function call, a subquery).
         """
-        return self._queries.read(where, columns, time_zone)
+        return self._through(columns, where)._queries.read(where, columns, time_zone)
 
     @names_its_file
     def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
         """How many rows match; from the indexes alone where they decide it."""
-        return self._queries.count(where, time_zone)
+        return self._through((), where)._queries.count(where, time_zone)
 
     @names_its_file
     def verify(self, columns: Sequence[str] | None = None) -> Verification:
@@ -399,20 +422,18 @@ class ParquetFile:
 
     # -- waves -------------------------------------------------------------------------------------
 
-    def _groups(self, row_ranges: RowRanges | None) -> list[GroupRows]:
-        return group_rows(_row_set(row_ranges), self.row_starts)
-
     @names_its_file
-    def _waves(
+    def waves(
         self,
         fields: Sequence[Field],
         row_ranges: RowRanges | None,
     ) -> Iterator[pa.Table]:
+        """Rows as tables, as many row groups in each as are fetched together."""
         leaves = [leaf for field in fields for leaf in field.shape.leaves]
         for leaf in leaves:
             if leaf in self.unavailable:
                 raise self.unavailable[leaf]
-        groups = self._groups(row_ranges)
+        groups = group_rows(row_set(row_ranges), self.row_starts)
         if not fields:
             yield rows_alone(sum(group.count for group in groups))
             return
@@ -446,23 +467,8 @@ class ParquetFile:
         return pa.schema([field.field for field in fields], self.schema.metadata)
 
 
-_OWN = {"cell", "chunks_pages", "indexed", "selection", "waves"}
-_PUBLIC = {name for name in vars(ParquetFile) if name[0] != "_"} - _OWN
-_PUBLIC |= {"path", "encrypted_footer", "signature_verified", "unavailable"}
-
-
-def _row_set(row_ranges: RowRanges | None) -> RowSet | None:
-    if row_ranges is None or isinstance(row_ranges, RowSet):
-        return row_ranges
-    try:
-        pairs = np.asarray(row_ranges)
-    except ValueError:  # of several lengths
-        pairs = np.empty(0, np.object_)
-    if pairs.shape[0:1] == (0,) and pairs.dtype != np.object_:
-        return RowSet()
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise TypeError("row_ranges are pairs of whole numbers: [(start, stop), …]")
-    return RowSet(pairs[:, 0], pairs[:, 1])
+_OWN = {"cell", "chunks_pages", "footer", "indexed", "selection", "tail", "through", "waves"}
+_PUBLIC = {name for name in vars(ParquetFile) if name[0] != "_"} - _OWN - {"view"} | {"path"}
 
 
 def read_rows(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from skipstone.bounds import Reason
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.formats.parquet.page import read_page
 from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.formats.parquet.page_table import PagesOf, pages
@@ -23,7 +23,26 @@ if TYPE_CHECKING:
     from .chunk_pages import Cell, HeaderAt
     from .file import ParquetFile
 
-__all__ = ["column_index", "offset_index", "page_table"]
+__all__ = ["cell_of", "column_index", "offset_index", "page_table"]
+
+
+def cell_of(file: ParquetFile, row_group: int, column: str) -> Cell:
+    """Row group and leaf; ``column`` is the dotted path of one leaf."""
+    if not 0 <= row_group < file.num_row_groups:
+        raise SkipstoneError(
+            f"no row group {row_group} in {file.path}",
+            hint=f"it has {file.num_row_groups}, counted from 0",
+        )
+    found = file.footer.schema.leaf(column)
+    if found is None:
+        leaves = [leaf for each in file.selection.fields([column]) for leaf in each.shape.leaves]
+        if len(leaves) != 1:
+            names = [file.footer.schema.leaves[leaf].name for leaf in leaves[:4]]
+            raise SkipstoneError(
+                f"{column!r} has {len(leaves)} leaves", hint=f"name one: {', '.join(names)}"
+            )
+        return row_group, leaves[0]
+    return row_group, found.ordinal
 
 
 def offset_index(file: ParquetFile, cell: Cell) -> OffsetIndexArrays | None:

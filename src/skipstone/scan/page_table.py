@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .chunk_place import ChunkPlace
 
-__all__ = ["PageTable", "WalkedPage", "table_of_index", "table_of_walk"]
+__all__ = ["PageTable", "WalkedPage", "table_of_chunk", "table_of_index", "table_of_walk"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -42,7 +42,8 @@ class PageTable:
     ``first_row`` is int64 ``(P + 1,)``, counted from the first row of the row group, the last one
     its number of rows. ``values`` int64 ``(P,)`` are the values of each entry, nulls counted;
     ``None`` where only the page headers tell. ``ordinal`` int64 ``(P,)`` is the number of each
-    entry's first data page in the chunk. ``dictionary`` is offset and length, 0 for none.
+    entry's first data page in the chunk. ``dictionary`` is offset and length, 0 for none; where the
+    one entry is the ``whole`` chunk, it may begin with the dictionary, and end before its bytes do.
     """
 
     offset: IntArray
@@ -51,6 +52,7 @@ class PageTable:
     values: IntArray | None
     ordinal: IntArray
     dictionary: tuple[int, int]
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -65,6 +67,19 @@ class PageTable:
         np.add.at(edges, first, 1)
         np.add.at(edges, last, -1)
         return np.flatnonzero(np.cumsum(edges)[:-1])
+
+
+def table_of_chunk(place: ChunkPlace) -> PageTable:
+    """The table of a flat column's chunk whose pages are found when it is there: one entry."""
+    return PageTable(
+        offset=np.array([place.start], np.int64),
+        length=np.array([place.stop - place.start], np.int64),
+        first_row=np.array([0, place.rows], np.int64),
+        values=np.array([place.num_values], np.int64),
+        ordinal=np.zeros(1, np.int64),
+        dictionary=(0, 0),
+        whole=True,
+    )
 
 
 def table_of_index(index: OffsetIndexArrays, place: ChunkPlace, flat: bool) -> PageTable:

@@ -2,10 +2,14 @@
 
 A file is pinned to the version that it had when it was first looked at; every later read checks it.
 A file that has changed is a ``StaleError``: what was learnt of the old one would be wrong for it.
+
+Of a file that somebody appends to, only the beginning is pinned (``pin_beginning``): it may grow
+meanwhile, and must stay the same file. No byte behind the pinned size is ever read.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from skipstone.bounds import ByteRange
@@ -27,10 +31,32 @@ class PinnedReader:
         self.storage = storage
         self.bytes_read = 0
         self._versions: dict[str, ObjectId] = {}
+        #: those that every read of the path is checked against
+        self._exact: dict[str, ObjectId] = {}
+        self._growing: dict[str, ObjectId] = {}
 
     def pin(self, version: ObjectId) -> None:
         """From now on only this version of its path is read."""
-        self._versions[version.path] = version
+        self._versions[version.path] = self._exact[version.path] = version
+
+    def pin_beginning(self, version: ObjectId, size: int) -> ObjectId:
+        """From now on the first ``size`` bytes of its path are read, and it may grow; the identity
+        of these bytes. Objects in a store do not grow: another one is another version there.
+
+        ``StaleError`` where ``version`` is shorter than that.
+        """
+        if version.size is None or version.size < size:
+            raise StaleError(
+                f"{version.path} is shorter than its metadata say: {version.size} of {size} bytes",
+                hint="it was restored or written by something else: open it again",
+            )
+        beginning = replace(version, size=size)
+        self._versions[version.path] = beginning
+        if self.storage.remote:
+            self._exact[version.path] = version
+        else:
+            self._growing[version.path] = beginning
+        return beginning
 
     def size(self, path: str) -> int:
         """The size in bytes of the pinned version of ``path``, which is looked up if need be."""
@@ -49,12 +75,23 @@ class PinnedReader:
         for each in ranges:
             if each.path not in self._versions:
                 self.size(each.path)
-        found = self.storage.read_ranges(ranges, self._versions)
+        found = self._read(ranges)
         for each in ranges:
             if each not in found:
                 self._missing(each)
             self.bytes_read += each.length
         return found
+
+    def _read(self, ranges: Sequence[ByteRange]) -> Mapping[ByteRange, memoryview]:
+        inside = [each for each in ranges if self._has(each)]
+        found = self.storage.read_ranges(inside, self._exact)
+        for path in {each.path for each in inside if each.path in self._growing}:
+            self._check(path)
+        return found
+
+    def _has(self, each: ByteRange) -> bool:
+        known = self._versions.get(each.path)
+        return known is None or known.size is None or each.offset + each.length <= known.size
 
     def one(self, path: str, offset: int, length: int) -> memoryview:
         """One range."""
@@ -66,7 +103,7 @@ class PinnedReader:
 
         A file that has changed is a ``StaleError`` here too.
         """
-        found = self.storage.read_ranges(ranges, self._versions)
+        found = self._read(ranges)
         if len(found) != len(ranges):
             for path in {each.path for each in ranges if each not in found}:
                 self._check(path)
@@ -74,9 +111,11 @@ class PinnedReader:
         return found
 
     def _check(self, path: str) -> None:
-        pinned = self._versions.get(path)
         current = self.storage.stat(path)
-        if pinned is not None and not pinned.same_version(current):
+        beginning, pinned = self._growing.get(path), self._exact.get(path)
+        if (pinned is not None and not pinned.same_version(current)) or (
+            beginning is not None and not _is_longer(current, beginning)
+        ):
             raise StaleError(
                 f"{path} has changed since it was opened",
                 hint="open it again",
@@ -94,3 +133,11 @@ class PinnedReader:
                 got=max(size - wanted.offset, 0),
             )
         raise OSError(f"{wanted.path}: {wanted.length} bytes at {wanted.offset} cannot be read")
+
+
+def _is_longer(current: ObjectId, beginning: ObjectId) -> bool:
+    """Whether a local file is still the one that began so: the same inode, and not cut."""
+    inodes = [(each.etag or "").partition("-")[0] for each in (current, beginning)]
+    assert current.size is not None
+    assert beginning.size is not None
+    return inodes[0] == inodes[1] and current.size >= beginning.size

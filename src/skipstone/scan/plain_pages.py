@@ -52,6 +52,8 @@ def plain_pages(
     clear: list[bytes | memoryview] = []
     for entry, held in zip(entries.tolist(), data, strict=True):
         values, parts = _entry(place, table, entry, held, decryptor, headers)
+        if table.whole and headers and headers[0].type == PageType.DICTIONARY_PAGE:
+            head = held[: headers[0].header_length + headers[0].compressed_page_size]
         total += values
         clear += parts
     return Pages(place.codec, total, head, clear, headers)
@@ -68,7 +70,8 @@ def _entry(
     base, ordinal = int(table.offset[entry]), int(table.ordinal[entry])
     at = total = 0
     parts: list[bytes | memoryview] = []
-    while at < len(held):
+    values = None if table.values is None else int(table.values[entry])
+    while at < len(held) and not (table.whole and parts and total == values):
         page, part, size = _page(held[at:], base + at, decryptor, ordinal, first=False)
         at += size
         if page.is_data:
@@ -76,13 +79,14 @@ def _entry(
             total += page.num_values
             parts.append(part)
             headers.append(page)
-    expected = None if table.values is None else int(table.values[entry])
-    if not parts or (expected is not None and total != expected):
+        elif table.whole and page.type == PageType.DICTIONARY_PAGE and at == size:
+            headers.append(page)
+    if not parts or (values is not None and total != values):
         raise FormatError(
             "a page holds other values than the index of its chunk says",
             file=place.path,
             offset=base,
-            expected=expected,
+            expected=values,
             got=total,
         )
     return total, parts

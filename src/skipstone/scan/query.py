@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from skipstone.bounds import RowSet
 from skipstone.index.parquet import page_source, row_group_source
+from skipstone.index.questdb import pm_source
 from skipstone.plan.planner import make_plan
 from skipstone.predicate import bind, from_dnf, leaves, parse_sql, to_sql
 from skipstone.predicate.tree import (
@@ -81,7 +82,9 @@ class Queries:
         return self.file.row_starts[-1:]
 
     @cached_property
-    def _finer(self) -> tuple[Any, Any]:
+    def _finer(self) -> tuple[Any, ...]:
+        if self.file.view is not None:
+            return (pm_source({0: self.file.view.file}),)
         files = {0: self.file.indexed}
         return row_group_source(files), page_source(files, self.file.reader.fetch)
 
@@ -116,6 +119,7 @@ class Queries:
             row_counts=self._rows,
             finer=self._finer,
             fetch=self.file.reader.fetch,
+            known={"reasons": self.file.reasons},
         )
 
     def _planned(self, asked: _Asked) -> tuple[RowSet, bool]:
