@@ -1,5 +1,5 @@
 """Decisions: a bound predicate and what every evidence says of it become a ``Plan``."""
 
-from .plan import FileDetail, Plan, PlannedFile, Step
+from .plan import Coverage, FileDetail, Plan, PlannedFile, Reader, Step
 
-__all__ = ["FileDetail", "Plan", "PlannedFile", "Step"]
+__all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "Reader", "Step"]

@@ -12,7 +12,8 @@ from skipstone.bounds import Cause, Level, Reason
 from skipstone.index.paimon.rows import IndexedRows
 from skipstone.predicate.tree import leaves
 
-from .plan import Plan, Step
+from .cost import FREE, Costs
+from .plan import Coverage, Plan, Step
 from .planner import RowSource, Source, make_plan
 from .row_groups import RowGroups
 from .runs import Gathered, Outgrown, gather, sharpened
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from .asking import Fetch
 
-__all__ = ["Beside", "plan_objects"]
+__all__ = ["Beside", "Inside", "plan_objects"]
 
 
 def plan_objects(
@@ -48,6 +49,10 @@ def plan_objects(
     outgrown: Outgrown | None = None,
     file_index: bool = True,
     beside: Beside | None = None,
+    coverage: Coverage | None = None,
+    rows_known: NDArray[np.int64] | None = None,
+    inside: Inside | None = None,
+    costs: Costs = FREE,
 ) -> Plan:
     """The plan for ``tree`` over ``listing`` from what the stores know of its files.
 
@@ -56,18 +61,21 @@ def plan_objects(
     ``outgrown`` says what becomes of facts that are too large for this process.
     With ``mute`` facts are counted and not asked, because of one of the ``reasons``. Without
     ``file_index`` what lies in sidecars says nothing. ``beside`` are sidecars of the data files
-    that no store knows of.
+    that no store knows of. ``coverage`` is said with the result; ``rows_known`` are row counts
+    from elsewhere, -1 where there is none. ``inside`` are the levels below the files,
+    which are looked at where ``costs`` say that it pays.
     """
     columns = frozenset(leaf.column for leaf in leaves(tree))
     named = {column.lower() for column in columns}
     evidence: list[Evidence[Leaf]] = [*partitions.evidence(columns)]
     total = len(listing)
     fresh, stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
-    rows = np.full(total, -1, np.int64)
+    rows = np.full(total, -1, np.int64) if rows_known is None else rows_known
+    used = 0
     idle: dict[tuple[str, str], Step] = {}
     notes: dict[Reason, None] = dict.fromkeys(reasons)
     found: list[Gathered] = []
-    rows_known: list[Index] = []
+    of_rows: list[Index] = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in partitions.values}
     told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
@@ -76,7 +84,7 @@ def plan_objects(
         if gathered is None:
             asked = [i for i in matched.evidence(told) if file_index or i.sidecar is None]
             evidence += asked
-            rows_known += asked
+            of_rows += asked
         else:
             found.append(gathered)
             notes.update(dict.fromkeys(gathered.reasons))
@@ -91,18 +99,25 @@ def plan_objects(
         notes.update(dict.fromkeys(matched.reasons))
         if not file_index:
             notes.update(dict.fromkeys(_switched_off(matched, told)))
-    indexed = IndexedRows(rows_known)
+    indexed = IndexedRows(of_rows)
     sources: list[RowSource] = [indexed] if indexed else []
-    if beside is not None and file_index:
+    if beside is not None and file_index and not mute:
         rows = beside.row_counts(rows)
-        sources.append(beside)
+        sources.append(_Told(beside, told))
+        used = beside.used
+        if used and not fresh.any():
+            # No facts are no news where others have indexed the files.
+            notes = {note: None for note in notes if note.cause is not Cause.ABSENT}
         notes.update(dict.fromkeys(beside.reasons))
-    fetch = _fetch(matches, beside)
+    fetch = _fetch(matches, beside, inside)
     finer: list[Source] = []
     for matched in matches:
         row_groups = RowGroups.of(tree, matched, told, fetch)
         if row_groups is not None:
             finer += row_groups.sources
+    if inside is not None:
+        # After the ``_pm``, which are of the same level: what those drop need not be opened.
+        finer += inside.sources
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
     return make_plan(
@@ -116,20 +131,38 @@ def plan_objects(
         idle=tuple(idle.values()),
         finer=finer,
         fetch=fetch,
+        costs=costs,
         inherited=sharpened(each.leaves for each in found),
         asked=tuple(step for each in found for step in each.steps),
         known={
+            "sidecars": used,
             "facts_fresh": fresh_count,
             "facts_stale": stale_count,
             "facts_missing": total - fresh_count - stale_count,
             "reasons": tuple(notes),
             "milliseconds": dict(milliseconds or {}),
+            "coverage": coverage,
         },
     )
 
 
+class Inside(Protocol):
+    """The data files themselves: their row groups and pages."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The levels, each asking only about what the one above has left."""
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
+        """Bytes of the data files, in the versions that were listed."""
+
+
 class Beside(RowSource, Protocol):
     """Sidecars that lie beside the data files, as evidence about the rows of those."""
+
+    @property
+    def used(self) -> int:
+        """Of how many files one can be asked."""
 
     @property
     def reasons(self) -> Sequence[Reason]:
@@ -143,6 +176,18 @@ class Beside(RowSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Told:
+    """A source of the row level, asked about some columns only."""
+
+    source: RowSource
+    columns: frozenset[str]
+
+    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        asked = columns & self.columns
+        return self.source.evidence(file, asked) if asked else ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Joined:
     """Several sources of the row level as one."""
 
@@ -152,8 +197,11 @@ class _Joined:
         return [each for source in self.sources for each in source.evidence(file, columns)]
 
 
-def _fetch(matches: Sequence[Matched], beside: Beside | None) -> Fetch:
-    """Reads sidecars, each from the store whose facts named it, or where it lies beside a file."""
+def _fetch(
+    matches: Sequence[Matched], beside: Beside | None, inside: Inside | None = None
+) -> Fetch:
+    """Reads sidecars, each from the store whose facts named it, or where it lies beside a file;
+    and parts of the data files."""
 
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         have: dict[ByteRange, bytes | memoryview] = {}
@@ -166,6 +214,9 @@ def _fetch(matches: Sequence[Matched], beside: Beside | None) -> Fetch:
                 have.update(matched.snapshot.storage.read_ranges(mine))
         if left and beside is not None:
             have.update(beside.fetch(left))
+            left = [each for each in left if each not in have]
+        if left and inside is not None:
+            have.update(inside.fetch(left))
         return have
 
     return fetch

@@ -3,26 +3,31 @@
 A plan names files, row groups, row ranges and byte ranges; a file without an entry in
 ``details`` is read whole. Each count comes with its denominator. ``keep`` and ``must`` are over
 the files of the listing: a file outside ``keep`` holds no match, every row of a file in ``must``
-matches.
+matches. ``residual`` is what is still to be checked of the rows that a plan names, ``None`` where
+all of them match. ``sidecars`` is of how many files Paimon's index beside them was asked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from skipstone.errors import UnsupportedError
+from skipstone.human import of_total
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.bounds import ByteRange, Level, Reason, RowSet
     from skipstone.storage import Listing
 
-__all__ = ["FileDetail", "Plan", "PlannedFile", "Step"]
+__all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "Reader", "Step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of a table is read at all: ``read`` of ``total`` partitions, without ``left_out``.
+
+    Every result from a part of a table says so.
+    """
+
+    read: int
+    total: int
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return of_total(self.read, self.total, "partitions")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {"read": self.read, "total": self.total, "left_out": list(self.left_out)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileDetail:
     """What to read of one file below the object level; ``None`` = all of it.
 
@@ -99,9 +123,22 @@ class PlannedFile:
     detail: FileDetail
 
 
+class Reader(Protocol):
+    """Who reads the rows of a plan without Spark (``scan/dataset``)."""
+
+    def table_of(self, plan: Plan) -> pa.Table:
+        """All rows."""
+
+    def batches(self, plan: Plan) -> Iterator[pa.RecordBatch]:
+        """The same, piece by piece."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """See the module. Arrays are over the files of ``listing``, in its order."""
+    """See the module. Arrays are over the files of ``listing``, in its order.
+
+    ``coverage`` is of a table that was opened for those of its partitions that can be read.
+    """
 
     table: str
     predicate: str
@@ -116,7 +153,10 @@ class Plan:
     facts_fresh: int = 0
     facts_stale: int = 0
     facts_missing: int = 0
+    sidecars: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
+    coverage: Coverage | None = None
+    reader: Reader | None = field(default=None, repr=False)
 
     @property
     def files_total(self) -> int:
@@ -203,6 +243,30 @@ class Plan:
             for i in np.flatnonzero(self.keep).tolist()
         )
 
+    # -- reading -----------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """The rows that match, as a table: read now, and decided exactly.
+
+        ``UnsupportedError`` where the plan has no reader (that of a store of another's), or a part
+        of the predicate cannot be decided without Spark; ``StaleError`` for a file that changes
+        while it is read.
+        """
+        return self._reader.table_of(self)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The same, batch by batch: what is held does not grow with the result, but for an order
+        without a limit."""
+        return self._reader.batches(self)
+
+    @property
+    def _reader(self) -> Reader:
+        if self.reader is None:
+            raise UnsupportedError(
+                "this plan has no reader", hint="make it with Table.plan, or read its `paths`"
+            )
+        return self.reader
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values: totals, steps, reasons; file paths only of the files to open."""
         return {
@@ -218,6 +282,8 @@ class Plan:
                 "stale": self.facts_stale,
                 "missing": self.facts_missing,
             },
+            **({"sidecars": self.sidecars} if self.sidecars else {}),
+            **({} if self.coverage is None else {"partitions": self.coverage.to_dict()}),
             "requests": self.requests,
             "steps": [step.to_dict() for step in self.steps],
             "reasons": [str(reason) for reason in self.reasons],

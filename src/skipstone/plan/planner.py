@@ -19,6 +19,7 @@ from skipstone.bounds import Bounds, Cause, Evidence, Level, Reason, RowSet, Uni
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
 from .asking import Fetch, no_fetch
+from .cost import FREE, Costs
 from .evaluate import Evaluation, LeafBounds, RowTask, evaluate, evaluate_rows
 from .plan import FileDetail, Plan, Step
 
@@ -40,7 +41,10 @@ _MOST_FILES = 10_000
 
 
 class Source(Protocol):
-    """Units and evidence of the row group or the page level."""
+    """Units and evidence of the row group or the page level.
+
+    One that has ``thrifty`` set bounds by itself what it costs to ask.
+    """
 
     @property
     def level(self) -> Level:
@@ -78,13 +82,15 @@ def make_plan(
     inherited: LeafBounds | None = None,
     asked: Sequence[Step] = (),
     known: Mapping[str, Any] | None = None,
+    costs: Costs = FREE,
 ) -> Plan:
     """The plan for ``tree`` over the files of ``listing``.
 
     ``evidence`` is the object level's; ``row_counts`` int64 over the files, -1 where no fact
     says it; ``idle`` are steps of indexes that the predicate does not concern; ``inherited`` is
     what was found out about the files elsewhere (``runs.py``), by the steps ``asked``; ``known``
-    further fields of the plan (freshness, reasons, milliseconds of earlier phases).
+    further fields of the plan (freshness, reasons, milliseconds of earlier phases). ``costs`` say
+    which units a finer level is not asked about, because it would cost more than it saves.
     """
     started = time.perf_counter()
     columns = frozenset(leaf.column for leaf in leaves(tree))
@@ -93,11 +99,12 @@ def make_plan(
     state = evaluate(tree, evidence, units, fetch=fetch, inherited=inherited)
     steps: list[Step] = [*asked, *state.steps, *idle]
     failures: list[Reason] = []
+    thrift = _Thrift(costs, listing.sizes, row_counts, len(columns))
     for source in sorted(finer, key=lambda item: item.level):
         if steps and np.array_equal(state.bounds.may, state.bounds.must):
             break  # all is decided: there is nothing to ask about
         try:
-            state = _refine(tree, state, source, columns, fetch)
+            state = _refine(tree, state, source, columns, fetch, thrift)
         except Exception as error:  # a finer level is advice too: without it, read more
             failures.append(_failure(source.level, error))
             continue
@@ -122,13 +129,17 @@ def make_plan(
             must[file] = keep[file] and len(bounds.must) == row_counts[file]
 
     fields = dict(known or {})
-    said = (*fields.get("reasons", ()), *failures, *_opaque_reasons(tree))
+    said = (*fields.get("reasons", ()), *failures, *thrift.reasons, *_opaque_reasons(tree))
     fields["reasons"] = tuple(dict.fromkeys(said))
     fields["milliseconds"] = {
         **fields.get("milliseconds", {}),
         "evaluation": (time.perf_counter() - started) * 1e3,
     }
-    exact = bool(np.array_equal(keep, must))
+    undecided = [
+        file
+        for file in np.flatnonzero(keep & ~must).tolist()
+        if file not in details or not details[file].exact
+    ]
     return Plan(
         table=table,
         predicate=predicate,
@@ -136,11 +147,42 @@ def make_plan(
         keep=keep,
         must=must,
         row_counts=row_counts,
-        residual=None if exact else predicate,
+        residual=predicate if undecided else None,
         details={file: detail for file, detail in details.items() if keep[file]},
         steps=tuple(steps),
         **fields,
     )
+
+
+class _Thrift:
+    """Which units are worth asking about, and how many were not."""
+
+    def __init__(
+        self, costs: Costs, sizes: NDArray[np.int64], rows: NDArray[np.int64], columns: int
+    ) -> None:
+        self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
+        self.reasons: list[Reason] = []
+
+    def choose(self, level: Level, units: Units, undecided: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the ``undecided`` positions that the level is to be asked about."""
+        if self.costs is FREE or not len(undecided):
+            return undecided
+        file = units.file[undecided]
+        stored = self.sizes[file]
+        if units.level is not Level.OBJECT:
+            known = np.maximum(self.rows[file], units.rows[undecided])
+            stored = stored * units.rows[undecided] // np.maximum(known, 1)
+        worth = self.costs.worth(level, stored, self.columns)
+        self.tell(level, units.level, int(np.count_nonzero(~worth)), len(undecided))
+        return undecided[worth]
+
+    def tell(self, level: Level, unit: Level, passed: int, total: int) -> None:
+        """Remember that so many were not asked about."""
+        if passed:
+            text = f"not looked at in {passed:,} of {total:,} {unit.unit}: they take less to read"
+            self.reasons.append(
+                Reason(cause=Cause.COSTLY, subject=level.unit, text=text, units=passed)
+            )
 
 
 def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> None:
@@ -161,10 +203,19 @@ def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> Non
 
 
 def _refine(
-    tree: Bound, state: Evaluation, source: Source, columns: frozenset[str], fetch: Fetch
+    tree: Bound,
+    state: Evaluation,
+    source: Source,
+    columns: frozenset[str],
+    fetch: Fetch,
+    thrift: _Thrift,
 ) -> Evaluation:
     """One finer level: undecided units are split and asked, everything else is carried on."""
     undecided = np.flatnonzero(state.bounds.may & ~state.bounds.must)
+    if not getattr(source, "thrifty", False):  # else it knows itself what is worth asking
+        undecided = thrift.choose(source.level, state.units, undecided)
+    if not len(undecided):
+        return replace(state, steps=())
     asked = state.units.where(undecided)
     parts, parent = source.split(asked, columns)
     covered = _covered(asked, parts, parent)[parent]
@@ -237,11 +288,13 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
         return details
     starts = np.flatnonzero(np.diff(units.file, prepend=-1))
     stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+    # Of many files few are cut, and the others have nothing to say.
+    alone = (stops - starts == 1) & (units.rows[starts] == row_counts[units.file[starts]])
+    cut = ~alone & np.logical_or.reduceat(may, starts)
+    for start, stop in zip(starts[cut].tolist(), stops[cut].tolist(), strict=True):
         file = int(units.file[start])
         kept = np.flatnonzero(may[start:stop]) + start
-        whole = stop - start == 1 and units.rows[start] == row_counts[file]
-        if not len(kept) or whole or np.any(units.rows[kept] < 0):
+        if np.any(units.rows[kept] < 0):
             continue
         first = units.first_row[kept]
         details[file] = FileDetail(

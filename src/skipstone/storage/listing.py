@@ -76,6 +76,16 @@ class Listing:
     def __repr__(self) -> str:
         return f"Listing({self.root!r}, {len(self):,} files, {self.total_bytes:,} bytes)"
 
+    def same_files(self, other: Listing) -> bool:
+        """Whether both list the same versions of the same files."""
+        return (
+            self.unit == other.unit
+            and np.array_equal(self.sizes, other.sizes)
+            and np.array_equal(self.mtimes, other.mtimes)
+            and self.paths == other.paths
+            and self.etags == other.etags
+        )
+
     @cached_property
     def total_bytes(self) -> int:
         """Bytes of all files."""

@@ -8,6 +8,7 @@ are named, and bytes are taken when somebody has fetched them. Bytes that cannot
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -77,13 +78,9 @@ class IndexedFile:
         size: int | None = None,
     ) -> None:
         self.path, self.footer, self.decryptor, self.size = path, footer, decryptor, size
-        leaves = footer.schema.leaves
         if columns is None:
-            columns = {leaf.name: leaf.ordinal for leaf in leaves}
-        # A leaf below a list or map has not one value per row: predicates cannot reach it.
-        self.columns = {
-            name: leaf for name, leaf in columns.items() if not leaves[leaf].max_repetition_level
-        }
+            columns = {leaf.name: leaf.ordinal for leaf in footer.schema.leaves}
+        self.columns = self._reachable(columns)
         self.verified: set[tuple[int, int]] = set()
         self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
         self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}
@@ -92,6 +89,19 @@ class IndexedFile:
         self.cache: dict[Any, Any] = {}
         self._stored: dict[int, Stored] = {}
         self._bounds: dict[int, ValueBounds] = {}
+
+    def _reachable(self, columns: Mapping[str, int]) -> dict[str, int]:
+        # A leaf below a list or map has not one value per row: predicates cannot reach it.
+        leaves = self.footer.schema.leaves
+        return {
+            name: leaf for name, leaf in columns.items() if not leaves[leaf].max_repetition_level
+        }
+
+    def named(self, columns: Mapping[str, int]) -> IndexedFile:
+        """The same file, and all that is known of it, under other names of columns."""
+        other = copy.copy(self)
+        other.columns = self._reachable(columns)
+        return other
 
     def stored(self, leaf: int) -> Stored:
         """What a leaf stores."""

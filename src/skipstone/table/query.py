@@ -1,0 +1,93 @@
+"""Rows of a table without Spark: what reads the plan of a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.index.schema import spelled_path
+from skipstone.plan.top import Order
+from skipstone.predicate.types import column_path, spark_type
+
+from .reading import ParquetReading
+from .rows import orders_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from skipstone.index.partitions import PartitionColumns
+    from skipstone.predicate.tree import Bound
+    from skipstone.scan.dataset import Engine, QueryReader
+    from skipstone.storage import Listing
+
+    from .table import Table
+
+__all__ = ["engine_of", "query_of"]
+
+
+def engine_of(table: Table) -> Engine:
+    """What the table keeps between queries; ``UnsupportedError`` where it is not of Parquet."""
+    from skipstone.scan.dataset import Engine
+
+    if not isinstance(table.reading, ParquetReading):
+        raise UnsupportedError(
+            f"{table.path} is not a table of Parquet files",
+            hint="read it with Spark: Table.read(spark, where)",
+        )
+    return Engine(table.storage, table.storage_options)
+
+
+def query_of(
+    table: Table,
+    tree: Bound,
+    listing: Listing,
+    schema: pa.Schema,
+    partitions: PartitionColumns,
+    columns: Sequence[str] | None,
+    order_by: str | Sequence[str] | None,
+    limit: int | None,
+) -> QueryReader | None:
+    """Who reads the rows of a plan; ``None`` for a table that only Spark reads.
+
+    Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for such a column
+    of the result.
+    """
+    from skipstone.scan.dataset import QueryReader
+    from skipstone.scan.dataset.reading import output_schema
+
+    if not isinstance(table.reading, ParquetReading):
+        return None
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is 0 or more, not {limit}")
+    if columns is not None:
+        output_schema(schema, columns)
+    return QueryReader(
+        footers=table.engine.footers(listing, schema, partitions),
+        tree=tree,
+        columns=None if columns is None else tuple(columns),
+        orders=tuple(_orders(table, schema, order_by)),
+        limit=limit,
+    )
+
+
+def _orders(table: Table, schema: pa.Schema, order_by: str | Sequence[str] | None) -> list[Order]:
+    found = []
+    for order in [] if order_by is None else orders_of(order_by):
+        path = spelled_path(schema, order.column)
+        if path is None:
+            raise PredicateError(f"there is no column {order.column!r} in {table.path}")
+        if len(path) > 1 or len(column_path(order.column)) > 1:
+            raise UnsupportedError(
+                f"cannot sort by {order.column}, which lies below another column",
+                hint="sort by columns of the root",
+            )
+        field = schema.field(path[0])
+        if spark_type(field.type) is None:
+            raise SkipstoneError(
+                f"cannot sort by {order.column}: it is {field.type}",
+                hint="sort by columns of numbers, texts, times or booleans",
+            )
+        found.append(Order(path[0], order.descending, order.nulls_first))
+    return found
