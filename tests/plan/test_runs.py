@@ -66,11 +66,11 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> skipstone.Table:
     for number in range(10):
         write(root / f"{number:02d} é%.parquet", number)
     table = skipstone.Table(str(root))
-    table.build(indexes=["id:minmax"])
+    table.build(indexes=["id:minmax"], pm="none")
     for number in (10, 11):
         write(root / f"{number:02d} é%.parquet", number)
-    table.build(indexes=["s:bloom"])
-    table.build(indexes=["x:minmax"])
+    table.build(indexes=["s:bloom"], pm="none")
+    table.build(indexes=["x:minmax"], pm="none")
     write(root / "03 é%.parquet", 3, rows=25)
     return table
 

@@ -201,7 +201,7 @@ def test_small_containers_lie_in_the_facts(table: Table) -> None:
 
 
 def test_a_lost_pack_counts_as_no_fact(table: Table, caplog: pytest.LogCaptureFixture) -> None:
-    table.build(indexes=[*BOTH, "s:paimonbloom"])
+    table.build(indexes=[*BOTH, "s:paimonbloom"], pm="none")
     packs = table.store.storage.list_all(table.location.packs).paths
     for path in packs:
         table.store.storage.delete(path)

@@ -66,7 +66,7 @@ QUESTIONS = [
 @pytest.fixture
 def built(tmp_path: Path) -> Table:
     table = table_at(tmp_path / "t", flat=True)
-    table.build(indexes=KINDS)
+    table.build(indexes=KINDS, pm="none")
     return table
 
 

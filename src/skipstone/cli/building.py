@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.index.kind import Index
+    from skipstone.index.questdb.making import PmMode
 
     from .output import Output
 
@@ -57,6 +58,16 @@ def _session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
             spark.stop()
 
 
+_pm = click.option(
+    "--pm",
+    type=click.Choice(["external", "inlined", "none"]),
+    default="external",
+    show_default=True,
+    help="Row group metadata of each file (_pm): with the places of its Bloom filters, with the "
+    "filters themselves, or none at all.",
+)
+
+
 def definitions(columns: Sequence[str]) -> list[Index]:
     """The indexes that ``-c`` spelled, ``a:x,y(p=1)`` being two; ``UsageError`` for other text."""
     from skipstone.index.registry import parse_indexes
@@ -88,6 +99,7 @@ def definitions(columns: Sequence[str]) -> list[Index]:
     show_envvar=True,
     help="What one task may hold; an index that needs more is left out for that file.",
 )
+@_pm
 @spark_options
 @reporting
 def build(
@@ -96,6 +108,7 @@ def build(
     storage_options: dict[str, str],
     columns: tuple[str, ...],
     memory: int,
+    pm: PmMode,
     master: str,
     no_spark: bool,
     out: Output,
@@ -124,19 +137,21 @@ def build(
         _session(master, no_spark=no_spark) as spark,
         out.progress("indexing") as progress,
     ):
-        report = target.build(spark, indexes, memory=memory, progress=progress)
+        report = target.build(spark, indexes, memory=memory, progress=progress, pm=pm)
     out.result(report)
 
 
 @click.command()
 @index_options
 @source_options
+@_pm
 @spark_options
 @reporting
 def refresh(
     table: str,
     index_location: str | None,
     storage_options: dict[str, str],
+    pm: PmMode,
     master: str,
     no_spark: bool,
     out: Output,
@@ -150,5 +165,5 @@ def refresh(
         _session(master, no_spark=no_spark) as spark,
         out.progress("refreshing") as progress,
     ):
-        report = target.refresh(spark, progress=progress)
+        report = target.refresh(spark, progress=progress, pm=pm)
     out.result(report)

@@ -159,6 +159,7 @@ def vacuum(
 @click.argument("destination", metavar="[DEST]", required=False)
 @click.option("--xskipper", is_flag=True, help="As a metadata directory of Xskipper, version 4.")
 @click.option("--paimon", is_flag=True, help="As Paimon's file indexes, <data file>.index.")
+@click.option("--questdb", is_flag=True, help="As QuestDB's row group metadata, _pm.")
 @reporting
 def export(
     table: str,
@@ -167,15 +168,20 @@ def export(
     destination: str | None,
     xskipper: bool,
     paimon: bool,
+    questdb: bool,
     out: Output,
 ) -> None:
     """Publish the index of TABLE below the directory DEST, for others to read.
 
     For Xskipper without DEST: beside the index, and again on every `compact`.
     """
-    if xskipper == paimon:
-        raise click.UsageError("as what? --xskipper, or --paimon, publishes what those read")
-    if paimon and destination is None:
-        raise click.UsageError("where to? file indexes go below a directory DEST")
+    chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb}
+    kinds = [kind for kind, yes in chosen.items() if yes]
+    if len(kinds) != 1:
+        raise click.UsageError(
+            "as what? --xskipper, --paimon or --questdb publishes what those read"
+        )
+    if kinds != ["xskipper"] and destination is None:
+        raise click.UsageError("where to? sidecars go below a directory DEST")
     target = table_of(table, index_location, storage_options)
-    out.result(target.export(destination, kind="paimon" if paimon else "xskipper"))
+    out.result(target.export(destination, kind=kinds[0]))

@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.bounds import Cause, Level, Units
+from skipstone.errors import SkipstoneError
 from skipstone.index.build import BuildSettings, build_file
 from skipstone.index.kind import Builder, Built, Chunk, Index
 from skipstone.index.paimon.base import PaimonIndex
 from skipstone.index.paimon.kinds import RowIndex
+from skipstone.index.questdb.making import made_as
 from skipstone.index.schema import schema_of_columns
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.bounds import Answer, Fetched
+    from skipstone.identity import ObjectId
     from skipstone.index.partitions import PartitionColumns
     from skipstone.storage import Storage
     from skipstone.store import Matched
@@ -123,6 +126,7 @@ def prove(
         if matched.rows[file] not in (-1, found.row_count):
             told = f"the fact says {matched.rows[file]:,}"
             untrue.append(f"{id_.path}: {found.row_count:,} rows, {told}")
+        untrue += _wrong_pm(matched, file, id_, storage)
         for column, capture in captures.items():
             if str(capture) in found.reasons and found.reasons[str(capture)] != "captured":
                 continue  # not comparable in this file: nothing was built from it either
@@ -162,6 +166,29 @@ def prove(
         untrue=tuple(untrue),
         unreadable=tuple(unreadable),
     )
+
+
+def _wrong_pm(matched: Matched, file: int, id_: ObjectId, storage: Storage) -> Iterator[str]:
+    """Where the row group metadata of a file is not what its footer gives."""
+    row = int(matched.sidecar_rows("pm")[file])
+    place = matched.places("pm").at(row) if row >= 0 else None
+    if place is None:
+        return
+    kept: bytes | memoryview | None = place.inline
+    if kept is None:
+        whole = place.span(0, place.length)
+        kept = matched.snapshot.storage.read_ranges([whole]).get(whole)
+    if kept is None:
+        yield f"{id_.path}: its _pm lies nowhere"
+        return
+    try:
+        mode = made_as(kept)
+    except SkipstoneError as error:
+        yield f"{id_.path}: its _pm is damaged: {error.message}"
+        return
+    anew = build_file(id_, storage, [], pa.schema([]), BuildSettings(settle=0, pm=mode))
+    if anew.pm != bytes(kept):
+        yield f"{id_.path}: its _pm is not what its footer gives"
 
 
 def _joined(chunks: list[pa.Array], type: pa.DataType, rows: int) -> pa.Array:

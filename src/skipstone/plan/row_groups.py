@@ -173,7 +173,9 @@ class RowGroups:
 
     def _file(self, file: int, snapshot: Snapshot) -> PmFile:
         path = self.listing.paths[file]
-        return PmFile.of(snapshot, path=path, schema=self.schema, own=True)
+        # Not as our own: of a column of a wider type than the file's it is not known here whether
+        # the file's is unsigned, and what a value beyond it would mean.
+        return PmFile.of(snapshot, path=path, schema=self.schema)
 
     def _size(self, file: int) -> int:
         return int(self.listing.sizes[file])

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
 from skipstone.index.columns import column_fields
+from skipstone.index.questdb.making import PM
 
 from .columns import REASONS
 from .parts import Part
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from .columns import FactField
     from .matching import Matched
 
-__all__ = ["READ_BYTES", "by_lacking", "covered", "left_out", "valued", "with_value"]
+__all__ = ["READ_BYTES", "by_lacking", "covered", "left_out", "valued", "with_value", "without_pm"]
 
 #: A fact column of up to this many bytes is read to see which files have a value in it.
 READ_BYTES = 8 * 1024 * 1024
@@ -98,6 +99,13 @@ def left_out(matched: Matched, index: str) -> NDArray[np.bool_]:
         found[file[file >= 0]] = True
         row += len(chunk)
     return found
+
+
+def without_pm(matched: Matched) -> NDArray[np.bool_]:
+    """Files whose facts have no ``_pm`` that is still there, and no reason why they have none."""
+    found = left_out(matched, PM)
+    found[matched.file_of_row[(matched.file_of_row >= 0) & matched.has_sidecar("pm")]] = True
+    return ~found
 
 
 def by_lacking(

@@ -40,6 +40,8 @@ def describe(table: str, matched: Matched) -> Description:
         bytes_index=stored_bytes(snapshot),
         parts=len(snapshot.parts),
         indexes=tuple(_indexes(matched)),
+        pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
+        pm_bytes=_bytes_of_pms(matched),
         notes=tuple(str(reason) for reason in matched.reasons),
     )
 
@@ -48,6 +50,14 @@ def stored_bytes(snapshot: Snapshot) -> int:
     """Bytes of all parts and of the packs beside them."""
     packs = snapshot.storage.list_all(snapshot.location.packs)
     return snapshot.size + packs.total_bytes
+
+
+def _bytes_of_pms(matched: Matched) -> int:
+    """Bytes of the row group metadata that plans would read."""
+    rows, places = matched.sidecar_rows("pm"), matched.places("pm")
+    rows = rows[rows >= 0]
+    inline = pc.sum(pc.binary_length(places.inline.take(pa.array(rows)))).as_py() or 0
+    return int(inline) + int(np.maximum(places.length[rows], 0).sum())
 
 
 def _indexes(matched: Matched) -> list[IndexInfo]:

@@ -149,8 +149,8 @@ class Description(_Report):
     """What index a table has, and how much of the table it covers now.
 
     ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
-    version, and that have none. ``orphaned`` facts are of files that are gone. ``notes`` say what
-    else a reader of the index should know.
+    version, and that have none. ``orphaned`` facts are of files that are gone. ``pm_files`` have
+    row group metadata, of ``pm_bytes``. ``notes`` say what else a reader of the index should know.
     """
 
     table: str
@@ -164,6 +164,8 @@ class Description(_Report):
     bytes_index: int = 0
     parts: int = 0
     indexes: tuple[IndexInfo, ...] = ()
+    pm_files: int = 0
+    pm_bytes: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -176,6 +178,9 @@ class Description(_Report):
         ]
         if self.indexes:
             lines.append(aligned([_HEADINGS, *map(self._row, self.indexes)], {4, 5, 6}))
+        if self.pm_files:
+            files = of_total(self.pm_files, self.files_total, "files")
+            lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 

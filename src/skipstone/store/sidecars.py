@@ -1,4 +1,8 @@
-"""Publishing the containers of file indexes as Paimon's own files: ``<data file>.index``.
+"""Publishing sidecars as the files that others read.
+
+Containers of file indexes become ``<data file>.index``, as Paimon has them; row group metadata
+becomes ``_pm`` in a directory of one data file, as QuestDB has it, and ``<data file>._pm`` where
+there are several.
 
 Each is byte for byte what lies in the pack or in the fact row; where builds at different times made
 several containers for a file, their blobs go into one, the newest of each kind. They go below a
@@ -8,6 +12,7 @@ data files, where Spark would take them for data.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +21,7 @@ from skipstone.bounds import Cause, Reason
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.formats.paimon.container import Head, from_bytes, to_bytes
 from skipstone.identity import canonical_path
+from skipstone.index.questdb.pm_file import open_pm
 from skipstone.storage import open_storage
 
 from .columns import place_columns
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
     from .matching import Matched
 
-__all__ = ["export_containers"]
+__all__ = ["export_containers", "export_pms"]
 
 # Files whose containers are read together.
 _WAVE = 32
@@ -41,12 +47,7 @@ def export_containers(
     What cannot be read, or is no container, is left out with the reason. ``UnsupportedError`` where
     no file has one, and for a destination within the table.
     """
-    home = canonical_path(destination).rstrip("/")
-    if f"{home}/".startswith(f"{table.rstrip('/')}/"):
-        raise UnsupportedError(
-            f"{destination} lies within the table, where Spark would read sidecars as data",
-            hint="export to a directory of its own",
-        )
+    home = _home(destination, table)
     listing, location = matched.listing, matched.snapshot.location
     source = open_storage(location.root, options)
     target = open_storage(home, options)
@@ -101,6 +102,76 @@ def export_containers(
         files_total=len(listing),
         files=written,
         indexes=tuple(dict.fromkeys(names)),
+        bytes=size,
+        left_out=tuple(left_out),
+    )
+
+
+def _home(destination: str, table: str) -> str:
+    home = canonical_path(destination).rstrip("/")
+    if f"{home}/".startswith(f"{table.rstrip('/')}/"):
+        raise UnsupportedError(
+            f"{destination} lies within the table, where Spark would read sidecars as data",
+            hint="export to a directory of its own",
+        )
+    return home
+
+
+def export_pms(
+    matched: Matched, *, table: str, destination: str, options: Mapping[str, str]
+) -> ExportReport:
+    """Write the ``_pm`` of every file that has one below ``destination``.
+
+    What cannot be read, or is not the ``_pm`` of its file, is left out with the reason.
+    ``UnsupportedError`` where no file has one, and for a destination within the table.
+    """
+    home = _home(destination, table)
+    listing, places = matched.listing, matched.places("pm")
+    source = open_storage(matched.snapshot.location.root, options)
+    target = open_storage(home, options)
+    rows = matched.sidecar_rows("pm")
+    folders = Counter(path.rpartition("/")[0] for path in listing.paths)
+    written = size = 0
+    left_out: list[Reason] = []
+    having = np.flatnonzero(rows >= 0).tolist()
+    for first in range(0, len(having), _WAVE):
+        blobs = {file: places.at(int(rows[file])) for file in having[first : first + _WAVE]}
+        wanted = {
+            file: blob.span(0, blob.length)
+            for file, blob in blobs.items()
+            if blob is not None and blob.inline is None
+        }
+        got = source.read_ranges(list(wanted.values())) if wanted else {}
+        for file, blob in blobs.items():
+            path = listing.paths[file]
+            data = blob.inline if file not in wanted and blob else got.get(wanted.get(file))
+            try:
+                if data is None:
+                    raise OSError("a _pm is not where the facts say")
+                open_pm(data, parquet_size=int(listing.sizes[file]))
+            except (SkipstoneError, OSError) as error:
+                text = error.message if isinstance(error, SkipstoneError) else str(error)
+                left_out.append(Reason(cause=Cause.CORRUPT, subject=path, text=text))
+                continue
+            folder, _, name = path[len(listing.root) :].lstrip("/").rpartition("/")
+            alone = folders[path.rpartition("/")[0]] == 1
+            own = "_pm" if alone else f"{name}._pm"
+            target.put("/".join(filter(None, (home, folder, own))), bytes(data))
+            written, size = written + 1, size + len(data)
+    lacking = len(listing) - len(having)
+    if not written and not left_out:
+        raise UnsupportedError(
+            f"{table} has no row group metadata", hint="`skipstone build` makes it with an index"
+        )
+    if lacking:
+        text = "no _pm was made"
+        left_out.append(Reason(cause=Cause.ABSENT, subject="files", text=text, units=lacking))
+    return ExportReport(
+        table=table,
+        destination=home,
+        kind="questdb",
+        files_total=len(listing),
+        files=written,
         bytes=size,
         left_out=tuple(left_out),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from skipstone.index.paimon.kinds import Bsi
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import find_path
 from skipstone.predicate.types import column_name
-from skipstone.store.coverage import by_lacking
+from skipstone.store.coverage import by_lacking, without_pm
 from skipstone.store.describe import stored_bytes
 from skipstone.store.job import BuildJob, Outcome
 from skipstone.store.reports import BuildReport
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from skipstone.index.columns import BuildSettings
@@ -58,18 +60,31 @@ def run_build(
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
-    for lacking, files in by_lacking(matched, wanted, schema):
-        todo |= files
+    # A _pm is about the file, whichever index it came with: those that are there are not made anew.
+    pm = np.zeros(len(listing), np.bool_)
+    if settings.pm != "none" and isinstance(table.reading, ParquetReading):
+        pm = without_pm(matched)
+
+    def run(definitions: tuple[Index, ...], files: NDArray[np.bool_], how: BuildSettings) -> None:
+        if not files.any():
+            return
         job = BuildJob(
             table=table.path,
             location=table.location.root,
             storage_options=table.storage_options,
-            definitions=lacking,
+            definitions=definitions,
             schema=schema,
-            settings=settings,
+            settings=how,
             fingerprint=matched.fingerprint,
         )
-        outcomes += table.reading.execute(spark, job, listing.where(files), progress)
+        outcomes.extend(table.reading.execute(spark, job, listing.where(files), progress))
+
+    for lacking, files in by_lacking(matched, wanted, schema):
+        todo |= files
+        run(lacking, files & pm, settings)
+        run(lacking, files & ~pm, replace(settings, pm="none"))
+    run((), pm & ~todo, settings)
+    todo |= pm
     merged = _merge_if_needed(table)
     good = [outcome for outcome in outcomes if outcome.built]
     left_out = Counter(text for o in good for text in o.reasons.items())

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.advise import Advice
+    from skipstone.index.questdb.making import PmMode
     from skipstone.plan import Plan
     from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
@@ -158,6 +159,7 @@ class Table:
         options: Mapping[str, object] | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
+        pm: PmMode = "external",
     ) -> BuildReport:
         """Build ``indexes`` (``"user_id:bloom(fpp=0.001)"``) for all files that lack them.
 
@@ -168,6 +170,10 @@ class Table:
         One Spark job; without a session it runs in this process. ``memory`` bounds what a task
         holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
         left alone. ``progress`` is called with files done and files to do.
+
+        Each Parquet file that has none yet gets its row group metadata too, of its footer: a
+        ``_pm``, which plans read instead of the file. Its Bloom filters are ``pm="external"``
+        (where they lie in the file) or ``"inlined"``; ``"none"`` makes no ``_pm``.
         """
         self.store.require_own()
         asked = self.file_index if options is None else FileIndexOptions.parse(options)
@@ -176,7 +182,7 @@ class Table:
             raise SkipstoneError(
                 "no index was named", hint="`skipstone advise TABLE` proposes some"
             )
-        settings = BuildSettings(memory=memory)
+        settings = BuildSettings(memory=memory, pm=pm)
         if asked.in_manifest_threshold is not None:
             settings = replace(settings, inline_limit=asked.in_manifest_threshold)
         return run_build(self, spark, wanted, settings, progress)
@@ -187,14 +193,18 @@ class Table:
         *,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
+        pm: PmMode = "external",
     ) -> BuildReport:
-        """Build the indexes that the table has for its new and changed files, and for no others."""
+        """Build the indexes that the table has for its new and changed files, and for no others.
+
+        ``pm`` as for ``build``.
+        """
         self.store.require_own()
         definitions = self.store.snapshot().definitions
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
             raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
-        return run_build(self, spark, known, BuildSettings(memory=memory), progress)
+        return run_build(self, spark, known, BuildSettings(memory=memory, pm=pm), progress)
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -339,19 +349,21 @@ class Table:
         ``"xskipper"``: the facts, whole, as a store of Xskipper, version 4. It becomes
         ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` beside
         the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below ``destination``.
-        What others cannot use is left out, and the report says why; ``UnsupportedError`` where
-        nothing remains.
+        ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one data file, else
+        as ``<data file>._pm``. What others cannot use is left out, and the report says why;
+        ``UnsupportedError`` where nothing remains.
         """
         self.store.require_own()
-        if kind == "paimon" and destination is not None:
-            return upkeep.export_sidecars(self, destination)
-        if kind == "paimon":
-            raise UnsupportedError(
-                "an export of file indexes to nowhere", hint="name the directory they go to"
-            )
+        if kind in ("paimon", "questdb"):
+            if destination is None:
+                raise UnsupportedError(
+                    "an export of sidecars to nowhere", hint="name the directory they go to"
+                )
+            return upkeep.export_sidecars(self, destination, kind)
         if kind != "xskipper":
             raise UnsupportedError(
-                f"an export as {kind!r}", hint="kind='xskipper' and kind='paimon' are what there is"
+                f"an export as {kind!r}",
+                hint="kind='xskipper', kind='paimon' and kind='questdb' are what there is",
             )
         return upkeep.export_table(self, destination)
 

@@ -7,6 +7,7 @@ import time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from skipstone.bounds import Cause
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import kind as registered
@@ -22,7 +23,7 @@ from skipstone.store.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.store.sidecars import export_containers
+from skipstone.store.sidecars import export_containers, export_pms
 from skipstone.store.upkeep import compact, drop_index, drop_store, vacuum
 from skipstone.store.xskipper import XskipperStore, publish
 
@@ -79,6 +80,9 @@ def _drop_one(table: Table, index: str, before: Description) -> tuple[IndexInfo,
             hint=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}",
         )
     drop_index(table.store, name, column)
+    left = table.store.snapshot()
+    if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
+        drop_store(table.store)  # what came with the indexes goes with the last of them
     return gone
 
 
@@ -152,9 +156,11 @@ def export_table(table: Table, destination: str | None) -> ExportReport:
     )
 
 
-def export_sidecars(table: Table, destination: str) -> ExportReport:
-    """Publish the file indexes as Paimon's sidecars below ``destination``."""
-    return export_containers(
+def export_sidecars(table: Table, destination: str, kind: str) -> ExportReport:
+    """Publish file indexes as Paimon's sidecars (``"paimon"``), or ``_pm`` files (``"questdb"``),
+    below ``destination``."""
+    export = export_pms if kind == "questdb" else export_containers
+    return export(
         table.match(table.listing()),
         table=table.path,
         destination=destination,
