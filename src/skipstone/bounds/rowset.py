@@ -22,6 +22,8 @@ __all__ = ["RowSet"]
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 _LAST = 2**63 - 1
+_NONE = np.empty(0, np.int64)
+_NONE.flags.writeable = False
 # Runs that a bitmap takes up sooner than it is taken apart itself.
 _FEW = 1_000
 _ONE_HALF = (1).to_bytes(8, "little") + (0).to_bytes(4, "little")
@@ -40,6 +42,9 @@ class RowSet:
         """The union of the half-open ranges ``[starts[i], stops[i])``, in any order, empty ones
         dropped."""
         self._bitmap = None
+        if isinstance(starts, tuple) and not starts and stops == ():
+            self._starts = self._stops = _NONE
+            return
         self._starts, self._stops = _normalise(
             np.asarray(starts, dtype=np.int64), np.asarray(stops, dtype=np.int64)
         )
@@ -143,7 +148,7 @@ class RowSet:
         return int((self._stops - self._starts).sum())
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return bool(self._bitmap) if self._starts is None else len(self._starts) > 0
 
     def __contains__(self, position: int) -> bool:
         starts, stops = self.ranges()
@@ -165,11 +170,15 @@ class RowSet:
         return hash((starts.tobytes(), stops.tobytes()))
 
     def __and__(self, other: RowSet) -> RowSet:
+        if self is other:
+            return self
         if self._as_bitmap_with(other):
             return RowSet._of_own_bitmap(self.bitmap() & other.bitmap())
         return self._sweep(other, lambda a, b: a & b)
 
     def __or__(self, other: RowSet) -> RowSet:
+        if self is other:
+            return self
         if self._as_bitmap_with(other):
             return RowSet._of_own_bitmap(self.bitmap() | other.bitmap())
         return self._sweep(other, lambda a, b: a | b)
@@ -225,6 +234,11 @@ def _covers(ranges: tuple[IntArray, IntArray], points: IntArray) -> NDArray[np.b
 def _normalise(starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:
     if starts.shape != stops.shape or starts.ndim != 1:
         raise ValueError(f"starts {starts.shape} and stops {stops.shape} must be equal and flat")
+    if len(starts) == 1:  # most files, told without what it takes to tell any ranges
+        if stops[0] <= starts[0]:
+            return _NONE, _NONE
+        _check(int(starts[0]), 0)
+        return starts, stops
     full = stops > starts
     starts, stops = starts[full], stops[full]
     if not len(starts):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -58,11 +58,14 @@ def combine(
     if isinstance(tree, Opaque):
         return unknown
     conjunction = isinstance(tree, And)
-    result = everything if conjunction else nothing
+    result: Bounds[Any] | None = None
     for child in _bound(tree.children):
         part = combine(child, of, unknown, nothing, everything)
-        result = result.meet_and(part) if conjunction else result.meet_or(part)
-    return result
+        if result is None:
+            result = part
+        else:
+            result = result.meet_and(part) if conjunction else result.meet_or(part)
+    return result if result is not None else everything if conjunction else nothing
 
 
 def _bound(children: tuple[Any, ...]) -> tuple[Bound, ...]:
@@ -164,11 +167,9 @@ def evaluate_rows(
     by_column = _by_column(tree)
     found = [dict(task.leaves) for task in tasks]
     alive = [task.alive for task in tasks]
-    results: list[Bounds[RowSet]] = []
-    for task in tasks:
-        none = RowSet()
-        results.append(Bounds(none, task.alive))
-    steps: dict[tuple[str, str], Step] = {}
+    results = [Bounds(_NONE, task.alive) for task in tasks]
+    constants = {rows: row_constants(rows) for rows in {task.rows for task in tasks}}
+    steps: dict[tuple[str, str], list[Step]] = {}
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
         asked: list[tuple[int, Question]] = []
@@ -199,12 +200,31 @@ def evaluate_rows(
                     )
             used = any(answer.bounds is not None for answer in answers)
             if used:
-                whole = combine(tree, found[i], *row_constants(tasks[i].rows))
-                results[i] = Bounds(whole.must & alive[i], whole.may & alive[i])
+                whole = combine(tree, found[i], *constants[tasks[i].rows])
+                if len(alive[i]) < tasks[i].rows:
+                    may = whole.may & alive[i]
+                    whole = Bounds(may if whole.exact else whole.must & alive[i], may)
+                results[i] = whole
             step = question.step(used, before, len(results[i].may), started, answers)
-            key = (step.index, step.column)
-            steps[key] = step if key not in steps else steps[key].plus(step)
-    return results, tuple(steps.values())
+            steps.setdefault((step.index, step.column), []).append(step)
+    return results, tuple(map(_joined, steps.values()))
+
+
+def _joined(steps: list[Step]) -> Step:
+    """What one index did over several files; at least one."""
+    return replace(
+        steps[0],
+        used=any(step.used for step in steps),
+        considered=sum(step.considered for step in steps),
+        kept=sum(step.kept for step in steps),
+        bytes_read=sum(step.bytes_read for step in steps),
+        requests=sum(step.requests for step in steps),
+        milliseconds=sum(step.milliseconds for step in steps),
+        reasons=tuple(dict.fromkeys(reason for step in steps for reason in step.reasons)),
+    )
+
+
+_NONE = RowSet()
 
 
 def row_constants(rows: int) -> tuple[Bounds[RowSet], Bounds[RowSet], Bounds[RowSet]]:

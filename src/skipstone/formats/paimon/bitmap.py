@@ -19,7 +19,8 @@ Types: all but DECIMAL and binary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyroaring import BitMap
@@ -28,7 +29,7 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
 from .asks import In, Null, Range, safe
-from .keys import Keys, raw_dtype
+from .keys import Keys
 from .pieces import Pieces, Span
 from .roaring_bulk import union_of_many
 from .types import Root
@@ -36,8 +37,10 @@ from .types import Root
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skipstone.formats.parquet.encodings.values import ByteArrays
+
     from .asks import Ask
-    from .keys import I64, Key
+    from .keys import I64, U8, Key
     from .pieces import Cursor
     from .types import PaimonType
 
@@ -176,8 +179,12 @@ class BitmapIndex:
         return everything - self._nulls()
 
     def _union(self, parts: Sequence[Entries]) -> BitMap:
-        offsets = np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)])
-        lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+        if not parts:
+            return BitMap()
+        if len(parts) == 1 and len(parts[0].offsets) == 1:
+            return self.bitmap(int(parts[0].offsets[0]), int(parts[0].lengths[0]))
+        offsets = np.concatenate([part.offsets for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
         stored = offsets >= 0
         # Values share no bitmap: what they take together lies in the body once.
         if int(lengths[stored].sum()) > self.pieces.length - self.body:
@@ -211,7 +218,8 @@ class BitmapIndex:
                     below -= 1
                 if below >= 0:
                     wanted.setdefault(below, []).append(key)
-        self.pieces.need(map(self._span, wanted))
+        if len(wanted) > 1:
+            self.pieces.need(map(self._span, wanted))
         found = []
         for at, keys in wanted.items():
             block = self._block(at)
@@ -231,7 +239,7 @@ class BitmapIndex:
             return none
         if self.version == 1:
             block = self._block(0)
-            inside = np.array([_inside(key, ask) for key in _listed(block.keys)], np.bool_)
+            inside = block.keys.within(ask.lo, ask.hi, ask.lo_open, ask.hi_open)
             return Entries(none.keys, block.offsets[inside], block.lengths[inside])
         first = 0
         if ask.lo is not None:
@@ -259,6 +267,10 @@ class BitmapIndex:
     def _block(self, at: int) -> Entries:
         """Read one block, which is at hand or ``MissingBytes``."""
         span = self._span(at)
+        if self.version == 1 and not self.type.width:
+            texts, tails = self.pieces.once(("texts", span.offset), _never)
+            entries = _text_entries(self.type, texts, tails)
+            return _with_lengths(entries, self.pieces.length - self.body, self.null_offset)
         data = self.pieces.take(*span)
         cursor = Pieces.whole(data).cursor(0)
         count = self.cardinality if self.version == 1 else cursor.count("number of entries")
@@ -272,7 +284,7 @@ class BitmapIndex:
             return _with_lengths(entries, self.pieces.length - self.body, self.null_offset)
         if not entries.keys.ascending() or not count or entries.keys[0] != self.firsts[at]:
             raise FormatError("keys of a block do not ascend from its first", offset=span.offset)
-        if np.any((entries.offsets >= 0) & (entries.lengths < 0)):
+        if ((entries.offsets >= 0) & (entries.lengths < 0)).any():
             raise FormatError("negative length of a bitmap", offset=span.offset)
         return entries
 
@@ -290,12 +302,6 @@ def code_range(keys: Keys, ask: Range) -> tuple[int, int]:
     return low, high
 
 
-def _inside(key: Key, ask: Range) -> bool:
-    if ask.lo is not None and (key < ask.lo or (ask.lo_open and key == ask.lo)):  # type: ignore[operator]
-        return False
-    return ask.hi is None or key < ask.hi or (not ask.hi_open and key == ask.hi)  # type: ignore[operator]
-
-
 def _listed(keys: Keys) -> list[Key]:
     if isinstance(keys.values, np.ndarray):
         return [*keys.values.tolist()]
@@ -305,7 +311,18 @@ def _listed(keys: Keys) -> list[Key]:
 def _places(keys: Keys, wanted: set[Key]) -> list[int]:
     if isinstance(keys.values, np.ndarray):
         return np.flatnonzero(np.isin(keys.values, list(wanted))).tolist()
-    return [at for at, key in enumerate(keys.values) if key in wanted]
+    data, starts, lengths = keys.values.data, keys.values.offsets[:-1], keys.values.lengths
+    found: list[int] = []
+    for key in wanted:
+        assert isinstance(key, bytes)
+        same = np.flatnonzero(lengths == len(key))
+        letters = data[starts[same][:, None] + np.arange(len(key))]
+        found += same[(letters == np.frombuffer(key, np.uint8)).all(axis=1)].tolist()
+    return found
+
+
+def _never() -> tuple[ByteArrays, U8]:
+    raise AssertionError("the strings of version 1 are read when it is opened")
 
 
 def _one_block(
@@ -317,8 +334,9 @@ def _one_block(
         body = start + cardinality * (type.width + 4)
         pieces.cursor(start, body)
     else:
-        cursor.texts(cardinality, 4)
+        found = cursor.texts(cardinality, 4)
         body = cursor.position
+        pieces.once(("texts", start), lambda: found)
     return Keys.of(type, ()), np.array([start, body] if cardinality else [start], np.int64)
 
 
@@ -328,8 +346,9 @@ def _blocks(cursor: Cursor, type: PaimonType, pieces: Pieces) -> tuple[Keys, I64
     found = _read_entries(cursor, type, cursor.count("number of blocks"), has_lengths=False)
     size = cursor.count("size of all blocks")
     base = cursor.position
-    edges = np.append(found.offsets, size)
-    if edges[0] or not bool(np.all(edges[1:] > edges[:-1])) or not found.keys.ascending():
+    edges = np.empty(len(found.offsets) + 1, np.int64)
+    edges[:-1], edges[-1] = found.offsets, size
+    if edges[0] or not bool((edges[1:] > edges[:-1]).all()) or not found.keys.ascending():
         raise FormatError("blocks do not ascend", offset=at)
     if base + size > pieces.length:
         raise FormatError("blocks end past the index", offset=at, got=base + size)
@@ -340,17 +359,25 @@ def _read_entries(cursor: Cursor, type: PaimonType, count: int, *, has_lengths: 
     """``count`` × { key, i32 offset, i32 length where there are lengths }."""
     extra = 8 if has_lengths else 4
     if type.width:
-        fields = [("key", raw_dtype(type)), ("offset", ">i4"), ("length", ">i4")]
-        dtype = np.dtype(fields[: 1 + extra // 4])
+        dtype = _entry_dtype(type.width, has_lengths)
         table = np.frombuffer(cursor.take(count * dtype.itemsize), dtype)
         keys = Keys.from_raw(type, table["key"])
         offsets = table["offset"].astype(np.int64)
         lengths = table["length"].astype(np.int64) if has_lengths else np.zeros(count, np.int64)
         return Entries(keys, offsets, lengths)
-    texts, tails = cursor.texts(count, extra)
-    numbers = np.frombuffer(tails, ">i4").astype(np.int64).reshape(-1, extra // 4)
-    lengths = numbers[:, 1] if has_lengths else np.zeros(count, np.int64)
-    return Entries(Keys.of(type, texts), numbers[:, 0], lengths)
+    return _text_entries(type, *cursor.texts(count, extra))
+
+
+def _text_entries(type: PaimonType, texts: ByteArrays, tails: U8) -> Entries:
+    numbers = tails.view(">i4").astype(np.int64)
+    lengths = numbers[:, 1] if numbers.shape[1] > 1 else np.zeros(len(texts), np.int64)
+    return Entries(Keys(type, texts), numbers[:, 0], lengths)
+
+
+@cache
+def _entry_dtype(width: int, has_lengths: bool) -> np.dtype[Any]:
+    fields = [("key", f">i{width}"), ("offset", ">i4"), ("length", ">i4")]
+    return np.dtype(fields if has_lengths else fields[:2])
 
 
 def _with_lengths(entries: Entries, body: int, null_offset: int | None) -> Entries:

@@ -214,7 +214,7 @@ def _string_heads(
 def _strings(data: memoryview, type: PaimonType, count: int) -> Keys:
     offsets = np.frombuffer(data[: 4 * count], ">i4").astype(np.int64)
     cursor = Pieces.whole(data).cursor(4 * count)
-    keys = Keys.of(type, cursor.texts(count, 0)[0])
+    keys = Keys(type, cursor.texts(count, 0)[0])
     _expect("length of keys", len(data), cursor.position)
     lengths = keys.lengths()
     _expect_all("offset of a key", offsets, np.cumsum(lengths) - lengths)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -25,6 +24,7 @@ from skipstone.formats.parquet.encodings.values import ByteArrays
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from .pieces import Cursor
@@ -51,12 +51,13 @@ U8: TypeAlias = "NDArray[np.uint8]"
 
 # Infinity of each width: greater magnitudes are NaN. The canonical NaN of each.
 _INFINITE = {4: 0x7F80_0000, 8: 0x7FF0_0000_0000_0000}
+_DTYPES = {width: np.dtype(f">i{width}") for width in (1, 2, 4, 8)}
 _NAN = {4: 0x7FC0_0000, 8: 0x7FF8_0000_0000_0000}
 
 
 def raw_dtype(type: PaimonType) -> np.dtype[Any]:
     """How a fixed key lies on disk."""
-    return np.dtype(f">i{_width(type)}")
+    return _DTYPES[_width(type)]
 
 
 def canonical(ordinals: I64, width: int) -> I64:
@@ -134,10 +135,11 @@ class Keys:
     def __getitem__(self, at: int) -> Key:
         if isinstance(self.values, np.ndarray):
             return int(self.values[at])
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"key {at} of {len(self)}")
-        start, stop = self.values.offsets[at % len(self) :][:2].tolist()
-        return self.values.data[start:stop].tobytes()
+        offsets, count = self.values.offsets, len(self.values.offsets) - 1
+        if not -count <= at < count:
+            raise IndexError(f"key {at} of {count}")
+        at %= count
+        return self.values.data[offsets[at] : offsets[at + 1]].tobytes()
 
     def slice(self, start: int, stop: int) -> Keys:
         """Keys ``start`` to ``stop - 1``, sharing memory."""
@@ -149,13 +151,40 @@ class Keys:
     def ascending(self) -> bool:
         """Whether each key is greater than the one before."""
         if isinstance(self.values, np.ndarray):
-            return bool(np.all(self.values[1:] > self.values[:-1]))
-        return all(a < b for a, b in pairwise(self.values))
+            return bool((self.values[1:] > self.values[:-1]).all())
+        if len(self) < 2:
+            return True
+        import pyarrow.compute as pc
+
+        texts = self._arrow()
+        return not pc.any(pc.greater_equal(texts[:-1], texts[1:])).as_py()
+
+    def within(
+        self, lo: Key | None, hi: Key | None, lo_open: bool, hi_open: bool
+    ) -> NDArray[np.bool_]:
+        """Which keys, in any order, lie from ``lo`` to ``hi``; ``None`` is no limit."""
+        import pyarrow.compute as pc
+
+        values = self.values if isinstance(self.values, np.ndarray) else self._arrow()
+        inside = np.ones(len(self), np.bool_)
+        if lo is not None:
+            inside &= np.asarray((pc.greater if lo_open else pc.greater_equal)(values, lo))
+        if hi is not None:
+            inside &= np.asarray((pc.less if hi_open else pc.less_equal)(values, hi))
+        return inside
+
+    def _arrow(self) -> pa.Array:
+        """Strings as Arrow has them, sharing memory: it compares bytes as keys are ordered."""
+        import pyarrow as pa
+
+        assert isinstance(self.values, ByteArrays)
+        buffers = [None, pa.py_buffer(self.values.offsets), pa.py_buffer(self.values.data)]
+        return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
     def below(self, key: Key) -> int:
         """How many keys are less than ``key``; the keys must ascend."""
         if isinstance(self.values, np.ndarray):
-            return int(np.searchsorted(self.values, key))
+            return int(self.values.searchsorted(key))
         return bisect_left(self, key)
 
     def lengths(self) -> I64:

@@ -14,12 +14,17 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from skipstone.errors import FormatError
+from skipstone.formats.parquet.encodings.values import ByteArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from _typeshed import DataclassInstance
+
+    from skipstone.formats.parquet.encodings.values import U8
 
 __all__ = ["Cursor", "MissingBytes", "Pieces", "Span"]
 
@@ -55,8 +60,11 @@ class Pieces:
         """Parts may overlap, in any order. ``FormatError`` for one outside the blob."""
         self.length = length
         self._given: list[tuple[int, memoryview]] = []
+        self._starts: list[int] = []
+        self._parts: list[memoryview] = []
         self._parsed: dict[Hashable, Any] = {}
-        self.add(parts)
+        if parts != ():
+            self.add(parts)
 
     def add(self, parts: Iterable[tuple[int, bytes | memoryview]]) -> None:
         """More bytes. Errors as for making the pieces."""
@@ -64,9 +72,12 @@ class Pieces:
         for offset, part in given:
             if offset < 0 or offset + len(part) > self.length:
                 raise _outside(offset, len(part), self.length)
+        if len(given) == 1 and not self._given:
+            self._given = given
+            self._starts, self._parts = [given[0][0]], [given[0][1]]
+            return
         self._given = sorted(self._given + given, key=lambda each: each[0])
-        self._starts: list[int] = []
-        self._parts: list[memoryview] = []
+        self._starts, self._parts = [], []
         reach = 0
         for offset, part in self._given:
             if offset + len(part) > reach:
@@ -183,8 +194,49 @@ class Cursor:
         value: int = _I64.unpack(self.take(8))[0]
         return value
 
-    def texts(self, count: int, tail: int) -> tuple[list[bytes], bytes]:
-        """``count`` × { i32 length, bytes, ``tail`` more bytes }: the strings, and all tails."""
+    def texts(self, count: int, tail: int) -> tuple[ByteArrays, U8]:
+        """``count`` × { i32 length, bytes, ``tail`` more bytes }: the strings, and their tails,
+        uint8 ``(count, tail)``."""
+        found = self._short_texts(count, tail)
+        if found is not None:
+            return found
+        texts, tails = self._any_texts(count, tail)
+        return ByteArrays.from_list(texts), np.frombuffer(tails, np.uint8).reshape(count, tail)
+
+    def _short_texts(self, count: int, tail: int) -> tuple[ByteArrays, U8] | None:
+        """The same while all is at hand and each string is below 256 bytes: only the last byte of
+        each length is looked at one by one."""
+        view, at = self._view, self.position - self._start
+        heads: list[int] = []
+        step, append = 4 + tail, heads.append
+        try:
+            for _ in range(count):
+                append(at)
+                at += view[at + 3] + step
+        except IndexError:
+            return None
+        if at > len(view):
+            return None
+        raw = np.frombuffer(view, np.uint8)
+        starts = np.array(heads, np.int64)
+        if count and (raw[starts] | raw[starts + 1] | raw[starts + 2]).any():
+            return None
+        lengths = raw[starts + 3].astype(np.int64)
+        base = self.position - self._start
+        inside = np.ones(at - base, np.bool_)
+        for byte in range(4):
+            inside[starts - base + byte] = False
+        ends = starts + 4 + lengths
+        tails = np.empty((count, tail), np.uint8)
+        for byte in range(tail):
+            inside[ends - base + byte] = False
+            tails[:, byte] = raw[ends + byte]
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        self.position += at - base
+        return ByteArrays(raw[base:at][inside], offsets), tails
+
+    def _any_texts(self, count: int, tail: int) -> tuple[list[bytes], bytes]:
         texts, tails = [], []
         view, at = self._view, self.position - self._start
         unpack = _I32.unpack_from

@@ -53,6 +53,7 @@ NO_OFFSET_THRESHOLD = 4
 ARRAY_LARGEST = 4096
 WORDS = 1024
 ARRAY, BITSET, RUNS = range(3)
+_ONE_ARRAY = struct.Struct("<IIHHI")
 _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 
@@ -146,6 +147,8 @@ def read(data: bytes | memoryview, rows: int, *, exactly: bool = True) -> BitMap
 
     ``FormatError`` unless it keeps the format and holds only rows below ``rows``.
     """
+    if _is_one_array(data, rows):
+        return BitMap.deserialize(bytes(data))
     layout = Layout.from_bytes(data)
     if exactly and layout.length != len(data):
         raise FormatError(
@@ -159,6 +162,18 @@ def read(data: bytes | memoryview, rows: int, *, exactly: bool = True) -> BitMap
         return BitMap.deserialize(bytes(data))
     except ValueError as error:  # newer versions of the library look once more
         raise FormatError(f"not a Roaring bitmap: {error}") from None
+
+
+def _is_one_array(data: bytes | memoryview, rows: int) -> bool:
+    """Whether this is one array of some rows and nothing else, and right: what most values have,
+    told without what it takes to tell any bitmap."""
+    if not 18 <= len(data) <= 16 + 2 * ARRAY_LARGEST:
+        return False
+    cookie, count, high, less_one, start = _ONE_ARRAY.unpack_from(data)
+    if (cookie, count, start) != (SERIAL_COOKIE_NO_RUNS, 1, 16) or len(data) != 18 + 2 * less_one:
+        return False
+    lows = np.frombuffer(data, "<u2", less_one + 1, 16)
+    return bool((lows[1:] > lows[:-1]).all()) and (high << 16 | int(lows[-1])) < rows
 
 
 def _prove(data: bytes | memoryview, layout: Layout) -> int:

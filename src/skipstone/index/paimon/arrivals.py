@@ -120,10 +120,11 @@ class Arrivals:
         self.unsure = False
         #: every byte is at hand
         self.whole = blob.inline is not None
-        parts = [] if blob.inline is None else [(0, blob.inline)]
-        for at, part in parts:
-            self._check(at, part)
-        self.pieces = Pieces(blob.length, parts)
+        if blob.inline is not None:
+            self._check(0, blob.inline)
+            self.pieces = Pieces.whole(blob.inline)
+        else:
+            self.pieces = Pieces(blob.length)
 
     def ask(self, spans: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """What to fetch so that these bytes (offset, length) can be used."""

@@ -184,8 +184,13 @@ class FileRows:
         if arrivals.whole:
             return ()
         wanted: set[tuple[int, int]] = set()
+        length = self.blob.length
         for leaf in leaves:
             for ask in self._asked(leaf).asks:
+                if length <= SMALL:
+                    if not self._is_counted(ask):
+                        return arrivals.ask([(0, length)])
+                    continue
                 try:
                     self._find(ask)
                 except MissingBytes as missing:
@@ -193,10 +198,7 @@ class FileRows:
         if not wanted:
             return ()
         self._rounds += 1
-        length = self.blob.length
-        if length <= SMALL:
-            wanted = {(0, length)}
-        elif self._rounds > _PATIENCE:
+        if self._rounds > _PATIENCE:
             more = 8 ** (self._rounds - _PATIENCE)
             wanted = {(at, min(size * more, length - at)) for at, size in wanted}
         return arrivals.ask(wanted)
@@ -245,7 +247,7 @@ class FileRows:
         found = self._found.get(ask)
         if found is not None:
             return found
-        if self.nulls == 0 and (ask == _NOT_NULL or isinstance(ask, Null)):
+        if self._is_counted(ask):
             plain = BitMap()
             if ask == _NOT_NULL:
                 plain.add_range(0, self.rows)
@@ -258,6 +260,10 @@ class FileRows:
             self._check(found)
         self._found[ask] = found
         return found
+
+    def _is_counted(self, ask: Ask) -> bool:
+        """Whether the null count knows the answer."""
+        return self.nulls == 0 and (isinstance(ask, Null) or ask == _NOT_NULL)
 
     def _check(self, found: reading.Rows) -> None:
         if found.row_count != self.rows:
