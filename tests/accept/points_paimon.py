@@ -224,7 +224,7 @@ def options(bench: Workbench) -> None:
         assert refused.code == 2, f"{wrong}: {refused.err}"
         assert "file-index" in refused.err, refused.err
     off = bench.skipstone(
-        "explain", home, "city = 'nowhere'", "--option", "file-index.read.enabled=false"
+        "explain", home, "city = 'Nowhere'", "--option", "file-index.read.enabled=false"
     )
     assert f"read {PARTS} of {PARTS} files" in off.out, off.out
 
@@ -249,11 +249,57 @@ def sidecars(bench: Workbench) -> None:
     legacy = people(bench.home / "legacy")
     for file in (bench.home / "out").iterdir():
         shutil.copy(file, legacy)
-    other = Table(str(legacy), sidecars=True)
+    other = Table(str(legacy))
     for where in QUESTIONS:
         assert other.plan(where).count() == sum(map(len, expected(where))), where
-    read = other.read(bench.spark, where="city = 'Oslo' AND age > 80")
-    assert read.count() == sum(map(len, expected("city = 'Oslo' AND age > 80")))
+    both = "city = 'Oslo' AND age > 80"
+    count = sum(map(len, expected(both)))
+    assert other.read(bench.spark, where=both).count() == count
+    assert other.read(bench.spark).count() == PARTS * ROWS
+    assert other.top("age DESC", 5).exact
+    shown = bench.skipstone("explain", legacy, "age > 1000")
+    assert f"beside {PARTS} of {PARTS} files" in shown.out, shown.out
+    assert f"read 0 of {PARTS} files" in shown.out, shown.out
+    off = Table(str(legacy), sidecars=False).plan(both)
+    assert off.count() is None, off
+
+
+@point("paimon: skip(df) uses the sidecars of the files that Spark lists")
+def transparent(bench: Workbench) -> None:
+    table = indexed(bench)
+    table.export(str(bench.home / "out"), kind="paimon")
+    legacy = people(bench.home / "legacy")
+    for file in (bench.home / "out").iterdir():
+        shutil.copy(file, legacy)
+    for plain in (
+        bench.spark.read.option("pathGlobFilter", "*.parquet").parquet(str(legacy)),
+        bench.spark.read.parquet(f"{legacy}/*.parquet"),
+    ):
+        frame = skipstone.skip(plain)
+        assert frame.where("key = 'k1500'").count() == 1
+        assert f"1 of {PARTS} files" in str(skipstone.last_scan(bench.spark))
+        for where in QUESTIONS[:4]:
+            assert frame.where(where).count() == sum(map(len, expected(where))), where
+
+
+@point("paimon: a sidecar of another version of its file is noticed by what is in it")
+def replaced(bench: Workbench) -> None:
+    table = indexed(bench)
+    table.export(str(bench.home / "out"), kind="paimon")
+    legacy = people(bench.home / "legacy")
+    for file in (bench.home / "out").iterdir():
+        shutil.copy(file, legacy)
+    # One file is another now: as many rows, other numbers, older than the sidecar that is there.
+    moved = rows(1).set_column(2, "cents", pa.array(np.arange(ROWS)))
+    name = "part 1 é.parquet"
+    write(legacy / name, {each: moved[each] for each in moved.column_names})
+    other = Table(str(legacy))
+    for where in ("cents = 700", "cents > 498", "cents < -400", "cents = 12 OR age < 0"):
+        parts = [rows(0), moved, rows(2)]
+        assert other.count(where) == sum(len(matching_rows(part, where)) for part in parts), where
+    plan = other.plan("cents = 700")
+    assert plan.files_kept == 1, plan
+    assert any("of another file" in str(reason) for reason in plan.reasons), plan
 
 
 @point("paimon: a stale or damaged sidecar says nothing, and every row is still found")
@@ -270,7 +316,7 @@ def damaged(bench: Workbench) -> None:
             target.write_bytes(target.read_bytes()[:-50])
         else:
             target.write_bytes(os.urandom(200))
-    other = Table(str(legacy), sidecars=True)
+    other = Table(str(legacy))
     for where in QUESTIONS:
         assert other.count(where) == sum(map(len, expected(where))), where
 

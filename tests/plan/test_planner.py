@@ -59,7 +59,9 @@ def check(plan: Plan, table: ModelTable, tree: Bound) -> None:
                 assert bool(touched) == (ordinal in detail.row_groups)
                 first += count
     assert not np.any(plan.must & ~plan.keep)
-    assert (plan.residual is None) == np.array_equal(plan.keep, plan.must)
+    undecided = np.flatnonzero(plan.keep & ~plan.must).tolist()
+    exact = {file for file, detail in plan.details.items() if detail.exact}
+    assert (plan.residual is None) == exact.issuperset(undecided)
     assert plan.count() is not None or not plan.exact
     if plan.count() is not None:
         assert plan.count() == sum(len(table.matching(f, tree)) for f in range(len(table.files)))

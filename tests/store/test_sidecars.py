@@ -14,7 +14,7 @@ import pytest
 from skipstone import FileIndex, Table, read_rows
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.formats.paimon import container
-from skipstone.table.beside import without_sidecars
+from skipstone.store.beside import without_sidecars
 from tests.oracle import matching_rows, sort_key
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def beside(built: Table, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("where", QUESTIONS)
 def test_sidecars_beside_decide_every_row(beside: Path, where: str) -> None:
-    table = Table(str(beside), sidecars=True)
+    table = Table(str(beside))
     plan = table.plan(where)
     expected = [matching_rows(rows_of(part), where) for part in range(3)]
     assert plan.keep.tolist() == [bool(rows) for rows in expected]
@@ -148,14 +148,17 @@ def test_sidecars_beside_decide_every_row(beside: Path, where: str) -> None:
         assert detail.rows.positions().tolist() == expected[at]
 
 
-def test_unasked_they_are_files_like_others(beside: Path) -> None:
-    assert len(Table(str(beside)).listing()) == 6
-    assert len(Table(str(beside), sidecars=True).listing()) == 3
+def test_sidecars_are_no_data_files_whether_they_are_used_or_not(beside: Path) -> None:
+    for sidecars in (None, True, False):
+        table = Table(str(beside), sidecars=sidecars)
+        assert len(table.listing()) == 3
+        assert table.plan("age = 1000").keep.any() == (sidecars is False)
+        assert table.count("age = 1000") == 0
 
 
 def test_a_sidecar_older_than_its_file_says_nothing(beside: Path) -> None:
     os.utime(beside / "1.parquet.index", (OLD - 10, OLD - 10))
-    plan = Table(str(beside), sidecars=True).plan("city = 'nowhere'")
+    plan = Table(str(beside)).plan("city = 'nowhere'")
     assert plan.keep.tolist() == [False, True, False]
     assert any("older than the data file" in str(reason) for reason in plan.reasons)
 
@@ -163,14 +166,14 @@ def test_a_sidecar_older_than_its_file_says_nothing(beside: Path) -> None:
 def test_a_sidecar_of_another_file_says_nothing(beside: Path) -> None:
     pq.write_table(rows_of(1).slice(0, 499), beside / "1.parquet")
     os.utime(beside / "1.parquet", (OLD, OLD))
-    plan = Table(str(beside), sidecars=True).plan("age = 1000")
+    plan = Table(str(beside)).plan("age = 1000")
     assert plan.keep.tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 100, b"short"])
 def test_a_damaged_sidecar_says_nothing(beside: Path, damage: bytes) -> None:
     (beside / "1.parquet.index").write_bytes(damage)
-    table = Table(str(beside), sidecars=True)
+    table = Table(str(beside))
     assert table.plan("age = 1000").keep.tolist() == [False, True, False]
     assert table.count("city = 'Oslo'") == sum(
         len(matching_rows(rows_of(part), "city = 'Oslo'")) for part in range(3)
@@ -178,7 +181,7 @@ def test_a_damaged_sidecar_says_nothing(beside: Path, damage: bytes) -> None:
 
 
 def test_what_was_opened_once_is_kept_until_it_changes(beside: Path) -> None:
-    table = Table(str(beside), sidecars=True)
+    table = Table(str(beside))
     table.plan("age = 1")
     before = table.storage.requests
     table.plan("age = 1")
@@ -192,7 +195,7 @@ def test_the_newest_of_rewritten_sidecars_counts(beside: Path) -> None:
     shutil.copy(beside / "0.parquet.index", beside / "0.parquet-2.index")
     (beside / "0.parquet.index").write_bytes(b"old")
     (beside / "0.parquet-1.index").write_bytes(b"older")
-    table = Table(str(beside), sidecars=True)
+    table = Table(str(beside))
     listing, sidecars = without_sidecars(table.storage.list_files(table.path))
     assert len(listing) == 3
     assert sidecars[0].path.endswith("0.parquet-2.index")
@@ -201,9 +204,9 @@ def test_the_newest_of_rewritten_sidecars_counts(beside: Path) -> None:
 
 def test_reading_can_be_switched_off(beside: Path, built: Table) -> None:
     off = {"file-index.read.enabled": "false"}
-    for table in (Table(str(beside), sidecars=True, options=off), Table(built.path, options=off)):
-        assert table.plan("age = 1000").keep.all()
-    assert not built.plan("age = 1000").keep.any()
+    for table in (Table(str(beside), options=off), Table(built.path, options=off)):
+        assert table.plan("city = 'Nowhere'").keep.all()
+    assert not built.plan("city = 'Nowhere'").keep.any()
 
 
 # -- first rows and counts -------------------------------------------------------------------------
@@ -284,7 +287,7 @@ def test_files_without_an_index_keep_their_rows(built: Table, tmp_path: Path) ->
 
 
 def test_first_rows_from_sidecars_beside(beside: Path, built: Table) -> None:
-    table = Table(str(beside), sidecars=True)
+    table = Table(str(beside))
     for order_by in ("age desc", "age", "f NULLS LAST"):
         ours, theirs = built.top(order_by, 9), table.top(order_by, 9)
         assert theirs.exact

@@ -48,6 +48,8 @@ def _is_of_one_file(plan: Plan) -> bool:
 def _freshness(plan: Plan) -> str:
     if _is_of_one_file(plan):
         return plural(plan.rows_total, "row")
+    if plan.sidecars and not plan.facts_fresh + plan.facts_stale:
+        return f"file indexes beside {of_total(plan.sidecars, plan.files_total, 'files')}"
     covered = of_total(plan.facts_fresh, plan.files_total, "files")
     if plan.facts_stale == 0 and plan.facts_missing == 0:
         return f"index covers {covered} (fresh)"

@@ -22,6 +22,7 @@ from skipstone.bounds import RowSet, Units
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.paimon.types import PaimonType
 from skipstone.identity import canonical_path
+from skipstone.index.paimon.belonging import column_counts, type_in
 from skipstone.index.paimon.blobs import row_count_of
 from skipstone.index.paimon.sidecar import ColumnType, of_bytes, open_sidecar, types_of
 from skipstone.index.schema import file_schema, schema_of_columns
@@ -113,7 +114,7 @@ class FileIndex:
         if types is None:
             self.data = self._beside() if data is None else canonical_path(data)
             if self.data is not None:
-                self.types = types_of(*_schemas(self.data, storage_options))
+                self.types = self._types_in(self.data)
         elif isinstance(types, pa.Schema):
             self.types = types_of(types)
         if types is not None and not isinstance(types, pa.Schema):
@@ -217,6 +218,26 @@ class FileIndex:
         nested = schema_of_columns({name: pa.field(name, known[name]) for name in parts})
         return pa.schema([*(pa.field(name, type) for name, type in known.items()), *nested])
 
+    def _types_in(self, path: str) -> dict[str, ColumnType]:
+        """By the data file; of a column of milliseconds its footer has to tell the unit."""
+        footer, *schemas = _described(path, self._options)
+        found = types_of(*schemas)
+        unsure = {
+            name: type
+            for name, type in types_of(*schemas, millis=True).items()
+            if name not in found and self.sidecar.head.of_column(name)
+        }
+        for name, counts in column_counts(footer, unsure).items():
+            try:
+                type = type_in(
+                    self.sidecar, name, unsure[name], counts, footer.num_rows, self.fetch
+                )
+            except (FormatError, UnsupportedError, OSError):
+                continue
+            if type is not None:
+                found[name] = type
+        return found
+
     def _beside(self) -> str | None:
         name = self.path.removesuffix(".index")
         if not self.path or name == self.path or not self._storage.exists(name):
@@ -230,13 +251,14 @@ class FileIndex:
         return found
 
 
-def _schemas(path: str, options: Mapping[str, str] | None) -> tuple[pa.Schema, pa.Schema]:
-    """A data file's schema as it was stored, and as Spark reads it."""
+def _described(path: str, options: Mapping[str, str] | None) -> tuple[Any, pa.Schema, pa.Schema]:
+    """A data file's footer, its schema as it was stored, and as Spark reads it."""
     import pyarrow.parquet as pq
 
     try:
         with open_storage(path, options).open(path) as source:
-            return pq.read_schema(source), file_schema(source, path)
+            footer = pq.read_metadata(source)
+            return footer, footer.schema.to_arrow_schema(), file_schema(source, path)
     except (pa.ArrowException, FormatError) as error:
         raise FormatError(
             "types come from the data file, and this is no Parquet file",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -23,17 +23,20 @@ from skipstone.index.partitions import PartitionColumns
 from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import bind, schema_from_spark, to_sql
+from skipstone.predicate.tree import leaves
 from skipstone.storage import Listing
 from skipstone.store.xskipper import find_store
 
 from .fingerprint import FORMATS, fingerprint
 from .pruner import FACTS_MEMORY, FILE_INDEX, HARMLESS, Pruning
+from .sidecars import ListedSidecars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from skipstone.identity import ObjectId
     from skipstone.plan import Plan
     from skipstone.plan.runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
@@ -61,6 +64,7 @@ class _Joined:
     matches: tuple[Matched, ...]
     partitions: PartitionColumns
     milliseconds: float
+    sidecars: Mapping[str, ObjectId] = field(default_factory=dict)
 
 
 class FactsPruner:
@@ -72,7 +76,9 @@ class FactsPruner:
         info: RelationInfo,
         fingerprint: str | None = None,
         reasons: tuple[Reason, ...] = (),
+        sidecars: ListedSidecars | None = None,
     ) -> None:
+        self.sidecars = sidecars
         self.stores, self.info, self.fingerprint = stores, info, fingerprint
         self.reasons = reasons
         self.memory = _memory((info.confs or {}).get(FACTS_MEMORY))
@@ -92,9 +98,10 @@ class FactsPruner:
             etags=None if listing.etags is None else list(listing.etags),
         )
         matches = tuple(store.snapshot().match(files, self.fingerprint) for store in self.stores)
-        return _Joined(
-            files, matches, self._partitions(files), (time.perf_counter() - started) * 1e3
-        )
+        sidecars = {} if self.sidecars is None else self.sidecars.find(files)
+        partitions = self._partitions(files)
+        spent = (time.perf_counter() - started) * 1e3
+        return _Joined(files, matches, partitions, spent, sidecars)
 
     def _partitions(self, files: Listing) -> PartitionColumns:
         types = {field.name: field.type for field in schema_from_spark(self.info.partition_schema)}
@@ -129,6 +136,11 @@ class FactsPruner:
             text = "settings that change what is read were changed after skip(df)"
             reason = Reason(cause=Cause.STALE, subject=self.info.format, text=text)
             reasons = (*reasons, reason)
+        mute = settings.case_sensitive or changed or bool(harms)
+        beside = None
+        if matched.sidecars and self.sidecars is not None and self.file_index and not mute:
+            named = {leaf.column for leaf in leaves(tree)}
+            beside = self.sidecars.rows_of(matched.listing, matched.sidecars, named)
         plan: Plan = plan_objects(
             tree,
             matched.listing,
@@ -138,9 +150,10 @@ class FactsPruner:
             predicate=to_sql(predicate),
             milliseconds={"matching": matched.milliseconds},
             reasons=reasons,
-            mute=settings.case_sensitive or changed or bool(harms),
+            mute=mute,
             outgrown=Outgrown(limit=self.memory, runner=_by_a_job),
             file_index=self.file_index,
+            beside=beside,
         )
         return Pruning(keep=plan.keep, report=plan)
 
@@ -162,6 +175,11 @@ class FactsPruner:
             stored = each.snapshot.identities.etags.take(pa.array(rows))
             differs = pc.not_equal(stored, pa.array(tags, pa.large_string()).take(pa.array(at)))
             valid[at[nonzero(differs)]] = False
+        listed = matched.listing.etags
+        if matched.sidecars and listed is not None:
+            known = [listed[file] for file in indices.tolist()]
+            same = [was is None or was == tag for was, tag in zip(known, tags, strict=True)]
+            valid &= np.array(same, np.bool_)
         return valid
 
 
@@ -198,11 +216,18 @@ def finder(locations: Locations = None, kept: Shelf | None = None) -> FindPruner
         found = {
             id(store): store for root in relation.roots if (store := of_root(root)) is not None
         }
-        if not found:
+        sidecars = ListedSidecars.of(relation)
+        if not found and sidecars is None:
             return None
         reasons = harmful(relation.confs or {})
         stores = () if reasons else tuple(found.values())
-        return FactsPruner(stores, relation, fingerprint=_fingerprint(relation), reasons=reasons)
+        return FactsPruner(
+            stores,
+            relation,
+            fingerprint=_fingerprint(relation),
+            reasons=reasons,
+            sidecars=None if reasons else sidecars,
+        )
 
     return find
 

@@ -10,27 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.errors import PredicateError
 from skipstone.human import of_total
 from skipstone.index.paimon.kinds import RangeBitmap
 from skipstone.index.paimon.topn import TopFile
+from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import find_path
 from skipstone.plan.counting import known_count
 from skipstone.plan.top import Order, TopCandidate, top_rows
+from skipstone.predicate import Const, from_dnf, parse_sql
 from skipstone.predicate.types import column_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
 
     from skipstone.bounds import ByteRange, Fetched, Reason, RowSet
     from skipstone.plan import Plan
+    from skipstone.predicate.tree import Expr
+    from skipstone.store.beside import BesideRows
 
-    from .beside import BesideRows
     from .table import Table, Where
 
-__all__ = ["FirstRows", "count_rows", "first_rows", "orders_of", "read_planned"]
+__all__ = ["FirstRows", "count_rows", "first_rows", "orders_of"]
 
 _ORDER = re.compile(
     r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
@@ -130,9 +131,13 @@ def first_rows(
         for index in matched.evidence({order.column})
         if isinstance(index, RangeBitmap) and index.column == order.column
     ]
-    beside = table.sidecars_of(listing)
+    beside = table.sidecars_of(listing, {order.column})
     if not table.file_index.read_enabled:
         indexes = []
+    # Where a folder and the files both have a column, Spark takes the folder's value.
+    folders = PartitionColumns.of_paths(table.path, listing.paths).values
+    if order.column.lower() in {name.lower() for name in folders}:
+        indexes, beside = [], None
     found = top_rows(
         [
             _candidate(plan, file, indexes, beside, order.column)
@@ -213,38 +218,38 @@ def _fetch(table: Table, beside: BesideRows | None) -> Any:
 
 def count_rows(table: Table, where: Where, time_zone: str) -> int:
     """See ``Table.count``."""
-    from skipstone.scan.file import ParquetFile
-
     plan = table.plan(where, time_zone=time_zone)
     count, rest = known_count(plan)
-    for file in rest:
-        path = plan.listing.paths[file]
-        with_options = table.storage_options or None
-        opened = ParquetFile(path, storage_options=with_options)
-        try:
-            count += opened.count(where, time_zone=time_zone)
-        except PredicateError as error:
-            raise UnsupportedError(
-                f"{path} must be read to count, and does not have every column: {error.message}",
-                hint="count with Spark: Table.read(spark, where).count()",
-            ) from error
+    return count + _count_files(table, plan, rest, where, time_zone)
+
+
+def _count_files(
+    table: Table, plan: Plan, files: Sequence[int], where: Where, time_zone: str
+) -> int:
+    """Matching rows of files that must be read."""
+    if not files:
+        return 0
+    from skipstone.scan.file import ParquetFile
+
+    from .counted import count_in_file
+
+    schema = table.schema(plan.listing)
+    folders = PartitionColumns.of_paths(table.path, plan.listing.paths).values
+    if where is None:
+        expr: Expr = Const(True)
+    else:
+        expr = parse_sql(where) if isinstance(where, str) else from_dnf(where)
+    count = 0
+    for file in files:
+        detail = plan.details.get(file)
+        path, with_options = plan.listing.paths[file], table.storage_options or None
+        count += count_in_file(
+            ParquetFile(path, storage_options=with_options),
+            expr,
+            schema,
+            {name: values[file] for name, values in folders.items()},
+            None if detail is None else detail.rows,
+            time_zone=time_zone,
+            text=where if isinstance(where, str) else None,
+        )
     return count
-
-
-def read_planned(
-    table: Table, spark: SparkSession, where: str | None, options: Mapping[str, str]
-) -> DataFrame:
-    """A DataFrame of the files that a plan for ``where`` keeps: a directory with sidecars in it is
-    none that Spark could read by itself."""
-    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    plan = table.plan(where, time_zone=zone, spark=spark)
-    paths = plan.paths or plan.listing.paths[:1]
-    if not paths:
-        raise UnsupportedError(f"{table.path} has no data files", hint="there is nothing to read")
-    # Hadoop takes these characters for patterns.
-    plain = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in paths]
-    reader = spark.read.options(**options).option("basePath", table.path)
-    frame: DataFrame = reader.parquet(*plain)
-    if not plan.files_kept:
-        frame = frame.where("false")
-    return frame if where is None else frame.where(where)

@@ -28,15 +28,16 @@ from skipstone.index.schema import find_field
 from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
+from skipstone.predicate.tree import leaves
 from skipstone.storage import open_storage, table_format
+from skipstone.store.beside import Beside
 from skipstone.store.describe import describe
 from skipstone.store.xskipper import find_store
 
 from . import upkeep
-from .beside import Beside
 from .building import run_build
-from .reading import Progress, reading_of
-from .rows import FirstRows, count_rows, first_rows, read_planned
+from .reading import ParquetReading, Progress, reading_of
+from .rows import FirstRows, count_rows, first_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Expr
     from skipstone.storage import Listing, Storage
     from skipstone.store import Matched, Store
+    from skipstone.store.beside import BesideRows
     from skipstone.store.reports import (
         BuildReport,
         CheckReport,
@@ -61,8 +63,6 @@ if TYPE_CHECKING:
         VacuumReport,
     )
     from skipstone.store.xskipper import XskipperLocation
-
-    from .beside import BesideRows
 
 __all__ = ["Progress", "Table", "Where"]
 
@@ -80,8 +80,8 @@ class Table:
     options and schema only. Among ``options`` may be Paimon's of file indexes (``file-index.…``):
     what ``build`` builds unless it is told, and whether plans use file indexes at all.
 
-    With ``sidecars``, Paimon's file indexes beside the data files (``x.parquet.index``) are used
-    too, as far as they can be told to be of them (``table/beside.py``).
+    Paimon's file indexes beside Parquet files (``x.parquet.index``) are used too, as far as they
+    can be told to be of them (``store/beside.py``), and never with ``sidecars=False``.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Table:
         format: str = "parquet",
         options: Mapping[str, str] | None = None,
         schema: str | None = None,
-        sidecars: bool = False,
+        sidecars: bool | None = None,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
@@ -105,7 +105,8 @@ class Table:
         self.reading = reading_of(self.path, self.storage, format, own, schema)
         self.store: Store = find_store(self.path, index_location, self.storage_options)
         self.location = self.store.location
-        self._beside = Beside(self.storage) if sidecars else None
+        self._beside = Beside(self.storage) if isinstance(self.reading, ParquetReading) else None
+        self._uses_sidecars = sidecars is not False and self.file_index.read_enabled
         #: where transparent reading looks for the index
         self.index_location = index_location or self.location.root
 
@@ -126,11 +127,26 @@ class Table:
         listing = self.storage.list_files(self.path)
         return listing if self._beside is None else self._beside.data_files(listing)
 
-    def sidecars_of(self, listing: Listing) -> BesideRows | None:
-        """What lies beside the files of a listing of this table, where that is used."""
-        if self._beside is None or not self.file_index.read_enabled:
+    def has_sidecars(self) -> bool:
+        """Whether Paimon's file indexes lie beside its files now."""
+        if self._beside is None:
+            return False
+        self.listing()
+        return bool(self._beside)
+
+    def sidecars_of(
+        self,
+        listing: Listing,
+        columns: Iterable[str],
+        containers: Mapping[str, bytes] | None = None,
+    ) -> BesideRows | None:
+        """What lies beside the files of a listing of this table about columns, where that is used.
+
+        ``containers`` as for ``plan``.
+        """
+        if self._beside is None or not self._uses_sidecars or not (self._beside or containers):
             return None
-        return self._beside.rows_of(listing)
+        return self._beside.rows_of(listing, columns, containers)
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
@@ -217,13 +233,16 @@ class Table:
         memory: int = IN_MEMORY,
         schema: pa.Schema | None = None,
         ansi: bool = True,
+        containers: Mapping[str, bytes] | None = None,
     ) -> Plan:
         """Which files a query for ``where`` must read, and why the others need not be.
 
         ``time_zone`` is that of timestamps in ``where`` that have none. Facts of which ``where``
         needs more than ``memory`` bytes are asked piece by piece: as a job of ``spark``, where it
         is given, and in this process otherwise. ``schema`` is the table's where the caller knows it
-        better than its files do, ``ansi`` whether literals are cast by ANSI rules. Raises
+        better than its files do, ``ansi`` whether literals are cast by ANSI rules. ``containers``
+        are file indexes of Paimon's by data file (its path from the table's directory, or in full),
+        such as a manifest embeds; ``ValueError`` for a file that the table does not have. Raises
         ``PredicateError`` for text that is no predicate, or names no column of the table.
         """
         milliseconds: dict[str, float] = {}
@@ -236,7 +255,6 @@ class Table:
             clock = now
 
         listing = self.listing()
-        beside = self.sidecars_of(listing)
         lap("listing")
         matched = self.match(listing, spark)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
@@ -245,6 +263,9 @@ class Table:
         schema = self._bindable(listing, matched, spark) if schema is None else schema
         tree = bind(expr, schema, session_zone=time_zone, ansi=ansi, text=text)
         lap("binding")
+        named = {leaf.column for leaf in leaves(tree)}
+        beside = self.sidecars_of(listing, named, containers)
+        lap("sidecars")
         return plan_objects(
             tree,
             listing,
@@ -373,22 +394,20 @@ class Table:
         """The table as a DataFrame that reads only what its filters need.
 
         On a classic session any later filter skips too; under Spark Connect ``where`` is what
-        skips, and it is applied to the rows as well. ``options`` are the Parquet reader's. With
-        ``sidecars`` it is ``where`` that skips, too: Spark is given the files of a plan.
+        skips, and it is applied to the rows as well. ``options`` are the Parquet reader's.
         """
-        if self._beside is not None:
-            return read_planned(self, spark, where, options)
         from skipstone.spark.session import is_connect
+        from skipstone.spark.sidecars import plain_frame, without_sidecars_option
 
         if is_connect(spark):
             from skipstone.spark.connect import read_connect
 
-            return read_connect(spark, self, where, options)
+            return read_connect(spark, self, where, without_sidecars_option(self, options))
         from skipstone.spark.facts import finder
         from skipstone.spark.shelf import shelf
         from skipstone.spark.skip import skip as skip_frame
 
-        frame = self.reading.frame(spark, options)
+        frame = plain_frame(self, spark, options)
         frame = skip_frame(frame, finder({self.path: self.index_location}, shelf(spark)))
         return frame if where is None else frame.where(where)
 

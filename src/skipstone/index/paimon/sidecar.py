@@ -4,7 +4,8 @@ A container says neither what types its columns have nor of which file it is. Ty
 data file's own schema (``types_of``) or from whoever knows them; a column whose type is not known
 says nothing. Paimon keeps timestamps of up to 3 digits in milliseconds and all others in
 microseconds, Skipstone's own containers know only microseconds, and a Parquet file of milliseconds
-may have either beside it: such a column has no type here, unless somebody names it.
+may have either beside it: such a column has no type here, unless somebody names it, or the file's
+footer tells (``belonging``).
 
 Every blob is evidence of the row level, Bloom filters too: they say "none", or nothing. An empty
 entry says that no row of the column holds a value, and nothing of nulls.
@@ -82,11 +83,14 @@ class ColumnType:
         return cls(type, _PLAIN.get(type.root))
 
 
-def types_of(physical: pa.Schema, schema: pa.Schema | None = None) -> dict[str, ColumnType]:
+def types_of(
+    physical: pa.Schema, schema: pa.Schema | None = None, *, millis: bool = False
+) -> dict[str, ColumnType]:
     """By the names that a container has for them, the columns of a data file whose type is sure.
 
     ``physical`` has types as they were stored, milliseconds as such; ``schema``, as Spark reads
-    them, where that is another.
+    them, where that is another. With ``millis`` columns of milliseconds are among them, as of
+    microseconds (``belonging`` tells which of both a container has).
     """
     read = physical if schema is None else schema
     found: dict[str, ColumnType] = {}
@@ -99,7 +103,7 @@ def types_of(physical: pa.Schema, schema: pa.Schema | None = None) -> dict[str, 
         seen = find_field(read, column_name(path))
         stored = None if seen is None else indexable(seen)
         timed = pa.types.is_timestamp(field.type)
-        if stored is None or (timed and field.type.unit in ("s", "ms")):
+        if stored is None or (timed and field.type.unit in ("s", "ms") and not millis):
             continue
         try:
             type = type_of(field.type if timed and field.type.unit == "ns" else stored)
