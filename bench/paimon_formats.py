@@ -3,6 +3,8 @@
 A million INT rows, 10 % of them null, values drawn evenly from ``bound`` numbers. The peers are the
 figures of Paimon 2.0's own Java classes on the same distribution, taken on another machine of two
 cores: they show the order of magnitude. Asking includes opening the file, as it does there.
+``ask`` is the format alone, ``checked`` as a query does it: whole blocks are read, and each is held
+against its checksum in the facts. ``growth`` is from 10 to 3 million distinct values.
 """
 
 from __future__ import annotations
@@ -21,16 +23,20 @@ from skipstone.formats.paimon.bloom_filter import write_bloom_filter
 from skipstone.formats.paimon.bsi import write_bsi
 from skipstone.formats.paimon.columns import column_of
 from skipstone.formats.paimon.factors import factorise
-from skipstone.formats.paimon.pieces import Pieces
+from skipstone.formats.paimon.pieces import MissingBytes, Pieces
 from skipstone.formats.paimon.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.formats.paimon.reading import answer, needs
+from skipstone.formats.paimon.reading import answer, answer_of, needs, open_anew
 from skipstone.formats.paimon.types import PaimonType
+from skipstone.index.kind import Blob
+from skipstone.index.paimon.arrivals import Arrivals, Sums
 
 from .figure import Figure, Peer, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from skipstone.formats.paimon.reading import Index
 
     from .workbench import Workbench
 
@@ -95,6 +101,28 @@ def _ranged(path: Path, kind: str, ask: Ask) -> tuple[int, int, int]:
     return len(answer(kind, INT, ask, pieces).may or ()), waves, read
 
 
+def _checked(path: Path, kind: str, ask: Ask, sums: Sums) -> tuple[int, int]:
+    """As ``_ranged``, every byte held against its checksum: rows and bytes."""
+    read = 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        arrivals = Arrivals(Blob(path=str(path), length=os.fstat(descriptor).st_size), sums)
+        index: Index | None = None
+        while True:
+            try:
+                index = index or open_anew(kind, INT, arrivals.pieces)
+                return len(answer_of(index, INT, ask).may or ()), read
+            except MissingBytes as missing:
+                have = {
+                    each: os.pread(descriptor, each.length, each.offset)
+                    for each in arrivals.ask(missing.spans)
+                }
+                read += sum(map(len, have.values()))
+                arrivals.take(have)
+    finally:
+        os.close(descriptor)
+
+
 def _coalesced(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     start, stop = spans[0][0], 0
     for offset, length in spans:
@@ -112,6 +140,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     home = bench.home / "paimon_formats"
     home.mkdir(parents=True, exist_ok=True)
     runs = bench.sizes.runs
+    made: dict[str, dict[int, float]] = {}
     for bound, java in JAVA.items():
         array = _column(rows, bound)
         writers: dict[str, Callable[[], bytes]] = {
@@ -152,9 +181,41 @@ def figures(bench: Workbench) -> Iterator[Figure]:
                 met=close if full else None,
                 details={"rows": rows},
             )
-            yield from _questions(path, kind, bound, array, runs)
+            made.setdefault(f"build.{kind}", {})[bound] = low
+            made.setdefault(f"size.{kind}", {})[bound] = len(blob) / 1024
+            for figure in _questions(path, kind, bound, array, runs):
+                name = figure.name.removeprefix("paimon_formats.").rpartition(".")[0]
+                made.setdefault(name, {})[bound] = figure.value
+                yield figure
         if bound == _TARGET_BOUND:
             yield from _others(path, array, runs)
+    for name, by_bound in made.items():
+        if max(JAVA) in by_bound:
+            yield _growth(name, by_bound)
+
+
+def _growth(name: str, by_bound: Mapping[int, float]) -> Figure:
+    """How many times as much the most distinct values take as the fewest."""
+    low, high = min(by_bound), max(by_bound)
+    columns = {
+        "size.bitmap": 0,
+        "size.bsi": 1,
+        "size.range-bitmap": 2,
+        "build.bitmap": 3,
+        "build.range-bitmap": 4,
+    }
+    java = None
+    if name in columns:
+        java = JAVA[high][columns[name]] / JAVA[low][columns[name]]
+    value = by_bound[high] / by_bound[low]
+    return Figure(
+        name=f"paimon_formats.growth.{name}",
+        value=value,
+        unit="times",
+        peer=None if java is None else Peer(what="Java, another machine", value=java),
+        ratio=None if java is None else value / java,
+        details={f"{bound:,} distinct": found for bound, found in by_bound.items()},
+    )
 
 
 def _questions(path: Path, kind: str, bound: int, array: pa.Array, runs: int) -> Iterator[Figure]:
@@ -188,6 +249,29 @@ def _questions(path: Path, kind: str, bound: int, array: pa.Array, runs: int) ->
                 "waves": waves,
                 "bytes read": read,
                 "bytes": path.stat().st_size,
+            },
+        )
+        if bound not in (min(JAVA), _TARGET_BOUND, max(JAVA)):
+            continue
+        sums = Sums.of(path.read_bytes())
+        again, middle = _best(6 * runs, lambda ask=ask, sums=sums: _checked(path, kind, ask, sums))  # type: ignore[misc]
+        rows, whole = _checked(path, kind, ask, sums)
+        if rows != found:
+            raise AssertionError(f"{rows} rows of checked bytes, {found} of the same unchecked")
+        yield Figure(
+            name=f"paimon_formats.checked.{kind}.{name}.{bound}",
+            value=again,
+            unit="ms",
+            peer=Peer(what="the same unchecked", value=low),
+            ratio=again / low,
+            target=None if target is None else f"at most {target} ms",
+            met=None if target is None else again <= target,
+            details={
+                "median": middle,
+                "bytes read": whole,
+                "unchecked": read,
+                "bytes of a block": sums.block,
+                "bytes in the facts": len(sums.to_bytes()),
             },
         )
 
