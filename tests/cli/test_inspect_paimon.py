@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from skipstone.cli.inspect_paimon import look
+from skipstone.cli.inspecting import Asked
+from skipstone.errors import FormatError, PredicateError, UnsupportedError
 from skipstone.formats.paimon import container
 from skipstone.formats.paimon.bitmap_write import write_bitmap
 from skipstone.formats.paimon.bloom_filter import write_bloom_filter
@@ -217,3 +222,35 @@ def test_files_of_paimon_itself(run: Run, golden: Path) -> None:
     assert found["found"][0]["rows"] == 8
     assert found["where"]["ranges"] == [[0, 2], [4, 5]]
     assert found["where"]["exact"]
+
+
+RAW = container_of(TABLE)
+
+
+def looked(path: Path, raw: bytes) -> bool:
+    """Whether all of the container can be shown; damage is one of two errors, and no other."""
+    path.write_bytes(raw)
+    try:
+        look(str(path), Asked(where="n >= 3 AND city = 'Oslo'", types=tuple(TYPES.items())))
+    except (FormatError, UnsupportedError, PredicateError):
+        return False
+    return True
+
+
+@given(length=st.integers(0, len(RAW) - 1))
+def test_cut_off_anywhere_it_is_an_error(
+    tmp_path_factory: pytest.TempPathFactory, length: int
+) -> None:
+    assert not looked(tmp_path_factory.getbasetemp() / "cut.index", RAW[:length])
+
+
+@given(flips=st.lists(st.integers(0, 8 * len(RAW) - 1), min_size=1, max_size=4))
+def test_flipped_bits_are_shown_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, flips: list[int]
+) -> None:
+    """A container has no checksum: with another bit it may be another container."""
+    raw = bytearray(RAW)
+    for bit in flips:
+        raw[bit >> 3] ^= 1 << (bit & 7)
+    looked(tmp_path_factory.getbasetemp() / "flipped.index", bytes(raw))
+    assert looked(tmp_path_factory.getbasetemp() / "whole.index", RAW)
