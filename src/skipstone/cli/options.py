@@ -124,19 +124,27 @@ def index_options(function: Function) -> Function:
         show_envvar=True,
         help="Where the index lies, if not beside the table.",
     )
-    return click.argument("table")(location(storage_option(function)))
+    partial = click.option(
+        "--partial",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep,
+        help="Of a table of QuestDB, take the partitions that are Parquet, and leave out others.",
+    )
+    return click.argument("table")(location(storage_option(partial(function))))
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Of an option that every verb has, and that only ``table_of`` looks at."""
+    ctx.meta[f"skipstone.{param.name}"] = value
 
 
 def source_options(function: Function) -> Function:
     """How the files are read where they are not Parquet; ``table_of`` finds it in the context."""
-
-    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        ctx.meta[f"skipstone.{param.name}"] = value
-
     schema = click.option(
         "--schema",
         expose_value=False,
-        callback=keep,
+        callback=_keep,
         help="The schema of CSV, JSON or ORC files, as DDL or Spark's JSON; else Spark infers it.",
     )
     option = click.option(
@@ -145,7 +153,7 @@ def source_options(function: Function) -> Function:
         metavar="KEY=VALUE",
         multiple=True,
         expose_value=False,
-        callback=lambda ctx, param, value: keep(ctx, param, _storage_options(ctx, param, value)),
+        callback=lambda ctx, param, value: _keep(ctx, param, _storage_options(ctx, param, value)),
         help="An option of Spark's reader for such files (header=true, ...), or of Paimon's for "
         "file indexes (file-index.bitmap.columns=a,b, ...); may be given again.",
     )
@@ -155,7 +163,7 @@ def source_options(function: Function) -> Function:
         default="parquet",
         show_default=True,
         expose_value=False,
-        callback=keep,
+        callback=_keep,
         help="What the files are.",
     )
     return format_(option(schema(function)))
@@ -221,4 +229,5 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
         format=meta.get("skipstone.format", "parquet"),
         options=meta.get("skipstone.options") or None,
         schema=meta.get("skipstone.schema"),
+        **({"partial": True} if meta.get("skipstone.partial") else {}),
     )

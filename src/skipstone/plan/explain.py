@@ -32,8 +32,9 @@ def one_line(plan: Plan) -> str:
         )
     skipped = percent(plan.bytes_total - plan.bytes_kept, plan.bytes_total)
     planned = duration(sum(plan.milliseconds.values()))
+    within = "" if plan.coverage is None else f" of {plan.coverage}"
     return (
-        f"read {of_total(plan.files_kept, plan.files_total, 'files')}, "
+        f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "
         f"{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped), "
         f"planned in {planned}"
     )
@@ -80,6 +81,16 @@ def _rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def _notes(plan: Plan) -> list[str]:
+    notes = [str(reason) for reason in plan.reasons]
+    if plan.coverage is not None:
+        lacking = plan.coverage.left_out
+        more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
+        without = f", without {', '.join(lacking[:3])}{more}: not Parquet" if lacking else ""
+        notes.insert(0, f"these are {plan.coverage}{without}")
+    return notes
+
+
 def render(plan: Plan) -> str:
     """The whole explanation as text, ending with the line of ``one_line``."""
     files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
@@ -90,7 +101,7 @@ def render(plan: Plan) -> str:
     for row in rows:
         cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
         lines.append(f"  {cells}  {row[3]}".rstrip())
-    lines.extend(f"  note: {reason}" for reason in plan.reasons)
+    lines.extend(f"  note: {note}" for note in _notes(plan))
     if plan.residual is not None and plan.files_kept:
         lines.append(f"  still to be checked row by row: {plan.residual}")
     lines.append(one_line(plan))
@@ -103,7 +114,7 @@ def render_html(plan: Plan) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in _rows(plan)
     )
-    notes = "".join(f"<li>{escape(str(reason))}</li>" for reason in plan.reasons)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(plan))
     return (
         f"<div><p><b>{escape(plan.table)}</b> where <code>{escape(plan.predicate)}</code><br>"
         f"{escape(_freshness(plan))}</p><table><thead><tr><th>column</th><th>index</th>"

@@ -53,6 +53,7 @@ def plan_objects(
     rows_known: NDArray[np.int64] | None = None,
     inside: Inside | None = None,
     costs: Costs = FREE,
+    finer: Sequence[Source] = (),
 ) -> Plan:
     """The plan for ``tree`` over ``listing`` from what the stores know of its files.
 
@@ -63,7 +64,8 @@ def plan_objects(
     ``file_index`` what lies in sidecars says nothing. ``beside`` are sidecars of the data files
     that no store knows of. ``coverage`` is said with the result; ``rows_known`` are row counts
     from elsewhere, -1 where there is none. ``inside`` are the levels below the files,
-    which are looked at where ``costs`` say that it pays.
+    which are looked at where ``costs`` say that it pays; ``finer`` are more of them, which come
+    first.
     """
     columns = frozenset(leaf.column for leaf in leaves(tree))
     named = {column.lower() for column in columns}
@@ -110,14 +112,14 @@ def plan_objects(
             notes = {note: None for note in notes if note.cause is not Cause.ABSENT}
         notes.update(dict.fromkeys(beside.reasons))
     fetch = _fetch(matches, beside, inside)
-    finer: list[Source] = []
+    below: list[Source] = [*finer]
     for matched in matches:
         row_groups = RowGroups.of(tree, matched, told, fetch)
         if row_groups is not None:
-            finer += row_groups.sources
+            below += row_groups.sources
     if inside is not None:
         # After the ``_pm``, which are of the same level: what those drop need not be opened.
-        finer += inside.sources
+        below += inside.sources
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
     return make_plan(
@@ -129,7 +131,7 @@ def plan_objects(
         row_counts=rows,
         rows=_Joined(sources) if sources else None,
         idle=tuple(idle.values()),
-        finer=finer,
+        finer=below,
         fetch=fetch,
         costs=costs,
         inherited=sharpened(each.leaves for each in found),

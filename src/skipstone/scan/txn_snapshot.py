@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +35,7 @@ from skipstone.human import of_total
 from skipstone.storage import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +43,17 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId, TimeUnit
     from skipstone.storage import Storage
 
-__all__ = ["DATA", "PM", "TXN", "PartitionFile", "TxnSnapshot", "is_txn_table", "read_txn"]
+__all__ = [
+    "DATA",
+    "PM",
+    "TXN",
+    "PartitionFile",
+    "Patience",
+    "TxnListing",
+    "TxnSnapshot",
+    "is_txn_table",
+    "read_txn",
+]
 
 TXN: Final = "_txn"
 DATA: Final = "data.parquet"
@@ -102,7 +113,7 @@ class TxnSnapshot:
         left out. ``FormatError`` for a ``_txn`` that is damaged or does not fit its directories,
         ``StaleError`` where commits come faster than this reads.
         """
-        patience = _Patience()
+        patience = Patience()
         while True:
             txn = read_txn(root, storage)
             try:
@@ -118,7 +129,7 @@ class TxnSnapshot:
                         expected=error.filename,
                         got="no such file",
                     ) from error
-                patience.wait(root)
+                _too_busy(patience, root)
 
     @property
     def partial(self) -> bool:
@@ -135,23 +146,45 @@ class TxnSnapshot:
         """Rows of ``files``."""
         return sum(each.rows for each in self.files)
 
-    def listing(self) -> Listing:
+    def listing(self) -> TxnListing:
         """``files`` by path, with the sizes of the snapshot."""
-        return Listing.of(self.root, [each.id for each in self.files], unit=self._unit)
+        unit: TimeUnit = self.files[0].id.unit if self.files else "ns"
+        plain = Listing.of(self.root, [each.id for each in self.files], unit=unit)
+        return TxnListing._of(plain, self)
 
-    def by_path(self) -> dict[str, PartitionFile]:
-        """``files`` by their canonical path."""
-        return {each.path: each for each in self.files}
 
-    def row_counts(self, listing: Listing) -> NDArray[np.int64]:
-        """Rows of each file of a listing of this snapshot."""
-        known = self.by_path()
-        counts = (known[path].rows for path in listing.paths)
-        return np.fromiter(counts, np.int64, len(listing))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TxnListing(Listing):
+    """A listing that knows the snapshot that it is of; one of some of its files does not."""
+
+    snapshot: TxnSnapshot
+
+    def where(self, keep: NDArray[np.bool_] | NDArray[np.int64] | Sequence[int]) -> TxnListing:
+        """The files that ``keep`` selects, of the same snapshot."""
+        return TxnListing._of(super().where(keep), self.snapshot)
+
+    @classmethod
+    def _of(cls, plain: Listing, snapshot: TxnSnapshot) -> TxnListing:
+        return cls(
+            root=plain.root,
+            paths=plain.paths,
+            sizes=plain.sizes,
+            mtimes=plain.mtimes,
+            unit=plain.unit,
+            etags=plain.etags,
+            snapshot=snapshot,
+        )
+
+    @cached_property
+    def files(self) -> list[PartitionFile]:
+        """The partitions in the order of the listing."""
+        by_path = {each.path: each for each in self.snapshot.files}
+        return [by_path[path] for path in self.paths]
 
     @property
-    def _unit(self) -> TimeUnit:
-        return self.files[0].id.unit if self.files else "ns"
+    def row_counts(self) -> NDArray[np.int64]:
+        """Rows of each file, as ``_txn`` says."""
+        return np.fromiter((each.rows for each in self.files), np.int64, len(self))
 
 
 def is_txn_table(root: str, storage: Storage) -> bool:
@@ -167,7 +200,7 @@ def read_txn(root: str, storage: Storage) -> Txn:
     """
     path = f"{root}/{TXN}"
     version = ByteRange(path, 0, 8)
-    patience, broken = _Patience(), 0
+    patience, broken = Patience(), 0
     while True:
         size = storage.stat(path).size or 0
         if not version.length <= size <= _LARGEST:
@@ -190,7 +223,7 @@ def read_txn(root: str, storage: Storage) -> Txn:
                     expected="whole, and of its version",
                     got="cut short, or of another",
                 )
-        patience.wait(root)
+        _too_busy(patience, root)
 
 
 def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnapshot:
@@ -291,19 +324,22 @@ class _Known:
         return self._listed[path]
 
 
-class _Patience:
+class Patience:
     """Waits longer and longer between attempts, and gives up in the end."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE
         self._pause = 0.0
 
-    def wait(self, root: str) -> None:
-        """Before the next attempt; ``StaleError`` where there have been enough."""
+    def wait(self, what: str, *, hint: str) -> None:
+        """Before the next attempt; ``StaleError`` of ``what`` where there have been enough."""
         if time.monotonic() > self._until:
-            raise StaleError(
-                f"{root}/{TXN} changes faster than it can be read",
-                hint="try again when fewer commits come",
-            )
+            raise StaleError(what, hint=hint)
         time.sleep(self._pause)
         self._pause = min(0.05, self._pause * 2 or 0.0005)
+
+
+def _too_busy(patience: Patience, root: str) -> None:
+    patience.wait(
+        f"{root}/{TXN} changes faster than it can be read", hint="try again when fewer commits come"
+    )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os.path
+import re
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ from skipstone.predicate import schema_from_spark
 from .facts import harmful
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -73,14 +74,22 @@ class Planned(Protocol):
 
 
 def read_connect(
-    spark: SparkSession, table: Planned, where: str | None, options: Mapping[str, str]
+    spark: SparkSession,
+    table: Planned,
+    where: str | None,
+    options: Mapping[str, str],
+    *,
+    paths: Sequence[str] | None = None,
 ) -> DataFrame:
     """The rows of ``table`` for which ``where`` holds, from the files that may have some.
 
     Pruning happens now; a file that changes later is read. Without ``where``, or when planning
-    fails, every file is read (and a warning says why).
+    fails, every file is read (and a warning says why). ``paths`` are the files where the table is
+    not all that lies in its directory.
     """
-    frame: DataFrame = spark.read.options(**options).parquet(table.path)
+    # Hadoop takes these characters for patterns.
+    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in paths or ()] or [table.path]
+    frame: DataFrame = spark.read.options(**options).parquet(*files)
     if where is None:
         return frame
     try:

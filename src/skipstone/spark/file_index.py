@@ -30,7 +30,7 @@ from skipstone.bounds import Cause, Reason
 
 from .catalyst import conjunction, mentions_metadata
 from .listing import FileListing, FileStats
-from .pruner import HARMLESS, Pruning, ReadSettings
+from .pruner import HARMLESS, Guarded, Pruning, ReadSettings
 from .scan import Scan
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ class SkippingFileIndex:
 
     def listFiles(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
         """The partition directories left to read."""
+        if isinstance(self.pruner, Guarded):
+            self.pruner.before_listing()
         clock = _Clock()
         scan: Scan | None
         try:
@@ -449,7 +451,7 @@ class SkippingFileIndex:
             bytes_total=total,
             files_kept=files,
             bytes_kept=total,
-            reasons=(reason,),
+            reasons=(*getattr(self.pruner, "notes", ()), reason),
             milliseconds=clock.spent,
         )
 

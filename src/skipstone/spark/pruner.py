@@ -7,7 +7,7 @@ file index, and decides per predicate. It is handed in, so nothing here knows ho
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from skipstone.bounds import Reason
     from skipstone.predicate.tree import Expr
 
     from .listing import FileListing, FileStats
@@ -24,6 +25,7 @@ __all__ = [
     "FILE_INDEX",
     "HARMLESS",
     "FindPruner",
+    "Guarded",
     "Pruner",
     "Pruning",
     "ReadSettings",
@@ -101,6 +103,16 @@ class Pruner(Protocol):
         ``now`` is what the local file system says of them, in the order of ``indices``; ``None``
         where the files are elsewhere.
         """
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """A pruner over files that Spark by itself may read wrong; see ``txn_scan.py``."""
+
+    notes: tuple[Reason, ...]
+
+    def before_listing(self) -> None:
+        """Raises, and so fails the query, where no list of files gives the right rows."""
 
 
 class FindPruner(Protocol):

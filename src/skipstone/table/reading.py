@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from skipstone.errors import UnsupportedError
 from skipstone.index.schema import schema_of_columns, table_schema
+from skipstone.scan.txn_files import opener
+from skipstone.scan.txn_snapshot import TxnListing
 from skipstone.store.job import BuildJob, Outcome, run_here
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class ParquetReading:
 
     def __init__(self, root: str, storage: Storage) -> None:
         self.root, self.storage = root, storage
+        self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
         """None: a Parquet file's values hang on nothing but the file."""
@@ -73,7 +76,9 @@ class ParquetReading:
         spark: SparkSession | None,
         store: Store,
     ) -> pa.Schema:
-        """From the footers."""
+        """From the footers; a snapshot's, where the listing is one."""
+        if isinstance(listing, TxnListing):
+            return table_schema(listing, opener(listing, self.storage), needed)
         return table_schema(listing, self.storage.open, needed)
 
     def execute(

@@ -21,6 +21,8 @@ from skipstone.plan.top import Order, TopCandidate, top_rows
 from skipstone.predicate import Const, from_dnf, parse_sql
 from skipstone.predicate.types import column_name
 
+from .txn_table import Partial
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -220,7 +222,8 @@ def count_rows(table: Table, where: Where, time_zone: str) -> int:
     """See ``Table.count``."""
     plan = table.plan(where, time_zone=time_zone)
     count, rest = known_count(plan)
-    return count + _count_files(table, plan, rest, where, time_zone)
+    count += _count_files(table, plan, rest, where, time_zone)
+    return count if plan.coverage is None else Partial(count, plan.coverage)
 
 
 def _count_files(
@@ -243,8 +246,9 @@ def _count_files(
     for file in files:
         detail = plan.details.get(file)
         path, with_options = plan.listing.paths[file], table.storage_options or None
+        partition = {} if table.txn is None else table.txn.opening(plan.listing, file)
         count += count_in_file(
-            ParquetFile(path, storage_options=with_options),
+            ParquetFile(path, storage_options=with_options, **partition),
             expr,
             schema,
             {name: values[file] for name, values in folders.items()},

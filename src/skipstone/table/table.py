@@ -29,6 +29,7 @@ from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
 from skipstone.predicate.tree import leaves
+from skipstone.scan.txn_snapshot import TxnListing
 from skipstone.storage import open_storage, table_format
 from skipstone.store.beside import Beside
 from skipstone.store.describe import describe
@@ -38,6 +39,7 @@ from . import upkeep
 from .building import run_build
 from .reading import ParquetReading, Progress, reading_of
 from .rows import FirstRows, count_rows, first_rows
+from .txn_table import TxnTable, read_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
     from skipstone.advise import Advice
     from skipstone.index.questdb.making import PmMode
-    from skipstone.plan import Plan
+    from skipstone.plan import Coverage, Plan
     from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
     from skipstone.storage import Listing, Storage
@@ -82,6 +84,10 @@ class Table:
 
     Paimon's file indexes beside Parquet files (``x.parquet.index``) are used too, as far as they
     can be told to be of them (``store/beside.py``), and never with ``sidecars=False``.
+
+    A directory with a ``_txn`` is a table of QuestDB (or a live one of ours): its files are those
+    of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are not
+    Parquet are left out, and every result says so; else they are an ``UnsupportedError``.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class Table:
         options: Mapping[str, str] | None = None,
         schema: str | None = None,
         sidecars: bool | None = None,
+        partial: bool = False,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
@@ -107,11 +114,18 @@ class Table:
         self.location = self.store.location
         self._beside = Beside(self.storage) if isinstance(self.reading, ParquetReading) else None
         self._uses_sidecars = sidecars is not False and self.file_index.read_enabled
+        self.partial = partial
+        self._txn_table: TxnTable | None = None
         #: where transparent reading looks for the index
         self.index_location = index_location or self.location.root
 
     def __repr__(self) -> str:
-        return f"Table({self.path!r})"
+        if not self.partial:
+            return f"Table({self.path!r})"
+        try:
+            return f"Table({self.path!r}, {self.coverage(self.listing())})"
+        except (SkipstoneError, OSError):
+            return f"Table({self.path!r}, partial=True)"
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -124,8 +138,24 @@ class Table:
                 "of the table",
                 hint=f"read it through {found}, which has file statistics of its own",
             )
+        txn = self.txn
+        if txn is not None:
+            return txn.listing()
         listing = self.storage.list_files(self.path)
         return listing if self._beside is None else self._beside.data_files(listing)
+
+    @property
+    def txn(self) -> TxnTable | None:
+        """What a table with a ``_txn`` has besides, ``None`` for another."""
+        if self._txn_table is None and isinstance(self.reading, ParquetReading):
+            self._txn_table = TxnTable.at(self.path, self.storage, partial=self.partial)
+        return self._txn_table
+
+    def coverage(self, listing: Listing) -> Coverage | None:
+        """Of how many of the partitions a result over ``listing`` is, for a table opened with
+        ``partial``."""
+        txn = self.txn
+        return None if txn is None else txn.coverage(listing)
 
     def has_sidecars(self) -> bool:
         """Whether Paimon's file indexes lie beside its files now."""
@@ -257,7 +287,10 @@ class Table:
         listing = self.listing()
         lap("listing")
         matched = self.match(listing, spark)
+        txn = self.txn if isinstance(listing, TxnListing) else None
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
+        if txn is not None:
+            partitions = txn.partitions(listing)
         lap("matching")
         expr, text = _parsed(where)
         schema = self._bindable(listing, matched, spark) if schema is None else schema
@@ -279,6 +312,7 @@ class Table:
             ),
             file_index=self.file_index.read_enabled,
             beside=beside,
+            **({} if txn is None else txn.known(listing, schema)),
         )
 
     explain = plan
@@ -327,7 +361,12 @@ class Table:
 
     def describe(self) -> Description:
         """Which indexes there are, the files they cover, and their bytes against the data's."""
-        return describe(self.path, self.match(self.listing()))
+        listing = self.listing()
+        found = describe(self.path, self.match(listing))
+        coverage = self.coverage(listing)
+        if coverage is None:
+            return found
+        return replace(found, notes=(f"these are {coverage}", *found.notes))
 
     def advise(self, sample: int = 20) -> Advice:
         """Propose indexes, with a reason and a size each, from a look at ``sample`` files."""
@@ -396,6 +435,9 @@ class Table:
         On a classic session any later filter skips too; under Spark Connect ``where`` is what
         skips, and it is applied to the rows as well. ``options`` are the Parquet reader's.
         """
+        txn = self.txn
+        if txn is not None:
+            return read_snapshot(self, txn, spark, where, options)
         from skipstone.spark.session import is_connect
         from skipstone.spark.sidecars import plain_frame, without_sidecars_option
 

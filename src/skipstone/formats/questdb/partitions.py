@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .txn import Partition
 
-__all__ = ["PartitionUnit", "Partitioning", "directory", "infer_partitioning"]
+__all__ = ["PartitionUnit", "Partitioning", "directory", "infer_partitioning", "unit_end"]
 
 PartitionUnit: TypeAlias = Literal["none", "year", "month", "week", "day", "hour"]
 
@@ -40,6 +40,33 @@ def directory(partition: Partition, partitioning: Partitioning) -> str:
     """The directory of a partition; ``FormatError`` for a time beyond the year 9999."""
     name, _ = _name(partition.timestamp, partitioning)
     return name if partition.name_txn < 0 else f"{name}.{partition.name_txn}"
+
+
+def unit_end(timestamp: int, partitioning: Partitioning) -> int | None:
+    """Where the unit ends that ``timestamp`` lies in: rows of its partition are all earlier.
+
+    In the timestamp's own unit; ``None`` where there is no end.
+    """
+    scale = 10**9 if partitioning.nanos else 10**6
+    try:
+        at = _EPOCH + timedelta(seconds=timestamp // scale)
+        day = datetime(at.year, at.month, at.day)
+        match partitioning.unit:
+            case "none":
+                return None
+            case "year":
+                end = datetime(at.year + 1, 1, 1)
+            case "month":
+                end = datetime(at.year + at.month // 12, at.month % 12 + 1, 1)
+            case "week":
+                end = day + timedelta(days=7 - at.weekday())
+            case "day":
+                end = day + timedelta(days=1)
+            case "hour":
+                end = day + timedelta(hours=at.hour + 1)
+    except (OverflowError, ValueError):
+        return None
+    return int((end - _EPOCH) // timedelta(seconds=1)) * scale
 
 
 def infer_partitioning(

@@ -1,0 +1,198 @@
+"""A snapshot of a table with a ``_txn``, as Spark reads it.
+
+**Classic**: Spark's own ``InMemoryFileIndex`` is given a listing that it takes as cached: one
+``FileStatus`` per partition, with the snapshot's length. So Spark reads the row groups of the
+snapshot and no others (``scan/txn_files.py``), and nothing else that lies in the table's directory.
+Every query looks first whether Spark would still read the files right; a query that would not
+fails with the reason. Between that look and the reading of a file lies what no one can see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.bounds import Cause, Reason
+from skipstone.errors import UnsupportedError
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.scan.txn_files import ready_for_spark
+
+from .facts import FactsPruner, _Joined
+from .listing import FileListing
+from .pruner import Pruning
+from .scans import scan_log
+from .skip import _frame, _through, skip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.index.partitions import PartitionColumns
+    from skipstone.plan import Coverage
+    from skipstone.predicate.tree import Expr
+    from skipstone.scan.txn_snapshot import TxnListing
+    from skipstone.storage import Storage
+
+    from .jvm import JavaObject, Jvm
+    from .listing import FileStats
+    from .pruner import FindPruner, Pruner, ReadSettings, RelationInfo
+
+__all__ = ["TxnPruner", "read_txn_table"]
+
+_SOURCES = "org.apache.spark.sql.execution.datasources"
+_BLOCK = 128 << 20
+# Files whose columns are looked at, the newest partition's among them.
+_SAMPLE = 16
+
+
+class TxnPruner(FactsPruner):
+    """Facts and partition times of one snapshot; see the module."""
+
+    def __init__(
+        self,
+        known: Pruner | None,
+        info: RelationInfo,
+        listing: TxnListing,
+        *,
+        storage: Storage,
+        partitions: Callable[[TxnListing], PartitionColumns],
+        coverage: Coverage | None,
+    ) -> None:
+        facts = known if isinstance(known, FactsPruner) else None
+        stores, reasons = ((), ()) if facts is None else (facts.stores, facts.reasons)
+        super().__init__(stores, info, reasons=reasons)
+        self.listing, self.storage, self.coverage = listing, storage, coverage
+        self._times = partitions
+
+    @property
+    def notes(self) -> tuple[Reason, ...]:
+        """What a scan without a predicate says, too."""
+        if self.coverage is None:
+            return ()
+        text = f"these are {self.coverage}"
+        return (Reason(cause=Cause.NOT_APPLICABLE, subject="partitions", text=text),)
+
+    def before_listing(self) -> None:
+        """``StaleError`` where Spark would read other rows than those of the snapshot."""
+        ready_for_spark(self.listing.files, self.storage)
+
+    def match(self, listing: FileListing) -> _Joined:
+        """The snapshot's identities joined with the facts, in Spark's order of the files."""
+        started = time.perf_counter()
+        place = {path: at for at, path in enumerate(self.listing.paths)}
+        files = self.listing.where([place[path] for path in listing.paths])
+        matches = tuple(store.snapshot().match(files, self.fingerprint) for store in self.stores)
+        return _Joined(files, matches, self._times(files), (time.perf_counter() - started) * 1e3)
+
+    def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
+        """As for other tables; the report says of how many partitions it is."""
+        found = super().prune(matched, predicate, settings)
+        return Pruning(keep=found.keep, report=replace(found.report, coverage=self.coverage))
+
+    def still_valid(
+        self, matched: object, indices: NDArray[np.int64], now: FileStats | None
+    ) -> NDArray[np.bool_]:
+        """All: what a fact is about are the first bytes of a file, whatever was appended."""
+        return np.ones(len(indices), np.bool_)
+
+
+def read_txn_table(
+    spark: SparkSession, listing: TxnListing, options: Mapping[str, str], find: FindPruner
+) -> DataFrame:
+    """The snapshot as a DataFrame of a classic session, whose filters skip by what ``find`` gives.
+
+    ``UnsupportedError`` for a snapshot without files, whose columns nobody knows.
+    """
+    jvm = scan_log(spark).jvm
+    statuses = _statuses(jvm, listing)
+    base = _any_frame(spark, jvm, listing, statuses, options)
+    leaf = base._jdf.queryExecution().analyzed().collectLeaves().head()
+    relation = _through(leaf, _index(spark, jvm, listing, statuses))
+    return skip(_frame(base, jvm, relation), find)
+
+
+def _statuses(jvm: Jvm, listing: TxnListing) -> JavaObject:
+    """What Spark shall take the files for, as an array."""
+    path, status = (jvm.type(f"org.apache.hadoop.fs.{name}") for name in ("Path", "FileStatus"))
+    found = jvm.gateway.new_array(status, len(listing))
+    tick = UNITS_PER_SECOND[listing.unit]
+    for at, file in enumerate(listing.files):
+        mtime = int(listing.mtimes[at]) * 1000 // tick
+        found[at] = status(file.size, False, 1, _BLOCK, mtime, path(_spelled(file.path)))
+    return found
+
+
+def _index(spark: SparkSession, jvm: Jvm, listing: TxnListing, statuses: JavaObject) -> JavaObject:
+    """An ``InMemoryFileIndex`` of these files alone."""
+    session = spark._jsparkSession
+    root = jvm.type("org.apache.hadoop.fs.Path")(_spelled(listing.root))
+    # Each client of the shared cache has entries of its own: nobody else sees this listing.
+    cache = jvm.module(f"{_SOURCES}.FileStatusCache").getOrCreate(session)
+    cache.putLeafFiles(root, statuses)
+    none = jvm.module("scala.None")
+    # Else only files right below the root would count: directories are named without "=".
+    below = _scala_map(jvm, {"recursiveFileLookup": "true"})
+    index = jvm.type(f"{_SOURCES}.InMemoryFileIndex")(
+        session, jvm.seq(root), below, none, cache, none, none
+    )
+    listed = FileListing.parse(jvm.join(index.allFiles()))
+    taken = dict(zip(listed.paths, listed.sizes.tolist(), strict=True))
+    if taken != {file.path: file.size for file in listing.files}:
+        raise UnsupportedError(
+            "Spark does not take a listing from its cache",
+            hint="leave spark.sql.hive.manageFilesourcePartitions on, and "
+            "spark.sql.hive.filesourcePartitionFileCacheSize well above 0",
+        )
+    return index
+
+
+def _any_frame(
+    spark: SparkSession,
+    jvm: Jvm,
+    listing: TxnListing,
+    statuses: JavaObject,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """A relation over some file of the snapshot, with the columns of all of them."""
+    from pyspark.sql.types import StructField, StructType
+
+    last = len(listing) - 1
+    sample = sorted({round(at * last / (_SAMPLE - 1)) for at in range(_SAMPLE)})
+    files = jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(statuses)
+    format = jvm.type(f"{_SOURCES}.parquet.ParquetFileFormat")()
+    given = {key.lower(): value for key, value in options.items()}
+    merge = given.get("mergeschema", "true").lower() == "true"
+    # Columns come and go over the life of a table, and change their types. Spark merges no types
+    # that differ, though it reads one as the other: the newest file's is the table's.
+    fields: dict[str, StructField] = {}
+    for at in reversed(sample if merge else [last]):
+        one = jvm.pick(files, np.array([at], np.int64))
+        found = format.inferSchema(spark._jsparkSession, _scala_map(jvm, options), one)
+        if found.isDefined():
+            for each in StructType.fromJson(json.loads(str(found.get().json()))):
+                fields.setdefault(each.name.lower(), each)
+    if not fields:
+        raise UnsupportedError(f"{listing.root} has no columns", hint="there is nothing to read")
+    schema = StructType(list(fields.values()))
+    # Hadoop takes these characters for patterns.
+    plain = re.sub(r"([\\*?\[\]{}])", r"\\\1", listing.paths[last])
+    frame: DataFrame = spark.read.options(**dict(options)).schema(schema).parquet(plain)
+    return frame
+
+
+def _scala_map(jvm: Jvm, items: Mapping[str, str]) -> JavaObject:
+    found = jvm.module("scala.collection.immutable.Map").empty()
+    for key, value in items.items():
+        found = found.updated(key, value)
+    return found
+
+
+def _spelled(path: str) -> str:
+    return path if "://" in path else f"file://{path}"

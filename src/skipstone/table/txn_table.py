@@ -1,0 +1,175 @@
+"""A table with a ``_txn``: QuestDB's, or a live one of our own, as ``Table`` needs it.
+
+Every listing is a snapshot of its own (``scan/txn_snapshot.py``); ``plan``, ``count`` and ``read``
+each take one and stay with it. A file may grow while it is read: its first bytes, as many as the
+snapshot says, are what they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.index.partition_times import PartitionTimes
+from skipstone.index.partitions import PartitionColumns
+from skipstone.plan.plan import Coverage
+from skipstone.scan.partition_pms import OpenPartitions, PartitionPms
+from skipstone.scan.txn_files import ready_for_spark
+from skipstone.scan.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.spark.pruner import RelationInfo
+    from skipstone.storage import Listing, Storage
+
+    from .table import Table
+
+__all__ = ["Partial", "TxnTable", "read_snapshot"]
+
+
+class Partial(int):
+    """A number of rows that are of some partitions only, and says so where it is shown."""
+
+    coverage: Coverage
+
+    def __new__(cls, value: int, coverage: Coverage) -> Partial:
+        made = super().__new__(cls, value)
+        made.coverage = coverage
+        return made
+
+    def __repr__(self) -> str:
+        return f"{int(self)} (of {self.coverage})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Partial, (int(self), self.coverage))
+
+
+class TxnTable:
+    """The table at ``root``, of which ``partial`` takes what is Parquet, whatever else is there."""
+
+    def __init__(self, root: str, storage: Storage, *, partial: bool = False) -> None:
+        self.root, self.storage, self.partial = root, storage, partial
+        self.opened = OpenPartitions(storage)
+
+    @classmethod
+    def at(cls, root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
+        """``None`` where there is no ``_txn``; an ``UnsupportedError`` where ``partial`` asks for
+        one."""
+        if is_txn_table(root, storage):
+            return cls(root, storage, partial=partial)
+        if partial:
+            raise UnsupportedError(
+                f"{root} has no _txn, so there are no partitions to leave out",
+                hint="partial=True (--partial) is for tables of QuestDB",
+            )
+        return None
+
+    def listing(self) -> TxnListing:
+        """The newest snapshot."""
+        return TxnSnapshot.open(self.root, self.storage, partial=self.partial).listing()
+
+    def coverage(self, listing: Listing) -> Coverage | None:
+        """Of how much of the table a result speaks; ``None`` where it is all of it, unasked."""
+        if not self.partial or not isinstance(listing, TxnListing):
+            return None
+        snapshot = listing.snapshot
+        return Coverage(
+            read=len(snapshot.files),
+            total=snapshot.partitions_total,
+            left_out=snapshot.left_out,
+        )
+
+    def partitions(self, listing: Listing) -> PartitionColumns:
+        """The partitions' times as evidence. There are no columns in the names of directories."""
+        assert isinstance(listing, TxnListing)
+        return _Times({}, opened=self.opened, listing=listing)
+
+    def opening(self, listing: Listing, at: int) -> dict[str, Any]:
+        """How ``ParquetFile`` opens a file of the snapshot: by its size, and by its ``_pm``."""
+        assert isinstance(listing, TxnListing)
+        file = listing.files[at]
+        try:
+            return {"size": file.size, "pm": self.opened.snapshot(file)}
+        except (SkipstoneError, OSError, ValueError):
+            return {"size": file.size}
+
+    def known(self, listing: Listing, schema: pa.Schema) -> dict[str, Any]:
+        """What ``plan_objects`` is told of a snapshot besides; ``schema`` is the table's."""
+        assert isinstance(listing, TxnListing)
+        return {
+            "coverage": self.coverage(listing),
+            "rows_known": listing.row_counts,
+            "finer": (PartitionPms(listing, self.opened, schema),),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Times(PartitionColumns):
+    """The partitions' times, for whoever takes columns of directories; there are none of those."""
+
+    opened: OpenPartitions
+    listing: TxnListing
+
+    def evidence(self, columns: frozenset[str]) -> list[Any]:
+        """Evidence for the designated timestamp, if it is among ``columns``."""
+        snapshot, files = self.listing.snapshot, self.listing.files
+        if not files or snapshot.partitioning is None or snapshot.partitioning.unit == "none":
+            return []
+        # One file tells whether it is worth asking all of them.
+        column = self.opened.designated(files[-1])
+        if column is None or column not in columns:
+            return []
+        names = [self.opened.designated(file) for file in files]
+        times = [file.timestamp for file in files]
+        return [PartitionTimes.of(column, times, snapshot.partitioning, names)]
+
+
+def read_snapshot(
+    table: Table, txn: TxnTable, spark: SparkSession, where: str | None, options: Mapping[str, str]
+) -> DataFrame:
+    """See ``Table.read``: one snapshot, whatever is committed while it is read."""
+    from skipstone.spark.connect import read_connect
+    from skipstone.spark.facts import finder
+    from skipstone.spark.session import is_connect
+    from skipstone.spark.shelf import shelf
+    from skipstone.spark.txn_scan import TxnPruner, read_txn_table
+
+    listing = txn.listing()
+    if not len(listing):
+        raise UnsupportedError(
+            f"{txn.root} has no Parquet partitions", hint="there is nothing to read"
+        )
+    coverage = txn.coverage(listing)
+    if is_connect(spark):
+        for file in listing.files:
+            if file.length != file.size:
+                raise UnsupportedError(
+                    f"{file.path} is longer than its snapshot, which Spark cannot be told through "
+                    "Connect",
+                    hint="an append is being written: read again, or from a classic session",
+                )
+        wanted = {"mergeSchema": "true", **options}
+        return read_connect(spark, table, where, wanted, paths=listing.paths)
+
+    find_facts = finder({txn.root: table.index_location}, shelf(spark))
+
+    def find(relation: RelationInfo) -> TxnPruner:
+        return TxnPruner(
+            find_facts(relation),
+            relation,
+            listing,
+            storage=txn.storage,
+            partitions=txn.partitions,
+            coverage=coverage,
+        )
+
+    ready_for_spark(listing.files, txn.storage)
+    frame = read_txn_table(spark, listing, options, find)
+    return frame if where is None else frame.where(where)
