@@ -92,6 +92,12 @@ def _has_inside(table: Table) -> bool:
     return "inside" in Table.plan.__annotations__
 
 
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is open, as in a process that has just begun."""
+    monkeypatch.setattr(row_groups, "_OPENED", type(row_groups._OPENED)())
+    monkeypatch.setattr(row_groups, "_FILES", type(row_groups._FILES)(10))
+
+
 def pm_of(path: Path) -> bytes:
     data = path.read_bytes()
     metadata = read_metadata(data)
@@ -243,7 +249,7 @@ def test_of_a_replaced_file_it_is_never_used(table: Table) -> None:
 def test_a_damaged_one_says_nothing(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(row_groups, "_OPENED", type(row_groups._OPENED)())
+    forget(monkeypatch)
     for path in table.store.storage.list_all(table.location.packs).paths:
         data = bytearray(Path(path).read_bytes())
         data[200] ^= 0x40  # in the first _pm of the pack
@@ -265,7 +271,7 @@ def test_a_damaged_one_says_nothing(
 def test_a_lost_pack_says_nothing_and_is_made_anew(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_groups, "_OPENED", type(row_groups._OPENED)())
+    forget(monkeypatch)
     for path in table.store.storage.list_all(table.location.packs).paths:
         Path(path).unlink()
     assert table.plan("r = 151").keep.all()

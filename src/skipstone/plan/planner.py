@@ -217,6 +217,8 @@ def _refine(
     if not len(undecided):
         return replace(state, steps=())
     asked = state.units.where(undecided)
+    if (look := getattr(source, "look", None)) is not None:
+        look(state.units.where(state.bounds.may))
     parts, parent = source.split(asked, columns)
     covered = _covered(asked, parts, parent)[parent]
     parts, parent = parts.where(covered), undecided[parent[covered]]

@@ -6,9 +6,8 @@ opened stays open. It must not cost more than it saves, so
 - it is asked of nothing that it cannot cut: a file of one row group has bounds among its facts
   already where each column of the predicate has ``minmax``;
 - a sample of the files is asked first (``SAMPLE``, evenly spread), the others only where at least
-  one in ``WORTH`` of its row groups could be dropped, or proved to match;
-- of the others no more than ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm`` (opening one takes about
-  as long as reading 100 kB of data).
+  one in ``WORTH`` of its row groups was dropped;
+- of the others no more than ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
 
 A ``_pm`` is of the file that its fact row is about, and must know that file's size; one that is
 gone or damaged says nothing, with the reason. Bloom filters that lie in the data files are not
@@ -18,7 +17,9 @@ asked.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -36,7 +37,7 @@ from skipstone.predicate.types import column_path
 from .asking import fetch_round
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,15 +56,40 @@ log = logging.getLogger("skipstone")
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 #: Files that are asked before it is known whether that is worth it.
-SAMPLE: Final = 64
-#: One in so many row groups of the sample must be dropped, or the others are not asked.
-WORTH: Final = 32
+SAMPLE: Final = 32
+#: One in so many row groups of the sample must be dropped, or the others are not asked: to ask a
+#: file takes about 0.3 ms the first time, to read it 3 ms and more.
+WORTH: Final = 8
 #: Files whose row groups are asked about at all, and bytes of their ``_pm``.
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 256 * 2**20
 
+
+class _Kept:
+    """At most ``most`` files that were asked, with what was found out about their columns."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._files: OrderedDict[Hashable, PmFile] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> PmFile | None:
+        with self._lock:
+            found = self._files.get(key)
+            if found is not None:
+                self._files.move_to_end(key)
+            return found
+
+    def keep(self, key: Hashable, file: PmFile) -> None:
+        with self._lock:
+            self._files[key] = file
+            if len(self._files) > self.most:
+                self._files.popitem(last=False)
+
+
 # Between plans of one process. A place in a pack is never written twice.
 _OPENED = OpenedPms(most=MOST_FILES, most_bytes=MOST_BYTES)
+_FILES = _Kept(MOST_FILES)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -73,10 +99,12 @@ class RowGroups:
     matched: Matched
     listing: Listing
     columns: frozenset[str]
-    schema: pa.Schema
+    schema: tuple[pa.Field, ...]
     fetch: Fetch
     bounded: bool
     sampled: dict[int, PmFile] = field(default_factory=dict)
+    #: files of the units that may hold a match, once for each
+    alive: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     reasons: list[Reason] = field(default_factory=list)
 
     @classmethod
@@ -103,7 +131,7 @@ class RowGroups:
             matched=matched,
             listing=matched.listing,
             columns=frozenset(fields),
-            schema=pa.schema(list(fields.values())),
+            schema=tuple(fields.values()),
             fetch=fetch,
             bounded=fields.keys() <= having,
         )
@@ -121,11 +149,10 @@ class RowGroups:
             files = files[self.matched.row_groups[row] != 1]
         return files
 
-    def worth(self, units: Units) -> bool:
-        """Whether enough of the sample's row groups are decided; ``units`` are those that are
-        not."""
-        total = sum(len(file.rows) for file in self.sampled.values())
-        left = int(np.isin(units.file, list(self.sampled)).sum())
+    def worth(self) -> bool:
+        """Whether enough of the sample's row groups were dropped."""
+        total = sum(len(file.row_starts) - 1 for file in self.sampled.values())
+        left = int(np.isin(self.alive, list(self.sampled)).sum())
         return (total - left) * WORTH >= total > 0
 
     def open(self, files: IntArray) -> tuple[dict[int, PmFile], int, int]:
@@ -143,9 +170,12 @@ class RowGroups:
                 self._take(found, file, ("inline", bytes(blob.inline)), blob.inline)
                 continue
             place = blob.span(0, blob.length)
+            if (known := _FILES.get((place, self._size(file), self.schema))) is not None:
+                found[file] = known
+                continue
             try:
                 snapshot = _OPENED.snapshot(place, _not_open, parquet_size=self._size(file))
-                found[file] = self._file(file, snapshot)
+                found[file] = self._file(file, place, snapshot)
             except _NotOpenError:
                 wanted[file] = place
         have: dict[ByteRange, bytes | memoryview] = {}
@@ -162,20 +192,22 @@ class RowGroups:
         return found, sum(len(data) for data in have.values()), len(have)
 
     def _take(
-        self, found: dict[int, PmFile], file: int, key: object, data: bytes | memoryview
+        self, found: dict[int, PmFile], file: int, key: Hashable, data: bytes | memoryview
     ) -> None:
         size = self._size(file)
         try:
             snapshot = _OPENED.snapshot(key, lambda: data, parquet_size=size)
-            found[file] = self._file(file, snapshot)
+            found[file] = self._file(file, key, snapshot)
         except (SkipstoneError, ValueError) as error:
             self._lost(file, error)
 
-    def _file(self, file: int, snapshot: Snapshot) -> PmFile:
+    def _file(self, file: int, key: Hashable, snapshot: Snapshot) -> PmFile:
         path = self.listing.paths[file]
         # Not as our own: of a column of a wider type than the file's it is not known here whether
         # the file's is unsigned, and what a value beyond it would mean.
-        return PmFile.of(snapshot, path=path, schema=self.schema)
+        made = PmFile.of(snapshot, path=path, schema=pa.schema(list(self.schema)))
+        _FILES.keep((key, self._size(file), self.schema), made)
+        return made
 
     def _size(self, file: int) -> int:
         return int(self.listing.sizes[file])
@@ -219,6 +251,10 @@ class _Asked:
         """Why some files say nothing."""
         return self.of.reasons if not self.sample else ()
 
+    def look(self, alive: Units) -> None:
+        """Told before ``split`` what may hold a match, decided or not."""
+        self.of.alive = alive.file
+
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """The row groups of the files that are asked now."""
         at, chosen = self._chosen(units)
@@ -239,7 +275,7 @@ class _Asked:
                 files = files[np.linspace(0, len(files) - 1, SAMPLE).astype(np.int64)]
         else:
             files = files[~np.isin(files, list(self.of.sampled))]
-            if len(files) and not self.of.worth(units):
+            if len(files) and not self.of.worth():
                 files = files[:0]
             files = self._affordable(files)
         return whole[np.isin(units.file[whole], files)], files
