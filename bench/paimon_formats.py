@@ -28,7 +28,7 @@ from skipstone.formats.paimon.range_bitmap import RangeBitmapIndex, write_range_
 from skipstone.formats.paimon.reading import answer, answer_of, needs, open_anew
 from skipstone.formats.paimon.types import PaimonType
 from skipstone.index.kind import Blob
-from skipstone.index.paimon.arrivals import Arrivals, Sums
+from skipstone.index.paimon.arrivals import LEAST, SMALL, Arrivals, Sums
 
 from .figure import Figure, Peer, timed
 
@@ -253,7 +253,7 @@ def _questions(path: Path, kind: str, bound: int, array: pa.Array, runs: int) ->
         )
         if bound not in (min(JAVA), _TARGET_BOUND, max(JAVA)):
             continue
-        sums = Sums.of(path.read_bytes())
+        sums = Sums.of(path.read_bytes(), LEAST if kind == "bitmap" else SMALL)
         again, middle = _best(6 * runs, lambda ask=ask, sums=sums: _checked(path, kind, ask, sums))  # type: ignore[misc]
         rows, whole = _checked(path, kind, ask, sums)
         if rows != found:

@@ -9,7 +9,8 @@ them it would cost a row.
 A checksum is the lower half of XXH3 with 64 bits: CRC-32 takes many times as long, which shows
 where an answer takes megabytes. A blob of up to 32 KiB is one block, since it is read whole; a
 larger one has blocks of the least power of two from 4 KiB on that makes no more than 1,024 of them:
-at most 4 KiB in the facts, and the larger the index, the wider its reads.
+at most 4 KiB in the facts, and the larger the index, the wider its reads. Bit slices, of which most
+answers take nearly all, have blocks from 32 KiB on.
 
 | blob | block | sums | read for ``=`` on a bitmap, at least |
 |---|---|---|---|
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
 
     from ..kind import Blob
 
-__all__ = ["SMALL", "Arrivals", "Sums"]
+__all__ = ["LEAST", "SMALL", "Arrivals", "Sums"]
 
 #: A blob of up to so many bytes is read whole: less than one more request costs.
 SMALL = 32 * 1024
-_LEAST = 4 * 1024
+#: Bytes of a block of a larger one, at least.
+LEAST = 4 * 1024
 _MOST_BLOCKS = 1024
 # Bytes between two spans that are read along rather than apart.
 _GAP = 256
@@ -60,9 +62,9 @@ class Sums:
     values: NDArray[np.uint32]
 
     @classmethod
-    def of(cls, blob: bytes) -> Sums:
-        """Of all bytes of a blob."""
-        block = SMALL if len(blob) <= SMALL else _LEAST
+    def of(cls, blob: bytes, least: int = LEAST) -> Sums:
+        """Of all bytes of a blob, in blocks of ``least`` bytes or more."""
+        block = SMALL if len(blob) <= SMALL else least
         while len(blob) > _MOST_BLOCKS * block:
             block *= 2
         view = memoryview(blob)

@@ -15,7 +15,7 @@ from skipstone.predicate.types import column_path
 
 from ..kind import Blob, Index
 from ..types import atomic, refuse
-from .arrivals import Arrivals, Sums
+from .arrivals import LEAST, Arrivals, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,8 @@ class PaimonIndex(Index):
     sidecar = "container"
     #: the kind as Paimon calls it: ``range-bitmap``
     paimon: ClassVar[str]
+    #: bytes of a block of the blob that has a checksum, at least
+    block: ClassVar[int] = LEAST
     #: kinds that take types which this one does not
     instead: ClassVar[tuple[str, ...]] = ()
 

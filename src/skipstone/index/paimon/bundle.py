@@ -40,7 +40,7 @@ class Bundle:
 
 def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
     """The container of what was built of one file; every ``Built`` has a blob and a value."""
-    chosen: dict[tuple[str, str], tuple[Index, bytes]] = {}
+    chosen: dict[tuple[str, str], tuple[PaimonIndex, bytes]] = {}
     reasons: dict[Index, str] = {}
     for index, each in built.items():
         assert isinstance(index, PaimonIndex)
@@ -68,15 +68,15 @@ def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
     except UnsupportedError as error:
         reasons.update({index: error.message for index, _ in chosen.values()})
         return Bundle(None, {}, reasons)
-    values = {}
+    values: dict[Index, pa.Array] = {}
     for told in Head.from_bytes(container).columns:
         for entry in told.indexes:
             index = chosen[told.name, entry.kind][0]
             value = built[index].value
             assert value is not None
             blob = chosen[told.name, entry.kind][1]
-            place = (entry.start, entry.length, zlib.crc32(blob), Sums.of(blob).to_bytes())
-            values[index] = _placed(value, place)
+            sums = Sums.of(blob, index.block).to_bytes()
+            values[index] = _placed(value, (entry.start, entry.length, zlib.crc32(blob), sums))
     return Bundle(container, values, reasons)
 
 

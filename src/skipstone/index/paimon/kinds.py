@@ -25,6 +25,7 @@ from skipstone.predicate.tree import Op
 from ..interval import interval_bounds
 from ..minmax import intervals_of
 from ..perfile import PerFile, Rows
+from .arrivals import SMALL
 from .base import PaimonIndex, memory_size, place_fields
 from .building import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap
 from .rows import FileRows, rows_of_file
@@ -125,6 +126,7 @@ class RangeBitmap(RowIndex):
     name = "rangebitmap"
     aliases = ("range-bitmap", "range_bitmap")
     paimon = "range-bitmap"
+    block = SMALL
     parameters = ("chunk-size",)
     instead = ("paimonbloom",)
     cost = 1.2
@@ -160,6 +162,7 @@ class Bsi(RowIndex):
 
     name = "bsi"
     paimon = "bsi"
+    block = SMALL
     instead = ("rangebitmap", "bitmap", "paimonbloom")
     cost = 1.3
     row_cost = 3.0
