@@ -156,13 +156,12 @@ class PmViews:
         try:
             wanted = None if columns is None else [*columns, *named]
             found = _columns(self.file, wanted)
+            view = None if found is None else self._view(found)
         except (SkipstoneError, ValueError) as error:
             log.warning("%s: the footer is read instead: %s", self.base.path, error)
             return self._whole
-        if found is None:
-            return self._whole
-        view = self._view(found)
-        if where is not None and self._page_index and self._pays(view, where):
+        pays = view is not None and where is not None and self._page_index
+        if view is None or (pays and self._pays(view, where)):
             return self._whole
         return view
 

@@ -6,8 +6,9 @@ tell int32 from uint32 or a time of day, an instant from a local timestamp, a st
 from a flat column. A column is asked about
 
 - where the table's type is known, and is the very type that QuestDB's type is to Spark; or a wider
-  one, and the ``_pm`` is our own (doubtful statistics were left out when it was made) or the column
-  is as QuestDB writes it, and no INT or LONG, which is what unsigned ones are called too;
+  one, and the column is as QuestDB writes it, and no INT or LONG, which is what unsigned ones are
+  called too; or a wider one, the ``_pm`` is our own (doubtful statistics were left out when it was
+  made), and the column has some;
 - where nothing is known of the table, and the column is as QuestDB writes it, or the ``_pm`` ours.
 
 **As QuestDB writes it**: it has an ID, the physical type and width of its type, no group above it,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from skipstone.formats.questdb.layout import Structs
     from skipstone.formats.questdb.pm import Pm
+    from skipstone.formats.questdb.snapshot import Snapshot
 
 __all__ = ["as_questdb_writes", "element_of", "named", "stored_as"]
 
@@ -80,11 +82,14 @@ def named(pm: Pm, name: str) -> int | None:
     return found
 
 
-def stored_as(pm: Pm, column: int, field: pa.Field | None, *, own: bool) -> Stored | None:
+def stored_as(
+    snapshot: Snapshot, column: int, field: pa.Field | None, *, own: bool
+) -> Stored | None:
     """What the column at this position stores, ``None`` where it is not asked about.
 
     ``field`` is the table's; ``own``: the ``_pm`` was made with doubtful statistics left out.
     """
+    pm = snapshot.pm
     described = pm.descriptors[column]
     if field is not None and not _same_id(field, int(described["ID"])):
         return None
@@ -103,7 +108,7 @@ def stored_as(pm: Pm, column: int, field: pa.Field | None, *, own: bool) -> Stor
     if found.type is None or found.type == wanted:
         # Of a type without an order null counts are left, and these are right for any type.
         return found if found.type is not None or trusted else None
-    if not own and int(described["TYPE"]) in _DOUBTFUL:
+    if int(described["TYPE"]) in _DOUBTFUL and not (own and _has_statistics(snapshot, column)):
         return None
     fits = widens(found.type, wanted) or (is_text(found.type) and is_text(wanted))
     return found if trusted and fits else None
@@ -190,6 +195,12 @@ def _local(element: SchemaElement) -> SchemaElement:
     assert element.logicalType.TIMESTAMP is not None
     stamp = TimestampType(isAdjustedToUTC=False, unit=element.logicalType.TIMESTAMP.unit)
     return replace(element, logicalType=LogicalType(TIMESTAMP=stamp), converted_type=None)
+
+
+def _has_statistics(snapshot: Snapshot, column: int) -> bool:
+    """Whether any chunk has some. An own ``_pm`` has none of a column that is in doubt: not even
+    the range of its type may be concluded from then."""
+    return bool(snapshot.chunks([column])["STAT_FLAGS"].any())
 
 
 def _same_id(field: pa.Field, id: int) -> bool:

@@ -185,7 +185,7 @@ class PmFile:
         place = pm.with_id(self.ids[column]) if column in self.ids else named(pm, path[0])
         if place is None:
             return None
-        stored = stored_as(pm, place, known, own=self.own)
+        stored = stored_as(self.snapshot, place, known, own=self.own)
         return None if stored is None else (place, stored)
 
 
