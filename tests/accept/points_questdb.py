@@ -13,6 +13,7 @@ import skipstone
 from tests.accept.registry import Missing, point
 from tests.index.questdb import written
 from tests.oracle import matching_rows
+from tests.txn_tables import DAY, TxnFolder, micros, rows_at
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
@@ -101,3 +102,53 @@ def alike(bench: Workbench) -> None:
         if path.with_suffix(".pm").exists():
             file = skipstone.ParquetFile(path, pm=path.with_suffix(".pm"))
             assert file.read().equals(skipstone.ParquetFile(path).read()), path.name
+
+
+def trades(folder: Path, *, live: bool) -> TxnFolder:
+    """Three days of twenty ids in two row groups each; a live table's fourth is not Parquet."""
+    table = TxnFolder(folder / "trades")
+    for at in range(3 + live):
+        start = micros(2024, 1, 1 + at)
+        rows = rows_at(start, range(20 * at, 20 * at + 20))
+        table.add(start, rows, parquet=at < 3, name_txn=at - 1, row_group_size=10)
+    table.commit()
+    return table
+
+
+@point("questdb: a live table is refused with the partition's name, and read in part where told so")
+def partial(bench: Workbench) -> None:
+    table = trades(bench.home, live=True)
+    refused = bench.skipstone("explain", table.root, "id = 3")
+    assert refused.code == 1
+    assert "partition 2024-01-04.2 of" in refused.err
+    found = json.loads(bench.skipstone("explain", table.root, "id = 3", "--partial", "--json").out)
+    assert found["partitions"] == {"read": 3, "total": 4, "left_out": ["2024-01-04.2"]}
+    assert found["files"] == {"kept": 1, "total": 3}
+    opened = skipstone.Table(str(table.root), partial=True)
+    assert str(opened.count()) == "60 (of 3 of 4 partitions)"
+    assert opened.read(bench.spark).count() == 60
+    assert "3 of 4 partitions" in str(skipstone.last_scan(bench.spark))
+
+
+@point("questdb: partitions are skipped by their time, row groups by their _pm, without an index")
+def skipped(bench: Workbench) -> None:
+    opened = skipstone.Table(str(trades(bench.home, live=False).root))
+    plan = opened.plan("ts >= '2024-01-02T00:00:00Z' AND id = 47")
+    (file,) = plan.files
+    assert "2024-01-03" in file.path
+    assert file.detail.row_groups == (0,)
+    frame = opened.read(bench.spark).where("ts >= timestamp'2024-01-03 00:00:00Z'")
+    assert frame.count() == 20
+    assert skipstone.last_scan(bench.spark).files_kept == 1
+
+
+@point("questdb: a DataFrame stays with its snapshot while rows are appended")
+def stays(bench: Workbench) -> None:
+    table = trades(bench.home, live=False)
+    opened = skipstone.Table(str(table.root))
+    before = opened.read(bench.spark)
+    table.grow(2, rows_at(micros(2024, 1, 3) + DAY // 2, range(100, 120)))
+    assert (before.count(), opened.count()) == (60, 60)
+    table.commit()
+    assert (before.count(), opened.count()) == (60, 80)
+    assert opened.read(bench.spark).count() == 80

@@ -36,7 +36,10 @@ def engine_of(table: Table) -> Engine:
             f"{table.path} is not a table of Parquet files",
             hint="read it with Spark: Table.read(spark, where)",
         )
-    return Engine(table.storage, table.storage_options)
+    engine = Engine(table.storage, table.storage_options)
+    if table.txn is not None:
+        engine.files.opening = table.txn.opening_of
+    return engine
 
 
 def query_of(

@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.identity import ObjectId
+    from skipstone.scan.txn_snapshot import PartitionFile
     from skipstone.spark.pruner import RelationInfo
     from skipstone.storage import Listing, Storage
 
     from .table import Table
 
 __all__ = ["Partial", "TxnTable", "read_snapshot"]
+
+
+# Versions of files of which it is known how to open them.
+_REMEMBERED = 100_000
 
 
 class Partial(int):
@@ -57,6 +63,8 @@ class TxnTable:
     def __init__(self, root: str, storage: Storage, *, partial: bool = False) -> None:
         self.root, self.storage, self.partial = root, storage, partial
         self.opened = OpenPartitions(storage)
+        # By path and size, of the snapshots that were listed.
+        self._files: dict[tuple[str, int | None], PartitionFile] = {}
 
     @classmethod
     def at(cls, root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
@@ -73,7 +81,11 @@ class TxnTable:
 
     def listing(self) -> TxnListing:
         """The newest snapshot."""
-        return TxnSnapshot.open(self.root, self.storage, partial=self.partial).listing()
+        found = TxnSnapshot.open(self.root, self.storage, partial=self.partial).listing()
+        if len(self._files) > _REMEMBERED:
+            self._files = {}
+        self._files.update({(file.path, file.size): file for file in found.files})
+        return found
 
     def coverage(self, listing: Listing) -> Coverage | None:
         """Of how much of the table a result speaks; ``None`` where it is all of it, unasked."""
@@ -94,7 +106,14 @@ class TxnTable:
     def opening(self, listing: Listing, at: int) -> dict[str, Any]:
         """How ``ParquetFile`` opens a file of the snapshot: by its size, and by its ``_pm``."""
         assert isinstance(listing, TxnListing)
-        file = listing.files[at]
+        return self._how(listing.files[at])
+
+    def opening_of(self, id: ObjectId) -> dict[str, Any]:
+        """The same by the identity that a listing of this table gave."""
+        file = self._files.get((id.path, id.size))
+        return {} if file is None else self._how(file)
+
+    def _how(self, file: PartitionFile) -> dict[str, Any]:
         try:
             return {"size": file.size, "pm": self.opened.snapshot(file)}
         except (SkipstoneError, OSError, ValueError):

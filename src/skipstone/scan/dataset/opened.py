@@ -11,7 +11,7 @@ import os
 from collections import OrderedDict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..file import ParquetFile
 
@@ -45,6 +45,8 @@ class OpenFiles:
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = storage
         self._options = dict(storage_options or {}) or None
+        #: what ``ParquetFile`` is told besides of a file of this version, such as a ``size``
+        self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
         self._kept: OrderedDict[str, ParquetFile] = OrderedDict()
         self._lock = Lock()
         self.workers = side_by_side(storage)
@@ -122,14 +124,24 @@ class OpenFiles:
 
     def _open(self, id: ObjectId) -> ParquetFile | Exception:
         try:
-            file = ParquetFile(id.path, storage_options=self._options)
+            how = self.opening(id)
+            file = ParquetFile(id.path, storage_options=self._options, **how)
         except (OSError, ValueError, LookupError) as error:
             return error
+        if "size" in how and _same_file(file.id, id):
+            # What grew since it was listed begins as it did.
+            file.id = id
         with self._lock:
             self._kept[id.path] = file
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return file
+
+
+def _same_file(one: ObjectId, other: ObjectId) -> bool:
+    """Whether two identities of local files are of one inode and size."""
+    inodes = {(each.etag or "").partition("-")[0] for each in (one, other)}
+    return one.size == other.size and len(inodes) == 1 and "" not in inodes
 
 
 def _result(found: R | Future[R]) -> R:
