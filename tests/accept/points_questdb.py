@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import skipstone
+from skipstone import Table
+from skipstone.formats.questdb.pm import Pm
 from tests.accept.registry import Missing, point
 from tests.index.questdb import written
 from tests.oracle import matching_rows
@@ -102,6 +106,57 @@ def alike(bench: Workbench) -> None:
         if path.with_suffix(".pm").exists():
             file = skipstone.ParquetFile(path, pm=path.with_suffix(".pm"))
             assert file.read().equals(skipstone.ParquetFile(path).read()), path.name
+
+
+def _row_groups(home: Path, files: int = 3) -> Path:
+    """Ten row groups of ten rows a file; ``k`` is indexed, ``r`` (3 per row) is not."""
+    folder = home / "t"
+    folder.mkdir()
+    for file in range(files):
+        number = np.arange(100)
+        data = pa.table({"k": number + file, "r": number * 3 + 1_000 * file})
+        pq.write_table(data, folder / f"{file}.parquet", row_group_size=10)
+        os.utime(folder / f"{file}.parquet", (1_600_000_000, 1_600_000_000))
+    return folder
+
+
+@point("questdb: a build makes the _pm of every file, and plans drop row groups and files by it")
+def built(bench: Workbench) -> None:
+    folder = _row_groups(bench.home)
+    done = bench.skipstone("build", folder, "-c", "k:bloom", "--no-spark")
+    assert done.code == 0, done.err
+    assert "_pm of 3 of 3 files" in bench.skipstone("describe", folder).out
+    plan = Table(str(folder)).plan("r = 1030")
+    step = next(step for step in plan.steps if step.index == "_pm statistics")
+    assert (step.considered, step.kept) == (30, 1)
+    assert plan.keep.tolist() == [False, True, False]
+    assert plan.details[1].row_groups == (1,)
+    assert bench.skipstone("check", folder, "--deep").code == 0
+
+
+@point("questdb: export --questdb writes the _pm of each file, as the footer of the file gives it")
+def exported(bench: Workbench) -> None:
+    folder = _row_groups(bench.home)
+    assert bench.skipstone("build", folder, "-c", "k:minmax", "--no-spark").code == 0
+    out = bench.home / "out"
+    done = bench.skipstone("export", folder, "--questdb", out)
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in out.iterdir()) == [f"{i}.parquet._pm" for i in range(3)]
+    for path in out.iterdir():
+        data = (folder / path.name.removesuffix("._pm")).read_bytes()
+        snapshot = Pm(path.read_bytes()).snapshot(len(data))
+        snapshot.verify()
+        assert snapshot.num_rows.tolist() == [10] * 10
+
+
+@point("questdb: the _pm of a file that was replaced is never used")
+def replaced(bench: Workbench) -> None:
+    folder = _row_groups(bench.home)
+    assert bench.skipstone("build", folder, "-c", "k:minmax", "--no-spark").code == 0
+    table = Table(str(folder))
+    assert table.plan("r = 77777").files_kept == 0
+    pq.write_table(pa.table({"k": [1], "r": [77777]}), folder / "1.parquet")
+    assert table.plan("r = 77777").keep.tolist() == [False, True, False]
 
 
 def trades(folder: Path, *, live: bool) -> TxnFolder:

@@ -144,7 +144,9 @@ def export_pms(
         got = source.read_ranges(list(wanted.values())) if wanted else {}
         for file, blob in blobs.items():
             path = listing.paths[file]
-            data = blob.inline if file not in wanted and blob else got.get(wanted.get(file))
+            data = None if blob is None else blob.inline
+            if file in wanted:
+                data = got.get(wanted[file])
             try:
                 if data is None:
                     raise OSError("a _pm is not where the facts say")

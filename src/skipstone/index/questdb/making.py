@@ -119,9 +119,8 @@ def _first(leaf: Leaf) -> int | None:
     if leaf.type is not Type.INT64:
         return None
     if logical is not None and logical.TIMESTAMP is not None:
-        return {"ms": FIRST_TIMESTAMP // 1_000, "us": FIRST_TIMESTAMP}.get(
-            logical.TIMESTAMP.unit.arrow
-        )
+        unit = logical.TIMESTAMP.unit.arrow
+        return {"ms": FIRST_TIMESTAMP // 1_000, "us": FIRST_TIMESTAMP}.get(unit or "")
     if converted == ConvertedType.TIMESTAMP_MILLIS:
         return FIRST_TIMESTAMP // 1_000
     return FIRST_TIMESTAMP if converted == ConvertedType.TIMESTAMP_MICROS else None
