@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compact": ("keeping", "Merge the parts of an index, and leave out facts of no use."),
     "vacuum": ("keeping", "Delete what no part of an index names any more."),
     "export": ("keeping", "Publish an index in a format that others read."),
+    "migrate": ("migrating", "Make row group metadata (_pm) for files that lack it."),
     "inspect": ("inspecting", "Show what is inside an index store, or any Parquet file."),
 }
 EXAMPLES = """\b

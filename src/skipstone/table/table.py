@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from skipstone.plan import Coverage, Plan
     from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
+    from skipstone.rewrite.migration import MigrateReport
     from skipstone.storage import Listing, Storage
     from skipstone.store import Matched, Store
     from skipstone.store.beside import BesideRows
@@ -402,6 +403,24 @@ class Table:
         """Remove what a crash left: temporary files, broken parts, packs that no part names."""
         self.store.require_own()
         return upkeep.vacuum_table(self, older_than, dry_run=dry_run)
+
+    def migrate(
+        self,
+        destination: str | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MigrateReport:
+        """Make a ``_pm`` for every data file that lacks a good one, without reading rows.
+
+        Beside ``data.parquet`` in each Parquet partition of a table of QuestDB, which nobody may
+        have open; below ``destination`` for any other table, by default ``pm/`` beside the facts.
+        ``dry_run`` only says what would be written, ``progress`` is called with files done and
+        files to do.
+        """
+        from .migrating import migrate_table
+
+        return migrate_table(self, destination, dry_run=dry_run, progress=progress)
 
     def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
         """Publish the index for others to read.

@@ -1,0 +1,1 @@
+"""What writes files anew: metadata of files that are there, and files themselves."""
