@@ -146,3 +146,14 @@ def test_dates_in_days_and_in_milliseconds() -> None:
     stamp = pa.timestamp("us", "UTC")
     assert ask(file, Leaf("ms", stamp, Op.EQ, (micros,))).must == [True]
     assert ask(file, Leaf("ms", stamp, Op.EQ, (micros + 1,))).may == [False]
+
+
+def test_one_name_among_many() -> None:
+    """Names that begin alike, lie in one another, and occur twice, among more than a few."""
+    names = [f"c{n}" for n in range(40)] + ["é", "twice", "twice", "xtwice"]
+    table = pa.table([pa.array([n], pa.int64()) for n in range(len(names))], names=names)
+    file = pm_file(table)
+    for n, name in enumerate(names):
+        expected = None if name == "twice" else n
+        assert file.columns.get(name) == expected, name
+    assert [file.columns.get(name) for name in ("c40", "", "0c1", "c")] == [None] * 4

@@ -130,6 +130,13 @@ class Stored:
         if len(at):
             windows = np.lib.stride_tricks.sliding_window_view(values.data, width)
             found[at] = windows[values.offsets[at]]
+        return self.fixed_keys(found, valid, upper=upper)
+
+    def fixed_keys(
+        self, found: NDArray[np.uint8], valid: BoolArray, *, upper: bool = False
+    ) -> Keys:
+        """Keys of n values of a fixed width that is no decimal's in bytes: ``(n, width)``."""
+        width = found.shape[1]
         match self.form:
             case Form.BOOLEAN:
                 return Keys(found[:, 0].astype(np.int64), valid & (found[:, 0] <= 1))

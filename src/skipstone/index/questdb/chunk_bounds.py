@@ -17,14 +17,15 @@ from skipstone.formats.parquet.encodings.values import ByteArrays
 from skipstone.formats.parquet.enums import Type
 from skipstone.formats.questdb.stats import ChunkStats
 
-from ..parquet.stored import Form
+from ..parquet.stored import Form, no_keys
 from ..parquet.value_bounds import Order, ValueBounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.formats.questdb.layout import Bools, Ints
+    from skipstone.formats.questdb.layout import Bools, Bytes, Ints
     from skipstone.formats.questdb.stats import End
+    from skipstone.predicate.literals import Keys
 
     from ..parquet.stored import Stored
 
@@ -40,15 +41,17 @@ def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> Val
 
     ``FormatError`` where a statistic lies outside its file.
     """
-    chunks = np.concatenate([part.chunks for part in parts])
-    none = np.zeros(len(chunks), np.int64)
-    whole = ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
+    whole = parts[0] if len(parts) == 1 else _side_by_side(parts)
+    chunks = whole.chunks
     one_each = chunks["NUM_VALUES"][:, 0] == rows.astype(np.uint64)
     counts, counted = whole.null_count()
-    nulls = np.where(counted[:, 0], counts[:, 0].astype(np.int64), -1)
+    nulls = counts[:, 0].astype(np.int64)
     if not stored.column.max_definition_level:
         nulls = np.zeros_like(rows)
-    nulls = np.where(one_each, nulls, -1)
+        counted = np.ones_like(counted)
+    sure = counted[:, 0] & one_each
+    if not sure.all():
+        nulls = np.where(sure, nulls, -1)
     low, known_low = _bytes(stored, "MIN", whole, parts)
     high, known_high = _bytes(stored, "MAX", whole, parts)
     if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
@@ -62,23 +65,41 @@ def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> Val
     return ValueBounds.of(
         stored,
         Order.TYPE,
-        lo=stored.keys(low, known_low),
-        hi=stored.keys(high, known_high, upper=True),
+        lo=_keys(stored, low, known_low, upper=False),
+        hi=_keys(stored, high, known_high, upper=True),
         rows=rows,
         nulls=nulls,
         nans=np.full(len(rows), -1, np.int64),
     )
 
 
+def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
+    """The chunks of all parts. What lies out of line lies in as many files."""
+    chunks = np.concatenate([part.chunks for part in parts])
+    none = np.zeros(len(chunks), np.int64)
+    return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
+
+
+def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
+    if isinstance(found, ByteArrays):
+        return stored.keys(found, known, upper=upper)
+    if stored.form is Form.NONE:
+        return no_keys(stored.type, len(found))
+    return stored.fixed_keys(found, known, upper=upper)
+
+
 def _bytes(
     stored: Stored, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
-) -> tuple[ByteArrays, Bools]:
-    """The bytes of one bound of each row group, and where there is one."""
+) -> tuple[ByteArrays | Bytes, Bools]:
+    """The bytes of one bound of each row group, ``(row groups, width)`` where they are as many of
+    each, and where there is one."""
     width = _WIDTHS.get(stored.column.type, 0)
     if stored.column.type is Type.FIXED_LEN_BYTE_ARRAY and stored.column.type_length <= 8:
         width = stored.column.type_length
     if width:
         slots, valid = whole.fixed_bytes(end, width)
+        if stored.column.type is not Type.FIXED_LEN_BYTE_ARRAY:
+            return np.ascontiguousarray(slots[:, 0]), valid[:, 0]
         offsets = np.arange(0, width * len(valid) + 1, width, dtype=np.int64)
         return ByteArrays(np.ascontiguousarray(slots).reshape(-1), offsets), valid[:, 0]
     found = [part.blobs(end) for part in parts]

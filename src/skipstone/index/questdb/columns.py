@@ -24,18 +24,17 @@ What differs from all that is not asked about, and says nothing.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from mmap import mmap
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-
-from skipstone.errors import FormatError
 from skipstone.formats.parquet.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.formats.parquet.logical import DecimalType, LogicalType, TimestampType
 from skipstone.formats.parquet.metadata import SchemaElement
 from skipstone.formats.parquet.schema import Schema
-from skipstone.formats.questdb.layout import FIELD_REPETITION_SHIFT
+from skipstone.formats.questdb.layout import FIELD_REPETITION_SHIFT, HEADER
 from skipstone.formats.questdb.types import ColumnType, Tag
 from skipstone.predicate.types import TIMESTAMP_NTZ, indexable
 
@@ -45,7 +44,6 @@ from ..types import is_text, widens
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skipstone.formats.questdb.layout import Structs
     from skipstone.formats.questdb.pm import Pm
     from skipstone.formats.questdb.snapshot import Snapshot
 
@@ -54,6 +52,9 @@ __all__ = ["as_questdb_writes", "element_of", "named", "stored_as"]
 _FIELD_ID: Final = b"PARQUET:field_id"
 #: Written REQUIRED by versions before 9.
 _ONCE_REQUIRED: Final = (Tag.BOOLEAN, Tag.BYTE, Tag.SHORT, Tag.CHAR, Tag.SYMBOL)
+_DESCRIPTOR: Final = struct.Struct("<QiiiiIBBBB")
+#: Columns whose names are looked at one by one, and places where a name may be part of others.
+_FEW, _MOST_HITS = 16, 64
 #: Unsigned integers and times of day of other writers have these types as well.
 _DOUBTFUL: Final = (int(Tag.INT), int(Tag.LONG))
 
@@ -61,25 +62,64 @@ _DOUBTFUL: Final = (int(Tag.INT), int(Tag.LONG))
 def named(pm: Pm, name: str) -> int | None:
     """The position of the one column of this name; ``None`` where there is none, or several."""
     wanted = name.encode("utf-8", "surrogatepass")
-    lengths = pm.descriptors["NAME_LENGTH"]
-    if int(lengths.sum(dtype=np.uint64)) > pm.size:
-        raise FormatError("names longer than the file", file=pm.file, expected=pm.size)
-    at = np.flatnonzero(lengths == len(wanted))
-    if len(wanted) and len(at) > 8:
-        # Most columns of a wide file have names of one length: tell them apart by a word of each.
-        offsets = pm.descriptors["NAME_OFFSET"][at]
-        width = 8 if len(wanted) >= 8 else 4 if len(wanted) >= 4 else 1
-        inside = offsets <= np.uint64(pm.size - len(wanted))
-        at, ends = at[inside], offsets[inside] + np.uint64(len(wanted) - width)
-        words = np.ndarray(pm.size - width + 1, f"<u{width}", pm.data, 0, (1,))
-        at = at[words[ends] == int.from_bytes(wanted[-width:], "little")]
+    source = pm.data.obj
+    if pm.column_count > _FEW and wanted and isinstance(source, bytes | bytearray | mmap):
+        last = describe(pm, pm.column_count - 1)
+        end = last.name_offset + last.name_length
+        if len(source) == len(pm.data) and pm.names_start < end <= pm.size:
+            try:
+                return _searched(pm, source, wanted, end)
+            except _TooManyError:
+                pass
+    found = pm.named(name)
+    return found[0] if len(found) == 1 else None
+
+
+class _TooManyError(Exception):
+    """A name that is found within many others."""
+
+
+def _searched(pm: Pm, source: bytes | bytearray | mmap, wanted: bytes, end: int) -> int | None:
+    """The same by searching the names, which lie back to back in the order of the columns."""
     found: int | None = None
-    for column in at.tolist():
-        if pm.name(column) == name:
+    at = source.find(wanted, pm.names_start, end)
+    for _ in range(_MOST_HITS):
+        if at < 0:
+            return found
+        low, high = 0, pm.column_count - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if describe(pm, middle).name_offset <= at:
+                low = middle
+            else:
+                high = middle - 1
+        place = describe(pm, low)
+        if (place.name_offset, place.name_length) == (at, len(wanted)):
             if found is not None:
                 return None
-            found = int(column)
-    return found
+            found = low
+        at = source.find(wanted, at + 1, end)
+    raise _TooManyError
+
+
+class Described(NamedTuple):
+    """A DESCRIPTOR as numbers: one is read faster so than out of an array."""
+
+    name_offset: int
+    id: int
+    type: int
+    flags: int
+    fixed_byte_len: int
+    name_length: int
+    physical_type: int
+    max_rep_level: int
+    max_def_level: int
+    reserved: int
+
+
+def describe(pm: Pm, column: int) -> Described:
+    """The DESCRIPTOR of the column at this position."""
+    return Described(*_DESCRIPTOR.unpack_from(pm.data, HEADER.itemsize + 32 * column))
 
 
 def stored_as(
@@ -90,15 +130,14 @@ def stored_as(
     ``field`` is the table's; ``own``: the ``_pm`` was made with doubtful statistics left out.
     """
     pm = snapshot.pm
-    described = pm.descriptors[column]
-    if field is not None and not _same_id(field, int(described["ID"])):
+    described = describe(pm, column)
+    if field is not None and not _same_id(field, described.id):
         return None
     element = element_of(described)
     if element is None:
         return None
-    trusted = own or as_questdb_writes(pm, column)
     if field is None:
-        return _stored(element) if trusted else None
+        return _stored(element) if own or as_questdb_writes(pm, column) else None
     wanted = indexable(field)
     if wanted is None:
         return None
@@ -107,40 +146,38 @@ def stored_as(
         found = _stored(_local(element))
     if found.type is None or found.type == wanted:
         # Of a type without an order null counts are left, and these are right for any type.
-        return found if found.type is not None or trusted else None
-    if int(described["TYPE"]) in _DOUBTFUL and not (own and _has_statistics(snapshot, column)):
+        return found if found.type is not None or own or as_questdb_writes(pm, column) else None
+    if described.type in _DOUBTFUL and not (own and _has_statistics(snapshot, column)):
         return None
     fits = widens(found.type, wanted) or (is_text(found.type) and is_text(wanted))
-    return found if trusted and fits else None
+    return found if fits and (own or as_questdb_writes(pm, column)) else None
 
 
 def as_questdb_writes(pm: Pm, column: int) -> bool:
     """Whether QuestDB itself may have written the column; see the module."""
-    described = pm.descriptors[column]
-    type = ColumnType.of(int(described["TYPE"]))
-    if type is None or described["ID"] < 0 or described["MAX_REP_LEVEL"]:
+    described = describe(pm, column)
+    type = ColumnType.of(described.type)
+    if type is None or described.id < 0 or described.max_rep_level:
         return False
-    form, physical = type.parquet, int(described["PHYSICAL_TYPE"])
-    length = int(described["FIXED_BYTE_LEN"]) if form.length else 0
-    if physical != form.type or length != form.length:
+    form, length = type.parquet, described.fixed_byte_len
+    if described.physical_type != form.type or (form.length and length != form.length):
         return False
-    if described["MAX_DEF_LEVEL"] == 1:
+    if described.max_def_level == 1:
         return True
-    return described["MAX_DEF_LEVEL"] == 0 and (
+    return described.max_def_level == 0 and (
         column == pm.designated_timestamp or type.tag in _ONCE_REQUIRED
     )
 
 
-def element_of(described: Structs) -> SchemaElement | None:
+def element_of(described: Described) -> SchemaElement | None:
     """The schema element of a flat column, ``None`` for what is not one, or has no known type."""
-    repetition = int(described["FLAGS"]) >> FIELD_REPETITION_SHIFT & 3
     return _element(
-        int(described["TYPE"]),
-        int(described["PHYSICAL_TYPE"]),
-        int(described["FIXED_BYTE_LEN"]),
-        repetition,
-        int(described["MAX_REP_LEVEL"]),
-        int(described["MAX_DEF_LEVEL"]),
+        described.type,
+        described.physical_type,
+        described.fixed_byte_len,
+        described.flags >> FIELD_REPETITION_SHIFT & 3,
+        described.max_rep_level,
+        described.max_def_level,
     )
 
 

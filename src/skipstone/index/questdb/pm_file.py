@@ -22,6 +22,7 @@ from skipstone.errors import FormatError
 from skipstone.formats.questdb.pm import Pm
 from skipstone.predicate.types import column_name, column_path
 
+from .chunk_bounds import chunk_bounds
 from .columns import named, stored_as
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.bounds import BoolArray, Bounds
     from skipstone.formats.questdb.layout import Ints
     from skipstone.formats.questdb.pm import Buffer
     from skipstone.formats.questdb.snapshot import Snapshot
+    from skipstone.predicate.tree import Leaf
 
     from ..parquet.stored import Stored
 
@@ -120,6 +123,8 @@ class PmFile:
     own: bool
     ids: Mapping[str, int]
     row_starts: Ints
+    #: rows of each row group, int64 (row groups,)
+    rows: Ints
     _asked: dict[str, tuple[int, Stored] | None] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -138,25 +143,38 @@ class PmFile:
 
         ``FormatError`` where the row groups have more rows than can be.
         """
-        rows = snapshot.num_rows
-        starts = np.zeros(len(rows) + 1, np.int64)
+        counts = snapshot.num_rows
+        starts = np.zeros(len(counts) + 1, np.int64)
         # Each below 2^44, so that no sum of them wraps: QuestDB's own limit of a partition.
-        if len(rows) and int(rows.max()) >> 44:
+        if len(counts) and int(counts.max()) >> 44:
             raise FormatError(
                 "NUM_ROWS of a row group",
                 file=snapshot.pm.file,
                 expected="below 2^44",
-                got=int(rows.max()),
+                got=int(counts.max()),
             )
-        np.cumsum(rows, out=starts[1:], dtype=np.int64)
+        rows = counts.astype(np.int64)
+        np.cumsum(rows, out=starts[1:])
         return cls(
-            path=path, snapshot=snapshot, schema=schema, own=own, ids=ids or {}, row_starts=starts
+            path=path,
+            snapshot=snapshot,
+            schema=schema,
+            own=own,
+            ids=ids or {},
+            row_starts=starts,
+            rows=rows,
         )
 
-    @property
-    def rows(self) -> Ints:
-        """Rows of each row group, int64 (row groups,)."""
-        return np.diff(self.row_starts)
+    def judge(self, leaf: Leaf) -> Bounds[BoolArray] | None:
+        """What the statistics of all row groups say of ``leaf``: the shortest way for one file.
+
+        ``None`` where they say nothing; ``FormatError`` where they are damaged.
+        """
+        known = self.stored(leaf.column)
+        if known is None:
+            return None
+        place, stored = known
+        return chunk_bounds(stored, [self.snapshot.stats([place])], self.rows).judge(leaf)
 
     @property
     def columns(self) -> Mapping[str, int]:

@@ -63,7 +63,7 @@ class PmSource:
             file=units.file[parent],
             ordinal=np.arange(len(parent), dtype=np.int64) - before,
             first_row=np.concatenate([none, *(each[:-1] for each in starts)]),
-            rows=np.concatenate([none, *(np.diff(each) for each in starts)]),
+            rows=np.concatenate([none, *(self.files[file].rows for _, file in here)]),
         ), parent
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
