@@ -54,6 +54,14 @@ def rows(df: DataFrame) -> list[str]:
     return sorted(map(repr, df.collect()))
 
 
+def read_remotely(df: DataFrame) -> tuple[list[str], int]:
+    """``read_by_spark`` under Spark Connect: what the server says of its scans."""
+    found = rows(df)
+    _, nodes = df.executionInfo.metrics.extract_graph()
+    told = [each for node in nodes.values() for each in node.metrics if each.name == "numFiles"]
+    return found, sum(int(each.value) for each in told)
+
+
 def read_by_spark(df: DataFrame) -> tuple[list[str], int]:
     """The rows, and how many files Spark itself says it read for them."""
     found = rows(df)

@@ -22,7 +22,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.spark.pruner import FILE_INDEX
 from skipstone.store.sidecars import export_containers
 
-from .layout import read_by_spark, rows
+from .layout import read_by_spark, read_remotely, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +63,63 @@ def test_files_without_a_matching_row_are_not_read(home: Path, spark: SparkSessi
         assert files <= most, where
     explained = str(skipstone.explain(frame.where("k = 77 AND m = 3")))
     assert "rows" in explained
+
+
+def test_a_remote_session_reads_no_others(home: Path, spark_connect: SparkSession) -> None:
+    table = Table(str(home))
+    table.build(indexes=INDEXES)
+    plain = spark_connect.read.parquet(str(home))
+    assert read_remotely(plain)[1] == 10  # the server does tell
+    for where, most in QUESTIONS:
+        found, files = read_remotely(table.read(spark_connect, where))
+        assert found == rows(plain.where(where)), where
+        assert files <= most, where
+    off = Table(str(home), options={"file-index.read.enabled": "false"})
+    found, files = read_remotely(off.read(spark_connect, "m = 3 AND k = 77"))
+    assert (found, files) == ([], 10)  # bounds of k tell nothing, and its bitmap is not asked
+
+
+def test_a_remote_session_without_facts_of_some_files(
+    home: Path, spark_connect: SparkSession
+) -> None:
+    """One file is replaced and one comes: both are read. Then all containers are lost: all are."""
+    table = Table(str(home))
+    table.build(indexes=["k:bitmap"], options={"file-index.in-manifest-threshold": "0 b"})
+    pq.write_table(pa.table({"k": [77], "m": [0], "s": ["new"]}), home / "new.parquet")
+    pq.write_table(pa.table({"k": [77, 1], "m": [0, 1], "s": ["x", "y"]}), home / "3.parquet")
+    plain = spark_connect.read.parquet(str(home))
+    found, files = read_remotely(table.read(spark_connect, "k = 77"))
+    assert found == rows(plain.where("k = 77"))
+    assert 2 <= files <= 3
+    for pack in Path(table.location.packs).iterdir():
+        pack.write_bytes(b"")
+    found, files = read_remotely(Table(str(home)).read(spark_connect, "k = 77"))
+    assert found == rows(plain.where("k = 77"))
+    assert files == 11
+
+
+def test_keys_of_maps_skip_files(tmp_path: Path, spark: SparkSession) -> None:
+    """Four files: of file i, m['k'] is "v<i>", missing in one row and without a map in another."""
+    (tmp_path / "t").mkdir()
+    type = pa.map_(pa.string(), pa.string())
+    for file in range(4):
+        data = pa.array([[("k", f"v{file}"), ("k2", "x")], [("k2", "y")], None], type)
+        pq.write_table(pa.table({"m": data}), tmp_path / "t" / f"{file}.parquet")
+        os.utime(tmp_path / "t" / f"{file}.parquet", (OLD, OLD))
+    Table(str(tmp_path / "t")).build(spark, ["m['k']:bitmap"])
+    plain = spark.read.parquet(str(tmp_path / "t"))
+    frame = skipstone.skip(plain)
+    for where, most in (
+        ("m['k'] = 'v2'", 1),
+        ("m['k'] IN ('v0', 'v3')", 2),
+        ("element_at(m, 'k') = 'v2'", 4),
+        ("m['k'] IS NULL", 4),
+        ("m['k2'] = 'x'", 4),
+        ("m['k'] = 'none'", 0),
+    ):
+        found, files = read_by_spark(frame.where(where))
+        assert found == rows(plain.where(where)), where
+        assert files <= most, where
 
 
 def test_the_job_writes_what_this_process_writes(home: Path, spark: SparkSession) -> None:

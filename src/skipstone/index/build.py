@@ -26,15 +26,16 @@ import pyarrow.parquet as pq
 from skipstone.errors import StaleError
 from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, column_path
+from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
 
 from .calendar import ancient, overflown, proleptic
 from .columns import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
 from .facts import FileFacts
 from .questdb.making import PM, make_pm
+from .schema import has_text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from skipstone.bounds import ByteRange, Fetched
     from skipstone.identity import ObjectId
@@ -230,7 +231,7 @@ def _columns(
                 builder.add_missing(column, rows)
         elif isinstance(found, str):
             builder.drop(column, found)
-        elif (place := physical.get(".".join(found))) is None:
+        elif (place := _place(physical, found)) is None:
             builder.drop(column, "not of an atomic type in this file")
         else:
             leaves[column] = _Leaf(found, place[0], place[1])
@@ -257,7 +258,26 @@ class _Leaf:
 
     @property
     def name(self) -> str:
-        return ".".join(self.path)
+        """What Arrow reads of the file for it: of a map, all of it."""
+        return ".".join(part for part in self.path if not isinstance(part, MapKey))
+
+    @property
+    def key(self) -> MapKey | None:
+        """The key, where it is the value of a map's key."""
+        last = self.path[-1]
+        return last if isinstance(last, MapKey) else None
+
+
+def _place(
+    physical: Mapping[str, tuple[int, str]], path: tuple[str, ...]
+) -> tuple[int, str] | None:
+    """Ordinal and physical type of a leaf column, of a map's values where the path ends in a
+    key."""
+    if not isinstance(path[-1], MapKey):
+        return physical.get(".".join(path))
+    below = ".".join(path[:-1]) + "."
+    leaves = [place for name, place in physical.items() if name.startswith(below)]
+    return max(leaves) if len(leaves) == 2 else None
 
 
 def _parquet_columns(metadata: pq.FileMetaData) -> list[Any]:
@@ -272,7 +292,16 @@ def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, 
     """
     fields: list[pa.Field] = list(schema)
     path: list[str] = []
+    type: pa.DataType | None = None
     for part in column_path(column):
+        if isinstance(part, MapKey):
+            if type is None or not has_text_keys(type):
+                return f"an element of {type} in this file"
+            path.append(part)
+            type, fields = type.item_type, []
+            continue
+        if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+            return f"inside {type} in this file"
         fits = [
             each
             for each in fields
@@ -284,9 +313,9 @@ def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, 
             return None
         type = fits[0].type
         path.append(fits[0].name)
-        if pa.types.is_nested(type) and not pa.types.is_struct(type):
-            return f"inside {type} in this file"
         fields = list(type) if pa.types.is_struct(type) else []
+    if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+        return f"inside {type} in this file"
     return tuple(path)
 
 
@@ -328,7 +357,11 @@ def _decoded(
 
 def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
     # Null where any struct above it is null.
-    values = pc.struct_field(chunk, leaf.path[1:]) if leaf.path[1:] else chunk
+    inner = [part for part in leaf.path[1:] if not isinstance(part, MapKey)]
+    values = pc.struct_field(chunk, inner) if inner else chunk
+    if leaf.key is not None:
+        # Of keys that a map has twice, Spark takes the first too.
+        values = pc.map_lookup(values, pa.scalar(str(leaf.key), values.type.key_type), "first")
     # Arrow gives INT96 as a time without zone, and Spark as an instant.
     return values.view(TIMESTAMP) if leaf.physical == "INT96" else values
 
@@ -339,7 +372,7 @@ def _dictionary_pays(metadata: pq.FileMetaData, leaf: _Leaf) -> bool:
     A plain value takes at least the 4 bytes of its length; less than that on average cannot be
     plain.
     """
-    if leaf.physical != "BYTE_ARRAY":
+    if leaf.physical != "BYTE_ARRAY" or leaf.key is not None:
         return False
     size = values = 0
     for group in range(metadata.num_row_groups):

@@ -48,6 +48,8 @@ _KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
 # The kinds at the end of a definition, separated by commas; a column's name may have colons.
 _KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
 _SPEC = re.compile(r"(?P<kind>[A-Za-z_][\w.\-]*)\s*(?:\((?P<params>[^()]*)\))?\s*")
+# A name in backquotes, or the key of a map.
+_QUOTED = re.compile(r"`[^`]*`?|\['(?:[^'\\]|\\.)*'\]", re.DOTALL)
 
 log = logging.getLogger("skipstone")
 
@@ -131,10 +133,10 @@ def _one_by_one(text: str) -> list[str]:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Column, colon, rest: at the first colon outside backquotes that a kind's name follows."""
-    quoted = False
+    """Column, colon, rest: at the first colon outside quotes that a kind's name follows."""
+    inside = [(match.start(), match.end()) for match in _QUOTED.finditer(text)]
     for at, char in enumerate(text):
-        quoted ^= char == "`"
+        quoted = any(start <= at < end for start, end in inside)
         if char == ":" and not quoted and _SPEC.fullmatch(text[at + 1 :].strip()):
             return text[:at].strip(), ":", text[at + 1 :].strip()
     return text, "", ""

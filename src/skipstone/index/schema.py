@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError
-from skipstone.predicate.types import TIMESTAMP, column_path, schema_from_spark
+from skipstone.predicate.types import (
+    TIMESTAMP,
+    MapKey,
+    column_path,
+    schema_from_spark,
+    spark_type,
+)
 
 from .types import widens
 
@@ -27,7 +33,15 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-__all__ = ["file_schema", "find_field", "find_path", "schema_of_columns", "table_schema"]
+__all__ = [
+    "file_schema",
+    "find_field",
+    "find_path",
+    "has_text_keys",
+    "schema_of_columns",
+    "spelled_path",
+    "table_schema",
+]
 
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 _SAMPLE = 16
@@ -80,6 +94,14 @@ def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
     fields: list[pa.Field] = list(schema)
     path: list[pa.Field] = []
     for part in column_path(column):
+        if isinstance(part, MapKey):
+            map_ = path[-1] if path else None
+            if map_ is None or not has_text_keys(map_.type):
+                return None
+            # What is said of the map (a collation, a default) holds for its values too.
+            path.append(pa.field(str(part), map_.type.item_type, True, metadata=map_.metadata))
+            fields = []
+            continue
         fits = [field for field in fields if field.name == part]
         fits = fits or [field for field in fields if field.name.lower() == part.lower()]
         if len(fits) != 1:
@@ -89,11 +111,30 @@ def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
     return tuple(path)
 
 
+def has_text_keys(type: pa.DataType) -> bool:
+    """True for a map from strings: those keys can be columns."""
+    return bool(pa.types.is_map(type) and spark_type(type.key_type) == pa.string())
+
+
+def spelled_path(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
+    """The path of ``find_path`` by its names; keys of maps stay what they are."""
+    found = find_path(schema, column)
+    if found is None:
+        return None
+    return tuple(
+        part if isinstance(part, MapKey) else field.name
+        for part, field in zip(column_path(column), found, strict=True)
+    )
+
+
 def schema_of_columns(columns: Mapping[str, pa.Field]) -> pa.Schema:
     """The schema in which each dotted column is a field of its own, inside structs as needed."""
     nested: dict[str, Any] = {}
     for column, field in columns.items():
         *parents, name = column_path(column)
+        if isinstance(name, MapKey):
+            field = field.with_type(pa.map_(pa.string(), field.type))
+            name = parents.pop()
         level = nested
         for parent in parents:
             level = level.setdefault(parent, {})

@@ -80,14 +80,16 @@ def bind(
     session_zone: str = "UTC",
     ansi: bool = True,
     text: str | None = None,
+    map_keys: bool = False,
 ) -> Bound:
     """``expr`` over the columns of ``schema``: a bound tree, TRUE for exactly the same rows.
 
     ``session_zone`` and ``ansi`` are Spark's ``spark.sql.session.timeZone`` and
-    ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages.
+    ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages. With ``map_keys``
+    the value of a map's key (``m['k']``) is a column like others.
     ``PredicateError`` when a column does not exist or could be two.
     """
-    binder = _Binder(schema, case_sensitive, zone(session_zone), ansi, text)
+    binder = _Binder(schema, case_sensitive, zone(session_zone), ansi, text, map_keys)
     try:
         return binder.bind(expr, negated=False)
     except RecursionError:
@@ -102,7 +104,9 @@ class _Binder:
         session: Zone | None,
         ansi: bool,
         text: str | None,
+        map_keys: bool,
     ) -> None:
+        self.map_keys = map_keys
         self.schema, self.case_sensitive = schema, case_sensitive
         self.session, self.ansi, self.text = session, ansi, text
 
@@ -312,7 +316,11 @@ class _Binder:
     def column(self, ref: ColumnRef) -> Column:
         try:
             path, field = resolve(
-                ref, self.schema, case_sensitive=self.case_sensitive, text=self.text
+                ref,
+                self.schema,
+                case_sensitive=self.case_sensitive,
+                text=self.text,
+                map_keys=self.map_keys,
             )
         except LookupError as error:
             raise Unusable(str(error)) from None

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..errors import PredicateError
 from .coercion import Unusable
 from .literals import to_domain
-from .types import TIMESTAMP, TIMESTAMP_NTZ, column_name
+from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, column_name, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,17 +37,32 @@ BARE_FUNCTIONS = frozenset(_BARE.split())
 
 
 def resolve(
-    ref: ColumnRef, schema: pa.Schema, *, case_sensitive: bool = False, text: str | None = None
+    ref: ColumnRef,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool = False,
+    text: str | None = None,
+    map_keys: bool = False,
 ) -> tuple[tuple[str, ...], pa.Field]:
     """The path as the schema spells it, and the field there; ``PredicateError`` as in ``bind``.
 
-    ``LookupError`` when the path goes on inside a list, a map or an atomic type.
+    ``LookupError`` when the path goes on inside a list, a map or an atomic type; with ``map_keys``
+    it may lead through the key of a map from strings (``m['k']``, ``m.k``).
     """
     fields: Sequence[pa.Field] = list(schema)
     spelled: list[str] = []
     found: pa.Field | None = None
     for part in ref.path:
+        if isinstance(part, MapKey):
+            found = _value_of_key(part, found if map_keys else None, tuple(spelled))
+            spelled.append(part)
+            continue
         if found is not None:
+            if map_keys and pa.types.is_map(found.type):
+                key = MapKey(part)  # m.k is m['k']
+                found = _value_of_key(key, found, tuple(spelled))
+                spelled.append(key)
+                continue
             if not pa.types.is_struct(found.type):
                 raise LookupError(f"{column_name(tuple(spelled))} is no struct")
             fields = list(found.type)
@@ -74,6 +89,17 @@ def resolve(
         spelled.append(found.name)
     assert found is not None
     return tuple(spelled), found
+
+
+def _value_of_key(key: MapKey, map_: pa.Field | None, path: tuple[str, ...]) -> pa.Field:
+    """The value of a map's key as a field; what is said of the map's own holds for it too."""
+    if (
+        map_ is None
+        or not pa.types.is_map(map_.type)
+        or spark_type(map_.type.key_type) != pa.string()
+    ):
+        raise LookupError(f"{column_name((*path, key))} is an element of a column")
+    return pa.field(str(key), map_.type.item_type, True, metadata=map_.metadata)
 
 
 def _nearest(name: str, schema: pa.Schema) -> str | None:

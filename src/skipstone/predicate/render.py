@@ -35,7 +35,16 @@ from .tree import (
     PatternMatch,
     Truth,
 )
-from .types import TIMESTAMP, TIMESTAMP_NTZ, Kind, column_path, kind_of, spark_name, spark_type
+from .types import (
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    Kind,
+    MapKey,
+    column_path,
+    kind_of,
+    spark_name,
+    spark_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,12 +64,14 @@ _WORDS = frozenset(_RESERVED.split())
 
 def column_sql(path: tuple[str, ...]) -> str:
     """A column's path as SQL text, backquoted where needed."""
-    return ".".join(
-        part
-        if _PLAIN.fullmatch(part) and part.upper() not in _WORDS
-        else "`" + part.replace("`", "``") + "`"
-        for part in path
-    )
+    found = ""
+    for part in path:
+        if isinstance(part, MapKey):
+            found += f"[{quote(part)}]"
+            continue
+        plain = _PLAIN.fullmatch(part) and part.upper() not in _WORDS
+        found += ("." if found else "") + (part if plain else "`" + part.replace("`", "``") + "`")
+    return found
 
 
 def literal_sql(literal: Literal) -> str:

@@ -42,7 +42,7 @@ from .tree import (
     PatternMatch,
     Truth,
 )
-from .types import TIMESTAMP, TIMESTAMP_NTZ, parse_type
+from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, parse_type
 from .zones import parse_local
 
 if TYPE_CHECKING:
@@ -365,6 +365,10 @@ class _Parser:
         while self.peek().text == "." and self.peek(1).kind in (TokenKind.NAME, TokenKind.QUOTED):
             self.at += 1
             path.append(self.next().value)
+        if self.peek().text == "[" and self.peek(1).kind is TokenKind.STRING and path:
+            self.at += 1
+            path.append(MapKey(self.string()))
+            self.expect("]")
         after = self.peek()
         if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
             what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"

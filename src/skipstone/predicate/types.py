@@ -41,6 +41,7 @@ __all__ = [
     "TIMESTAMP",
     "TIMESTAMP_NTZ",
     "Kind",
+    "MapKey",
     "column_name",
     "column_path",
     "indexable",
@@ -150,20 +151,59 @@ def indexable(field: pa.Field) -> pa.DataType | None:
 # -- names -----------------------------------------------------------------------------------------
 
 
+class MapKey(str):
+    """A part of a path that is a key of the map before it, and no field of a struct."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MapKey) and str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(("a key of a map", str(self)))
+
+    def __repr__(self) -> str:
+        return f"MapKey({str(self)!r})"
+
+
 def column_name(path: tuple[str, ...]) -> str:
-    """The dotted spelling of a path; a part that has a dot or a backquote is backquoted."""
-    return ".".join(
-        "`" + part.replace("`", "``") + "`" if "." in part or "`" in part or not part else part
-        for part in path
-    )
+    """The dotted spelling of a path; a part that has a dot, a backquote or ``['`` is backquoted.
+
+    A map's key follows the map as in SQL: ``m['k']``, with a backslash before quotes in it.
+    """
+    found = ""
+    for part in path:
+        if isinstance(part, MapKey):
+            escaped = part.replace("\\", "\\\\").replace("'", "\\'")
+            found += f"['{escaped}']"
+            continue
+        quoted = "." in part or "`" in part or "['" in part or not part
+        found += ("." if found else "") + ("`" + part.replace("`", "``") + "`" if quoted else part)
+    return found
+
+
+_PART = re.compile(
+    r"(?:^|\.)(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<plain>(?:(?!\[')[^.`])*))"
+    r"|\['(?P<key>(?:[^'\\]|\\.)*)'\]",
+    re.DOTALL,
+)
 
 
 def column_path(name: str) -> tuple[str, ...]:
     """The path that ``column_name`` spelled."""
-    if "`" not in name:
+    if "`" not in name and "['" not in name:
         return tuple(name.split("."))
-    parts = re.findall(r"(?:^|\.)(?:`((?:[^`]|``)*)`|([^.`]*))", name)
-    return tuple(quoted.replace("``", "`") if quoted else plain for quoted, plain in parts)
+    return tuple(_part(match) for match in _PART.finditer(name))
+
+
+def _part(match: re.Match[str]) -> str:
+    if match["key"] is not None:
+        return MapKey(re.sub(r"\\(.)", r"\1", match["key"], flags=re.DOTALL))
+    quoted, plain = match["quoted"], match["plain"]
+    return quoted.replace("``", "`") if quoted is not None else plain
 
 
 # -- Spark's own spelling --------------------------------------------------------------------------
@@ -266,6 +306,22 @@ def _arrow_type(node: Any) -> pa.DataType:
             raise ValueError(f"not a Spark schema: type {other!r}")
 
 
+def _values_of_keys(type: Any, extra: Any) -> str:
+    """Why the values of a map's keys do not compare as they say; nothing where they do.
+
+    Collations of keys and of values stand in the metadata of the map's own field.
+    """
+    declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    if "__COLLATIONS" in extra:
+        return f"collation {', '.join(map(str, extra['__COLLATIONS'].values()))}"
+    if re.search(r"\bchar\b", declared, re.IGNORECASE):
+        return "char(n) compares with padding"
+    for part in (type["keyType"], type["valueType"]):
+        if isinstance(part, str) and (" collate " in part or part.startswith(("interval", "char"))):
+            return f"type {part}"
+    return ""
+
+
 def _arrow_field(node: Any) -> pa.Field:
     type, reason = node["type"], ""
     extra = node.get("metadata") or {}
@@ -283,6 +339,8 @@ def _arrow_field(node: Any) -> pa.Field:
             type = "string"
         elif parse_type(type) is None:
             reason = f"type {type}"
+    elif type.get("type") == "map":
+        reason = _values_of_keys(type, extra)
     metadata = {UNCOMPARABLE: reason.encode()} if reason else {}
     if isinstance(type, str) and type.startswith("interval"):
         metadata[INTERVAL] = type.encode()

@@ -40,7 +40,7 @@ from skipstone.predicate.tree import (
     PatternMatch,
     Truth,
 )
-from skipstone.predicate.types import parse_type
+from skipstone.predicate.types import MapKey, parse_type
 
 from .literals import UnreadableLiteral, fetch_set, fetch_values, value_of
 
@@ -285,6 +285,21 @@ class _Reader:
         if isinstance(kind, str) and "__COLLATIONS" in (inner.get("metadata") or {}):
             kind = f"{kind} with a collation"
         return _Column((*parent.path, str(inner["name"])), kind)
+
+    def _GetMapValue(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
+        parent, key = children
+        if (
+            not isinstance(parent, _Column)
+            or not isinstance(parent.type, dict)
+            or parent.type.get("keyType") != "string"
+            or not isinstance(key, Literal)
+            or not isinstance(key.value, str)
+        ):
+            return self.opaque(index, "no index can use an element of an expression")
+        return _Column((*parent.path, MapKey(key.value)), parent.type["valueType"])
+
+    # Of a map: NULL for a key that it lacks, whatever ANSI says.
+    _ElementAt = _GetMapValue
 
     def _Literal(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         type = self.atomic(node["dataType"])

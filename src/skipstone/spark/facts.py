@@ -121,6 +121,7 @@ class FactsPruner:
             self.schema,
             case_sensitive=settings.case_sensitive,
             session_zone=settings.time_zone,
+            map_keys=True,
         )
         reasons = self.reasons
         if settings.case_sensitive:

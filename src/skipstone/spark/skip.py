@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -309,7 +310,9 @@ def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:
             declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", "")).lower()
             if "__COLLATIONS" in extra:
                 out[path] = "a collation compares otherwise than bytes do"
-            elif declared.startswith("char"):
+            elif declared.startswith("char") or (
+                declared.startswith("map") and re.search(r"\bchar\b", declared)
+            ):
                 out[path] = "char(n) compares with padding"
             elif str(extra.get("EXISTS_DEFAULT", "NULL")).upper() != "NULL":
                 out[path] = "a default stands in where files lack the column"

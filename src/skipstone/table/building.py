@@ -16,8 +16,8 @@ from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.index.columns import column_fields
 from skipstone.index.paimon.kinds import Bsi
 from skipstone.index.partitions import PartitionColumns
-from skipstone.index.schema import find_path
-from skipstone.predicate.types import column_name
+from skipstone.index.schema import spelled_path
+from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.store.coverage import by_lacking, without_pm
 from skipstone.store.describe import stored_bytes
 from skipstone.store.job import BuildJob, Outcome
@@ -122,16 +122,11 @@ def _checked(
     partitions = PartitionColumns.of_paths(table.path, listing.paths).values
     spelled = []
     for index in wanted:
-        path = find_path(schema, index.column)
+        path = spelled_path(schema, index.column)
         if path is None and index.column in partitions:
             raise UnsupportedError(
                 f"{index.column!r} is a partition column: its values stand in the paths",
                 hint="predicates on it skip files without an index",
-            )
-        if path is None and index.column.endswith("']"):
-            raise UnsupportedError(
-                f"{index.column!r} is a key of a map: no index is built over one",
-                hint="an index that Paimon built over one is read: see FileIndex",
             )
         if path is None:
             near = get_close_matches(index.column, [*schema.names, *partitions], 1)
@@ -140,7 +135,7 @@ def _checked(
                 nearest=near[0] if near else None,
                 hint=None if near else f"its columns are {', '.join(schema.names[:20])}",
             )
-        column = column_name(tuple(field.name for field in path))
+        column = column_name(path)
         spelled.append(type(index).from_params(column, index.params))
     column_fields(spelled, schema)
     _told_of_kinds(table, spelled)
@@ -156,6 +151,10 @@ def _told_of_kinds(table: Table, wanted: Sequence[Index]) -> None:
             hint="minmax, valuelist and bloomfilter are about whole files of any format",
         )
     for index in wanted:
+        if not isinstance(table.reading, ParquetReading) and isinstance(
+            column_path(index.column)[-1], MapKey
+        ):
+            raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
         if isinstance(index, Bsi):
             log.warning(
                 "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same, and faster",

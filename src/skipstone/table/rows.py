@@ -15,7 +15,7 @@ from skipstone.human import of_total
 from skipstone.index.paimon.kinds import RangeBitmap
 from skipstone.index.paimon.topn import TopFile
 from skipstone.index.partitions import PartitionColumns
-from skipstone.index.schema import find_path
+from skipstone.index.schema import spelled_path
 from skipstone.plan.counting import known_count
 from skipstone.plan.top import Order, TopCandidate, top_rows
 from skipstone.predicate import Const, from_dnf, parse_sql
@@ -162,13 +162,13 @@ def first_rows(
 
 
 def _column(table: Table, schema: Any, name: str) -> str:
-    path = find_path(schema, name)
+    path = spelled_path(schema, name)
     if path is None:
         near = get_close_matches(name, schema.names, 1)
         raise PredicateError(
             f"there is no column {name!r} in {table.path}", nearest=near[0] if near else None
         )
-    return column_name(tuple(field.name for field in path))
+    return column_name(path)
 
 
 def _candidate(

@@ -27,7 +27,7 @@ from skipstone.index.registry import parse_indexes
 from skipstone.index.schema import find_field
 from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
+from skipstone.predicate import Const, bind, column_path, from_dnf, parse_sql, to_sql
 from skipstone.predicate.tree import leaves
 from skipstone.scan.txn_snapshot import TxnListing
 from skipstone.storage import open_storage, table_format
@@ -295,7 +295,7 @@ class Table:
         lap("matching")
         expr, text = _parsed(where)
         schema = self._bindable(listing, matched, spark) if schema is None else schema
-        tree = bind(expr, schema, session_zone=time_zone, ansi=ansi, text=text)
+        tree = bind(expr, schema, session_zone=time_zone, ansi=ansi, text=text, map_keys=True)
         lap("binding")
         named = {leaf.column for leaf in leaves(tree)}
         beside = self.sidecars_of(listing, named, containers)
@@ -352,7 +352,8 @@ class Table:
         extra = {}
         for definition in matched.snapshot.definitions:
             for field in definition.types:
-                known = find_field(schema, field.name) is not None or "." in field.name
+                path = column_path(field.name)
+                known = find_field(schema, field.name) is not None or len(path) > 1
                 # A filter of Xskipper's does not say what it is over.
                 if not known and not pa.types.is_null(field.type):
                     extra[field.name] = field

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table
-from skipstone.errors import UnsupportedError
 from skipstone.formats.paimon import container
 from skipstone.index.paimon.bloom import PaimonBloom
 from skipstone.index.paimon.kinds import Bitmap, Bsi, RangeBitmap
@@ -202,8 +201,9 @@ def test_a_wrong_option_builds_nothing(home: Path) -> None:
     assert not (home.parent / "_t.skipstone").exists()
 
 
-def test_a_key_of_a_map_is_refused_in_words(home: Path) -> None:
+def test_a_key_of_a_map_is_a_column(home: Path) -> None:
     table = pa.table({"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32()))})
     pq.write_table(table, home / "f.parquet")
-    with pytest.raises(UnsupportedError, match="key of a map"):
-        settled(home).build(options={"file-index.bitmap.columns": "m[k]"})
+    found = settled(home)
+    found.build(options={"file-index.bitmap.columns": "m[k]"})
+    assert [each.column for each in found.describe().indexes] == ["m['k']"]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
 from skipstone.formats.paimon.columns import type_of
-from skipstone.predicate.types import column_path
+from skipstone.predicate.types import MapKey, column_path
 
 from ..kind import Blob, Index
 from ..types import atomic, refuse
@@ -50,8 +50,12 @@ def memory_size(text: str) -> int:
 
 
 def paimon_column(column: str) -> str:
-    """The name of a column in a container: its own, parts of a path with dots between."""
-    return ".".join(column_path(column))
+    """The name of a column in a container: its own, parts of a path with dots between, and
+    ``m[k]`` for the key of a map."""
+    found = ""
+    for part in column_path(column):
+        found += f"[{part}]" if isinstance(part, MapKey) else ("." if found else "") + part
+    return found
 
 
 class PaimonIndex(Index):

@@ -9,7 +9,8 @@
 | ``file-index.bitmap.<column>.index-block-size`` | 16kb | bytes of a block of the dictionary |
 | ``file-index.range-bitmap.<column>.chunk-size`` | 16kb | bytes of a chunk of the dictionary; 0b \
 for boolean, tinyint and smallint |
-| ``file-index.in-manifest-threshold`` | 500 b | containers up to this lie in the fact row |
+| ``file-index.in-manifest-threshold`` | as before, else 500 b | containers up to this lie in the \
+fact row |
 | ``file-index.read.enabled`` | true | whether readers use file indexes |
 
 Kinds are ``bloom-filter``, ``bitmap``, ``bsi`` and ``range-bitmap``; sizes are ``500 b``, ``16kb``,
@@ -24,6 +25,8 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from skipstone.predicate.types import MapKey, column_name, column_path
 
 from .base import PaimonIndex, memory_size
 from .bloom import PaimonBloom
@@ -148,7 +151,7 @@ def _name(column: str) -> str:
     match = _MAP_KEY.fullmatch(column)
     if match is None:
         return column
-    return f"{match[1]}['{match[2]}']"
+    return column_name((*column_path(match[1]), MapKey(match[2])))
 
 
 def _listed(key: str, value: str) -> list[str]:

@@ -41,7 +41,7 @@ from skipstone.formats.xskipper.publish import (
 from skipstone.formats.xskipper.types import spark_type
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.index.bloom import FPP
-from skipstone.predicate.types import column_path
+from skipstone.predicate.types import MapKey, column_path
 from skipstone.storage import open_storage
 
 from ..reports import ExportReport
@@ -222,7 +222,10 @@ def _chosen(matched: Matched, left_out: list[Reason]) -> list[_Column]:
 def _unsupported(definition: Definition, spellings: Mapping[str, int]) -> str | None:
     if len(definition.columns) != 1:
         return "Xskipper has one column per index"
-    if any(set(part) & set(".`") for part in column_path(definition.column)):
+    path = column_path(definition.column)
+    if isinstance(path[-1], MapKey):
+        return "Xskipper has no index over a key of a map"
+    if any(set(part) & set(".`") for part in path):
         return "Xskipper takes a dot in a name for a field of a struct"
     if spellings[definition.column.lower()] > 1:
         return "another column's name differs in case only, which Xskipper cannot tell"
