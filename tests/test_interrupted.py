@@ -1,7 +1,8 @@
 """Builds that are killed, and builds that meet: what was finished counts, and nothing is lost.
 
-Real processes of the command line, ended by signal 9 as soon as the first part is published. After
-that every answer is still right, and the next build or refresh does the rest and no more.
+Real processes of the command line, ended by signal 9 as soon as the first part is published, or
+between a pack and the part that would name it. After that every answer is still right, and the next
+build or refresh does the rest and no more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from skipstone import Table
+from skipstone.bounds import Cause
 from tests.accept.tables import backdate, write
 
 if TYPE_CHECKING:
@@ -131,3 +133,155 @@ def test_two_builds_at_once_lose_nothing(tmp_path: Path) -> None:
     assert table.plan("n = 7").files_kept == 1
     assert_right(root, range(FILES))
     assert table.check(deep=True, sample=3).ok
+
+
+# -- row indexes: packs beside the parts -----------------------------------------------------------
+
+ROWS = ["id:bitmap", "n:rangebitmap", "id:minmax"]
+
+# The worst moment there is: the pack is there, and the part that would name it is not.
+DIES = """
+import os, signal, sys, threading
+from skipstone import Table
+from skipstone.storage import LocalStorage
+put, parts, one = LocalStorage.put, [], threading.Lock()
+
+def dying(self, path, data):
+    if "/facts/part-" not in path:
+        return put(self, path, data)
+    with one:
+        if len(parts) == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        put(self, path, data)
+        parts.append(path)
+
+LocalStorage.put = dying
+table = Table(sys.argv[1])
+table.build(indexes=sys.argv[3:]) if sys.argv[3:] else table.refresh()
+"""
+
+
+def killed_before_part(root: Path, number: int, *indexes: str) -> None:
+    """A build, or a refresh, that is killed when its part after the ``number``th would come."""
+    done = subprocess.run(
+        [sys.executable, "-c", DIES, str(root), str(number), *indexes],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def packs(root: Path) -> set[str]:
+    folder = root.parent / f"_{root.name}.skipstone" / "packs"
+    return {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+
+
+def named_packs(root: Path) -> set[str]:
+    """The packs that facts name; every one of them is there."""
+    snapshot = Table(str(root)).store.snapshot()
+    assert {reason.cause for reason in snapshot.reasons} <= {Cause.ABSENT}
+    named = set(snapshot.own("skipstone_container_pack").to_pylist()) - {None}
+    assert named <= packs(root)
+    return named
+
+
+def assert_rows_right(root: Path, numbers: range) -> None:
+    """Rows of plans and counts are those of brute force, whatever is indexed."""
+    table = Table(str(root))
+    names = [path.rpartition("/")[2] for path in table.listing().paths]
+    assert len(names) == len(numbers)
+    for number in list(numbers)[::7]:
+        where = f"id = {5000 + number} AND n = {number}"
+        plan = table.plan(where)
+        assert plan.keep[names.index(f"part {number:03d}.parquet")]
+        assert table.count(where) == 1
+        for file, detail in plan.details.items():
+            if plan.keep[file] and detail.exact and detail.rows is not None:
+                assert detail.rows.positions().tolist() == [5]
+    assert table.count("n < 3") == PER_FILE * len([n for n in numbers if n < 3])
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_a_build_killed_between_pack_and_part(tmp_path: Path, finished: int) -> None:
+    """8 files in two shares; with ``finished`` one share has its part, the other only its pack."""
+    root, numbers = tmp_path / "events", range(8)
+    lay_out(root, numbers)
+    killed_before_part(root, finished, *ROWS)
+    named = named_packs(root)
+    orphans = packs(root) - named
+    assert orphans
+    assert (len(named) > 0) == (finished > 0)
+    assert_rows_right(root, numbers)
+    done = int(Table(str(root)).describe().fresh)
+    assert (done > 0) == (finished > 0)
+
+    report = Table(str(root)).build(indexes=ROWS)
+    assert (report.files_built, report.files_already) == (8 - done, done)
+    assert_all_indexed(root, numbers)
+    assert orphans.isdisjoint(named_packs(root))
+
+    assert_vacuum_takes(root, orphans)
+    assert_all_indexed(root, numbers)
+
+
+def test_a_refresh_killed_between_pack_and_part(tmp_path: Path) -> None:
+    """4 files are indexed, 4 come; what was there before stays, and so does its pack."""
+    root = tmp_path / "events"
+    lay_out(root, range(4))
+    Table(str(root)).build(indexes=ROWS)
+    before = named_packs(root)
+    lay_out(root, range(4, 8))
+    killed_before_part(root, 0)
+    assert named_packs(root) == before
+    orphans = packs(root) - before
+    assert orphans
+    assert_rows_right(root, range(8))
+    assert Table(str(root)).refresh().files_built == 4
+    Table(str(root)).compact()
+    assert_all_indexed(root, range(8))
+    assert_vacuum_takes(root, orphans)
+    assert_all_indexed(root, range(8))
+
+
+def test_a_build_of_rows_killed_anywhere(tmp_path: Path) -> None:
+    """60 files; killed as soon as a pack is there, whatever else is by then."""
+    root, numbers = tmp_path / "events", range(FILES)
+    lay_out(root, numbers)
+    process = build(root, "build", "--no-spark", *(x for each in ROWS for x in ("-c", each)))
+    while process.poll() is None and not any(name.endswith(".pack") for name in packs(root)):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    named_packs(root)
+    assert_rows_right(root, numbers)
+    Table(str(root)).build(indexes=ROWS)
+    assert_all_indexed(root, numbers)
+
+
+def assert_all_indexed(root: Path, numbers: range) -> None:
+    """Every file has every index, every index its blob, and all rows are decided."""
+    table = Table(str(root))
+    assert all(index.files == len(numbers) for index in table.describe().indexes)
+    assert table.refresh().files_built == 0
+    matched = table.match(table.listing())
+    assert matched.has_sidecar("container")[matched.file_of_row >= 0].all()
+    plan = table.plan(f"id = {5000 + numbers[-1]} AND n > 0")
+    assert (plan.files_kept, plan.count()) == (1, 1)
+    assert_rows_right(root, numbers)
+    assert table.check(deep=True, sample=2).ok
+
+
+def assert_vacuum_takes(root: Path, orphans: set[str]) -> None:
+    """A vacuum leaves orphans alone until they are a day old, and never takes anything else."""
+    folder = root.parent / f"_{root.name}.skipstone" / "packs"
+    removed = Table(str(root)).vacuum().removed
+    assert not any(path.endswith(".pack") for path in removed)
+    for name in packs(root):  # those that are named are as old
+        then = time.time() - 25 * 60 * 60
+        os.utime(folder / name, (then, then))
+    removed = Table(str(root)).vacuum().removed
+    gone = {path.rpartition("/")[2] for path in removed if path.endswith(".pack")}
+    assert gone >= orphans
+    assert gone.isdisjoint(named_packs(root))
+    assert packs(root) == named_packs(root)

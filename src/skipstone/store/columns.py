@@ -26,6 +26,8 @@ Names only keep columns apart; what a column is stands in the footer, under the 
 An index whose values say where it lies in a sidecar of the same row has that too: ``"sidecar":
 "container"``. Its values and the sidecar's place are only ever taken from one row together.
 Further keys of an entry and further columns are kept through every rewrite, whoever wrote them.
+Beside ``fields`` may stand ``"inline_limit"``: up to how many bytes of a sidecar the build laid
+into the facts; of several parts the newest that says so counts for builds and refreshes to come.
 """
 
 from __future__ import annotations

@@ -133,7 +133,8 @@ def _part(
         counts = [_count(fact.null_counts.get(field.nulls or "", -1)) for fact in facts]
         arrays.append(pa.array(counts, pa.int64()))
     names = [*OWN, *map(str, range(len(fields)))]
-    return encode_part(pa.Table.from_arrays(arrays, names=names), fields, created_by())
+    limit = pack.inline_limit if any(field.sidecar for field in fields) else None
+    return encode_part(pa.Table.from_arrays(arrays, names=names), fields, created_by(), limit)
 
 
 def _places(facts: Sequence[FileFacts], pack: PackWriter) -> dict[str, list[Any]]:

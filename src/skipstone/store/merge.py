@@ -1,9 +1,11 @@
 """Many parts into one, losing nothing that is still about a file.
 
 Rows with equal identities become one row: each of its values is the newest that is not null, and
-what belongs together (the place of a sidecar, and where indexes lie in it) comes from one row. Rows
-whose identities merely fit stay apart, since it takes a listing to say that they are about the same
-version. Columns are carried as they are, known or not; the rows of the new part are sorted by path.
+what belongs together (the place of a sidecar, and where indexes lie in it) comes from one row.
+Where the newest sidecar lacks an index that an older one has (two builds at once, each of its own),
+the older row stays a row of its own, before the newest. Rows whose identities merely fit stay apart
+too, since it takes a listing to say that they are about the same version. Columns are carried as
+they are, known or not; the rows of the new part are sorted by path.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def merge(
     chosen = [field for field in fields if field.key in held and field.key not in dropped]
     if not inputs or (dropped and not chosen and not any(map(_has_sidecars, inputs))):
         return Merged(replaced=replaced)
-    group, count = _groups(inputs)
+    group, count, spent = _apart(inputs, chosen, *_groups(inputs))
     order = np.arange(count)
     columns: dict[str, pa.Array] = {}
     row_of: dict[str, NDArray[np.int64]] = {}
@@ -84,7 +86,8 @@ def merge(
         if names[0] in IDENTITY:
             newest = _newest(group, count, np.ones(len(group), np.bool_))
         else:
-            newest = _newest(group, count, np.any([nonnull(each) for each in stacked], axis=0))
+            usable = np.any([nonnull(each) for each in stacked], axis=0)
+            newest = _newest(group, count, usable & ~spent.get(names[0], False))
         row_of[names[0]] = newest
         for name, values in zip(names, stacked, strict=True):
             columns[name] = _pick(values, newest)
@@ -109,7 +112,8 @@ def merge(
             newest = row_of[place_columns(field.sidecar)[0]]
         arrays.append(_pick(values, newest[order]))
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(chosen)))])
-    name, data = encode_part(table, chosen, created_by())
+    told = [each.part.inline_limit for each in inputs if each.part.inline_limit is not None]
+    name, data = encode_part(table, chosen, created_by(), told[-1] if told else None)
     return Merged(replaced=replaced, name=name, data=data, rows=count)
 
 
@@ -174,6 +178,52 @@ def _groups(inputs: Sequence[_Input]) -> tuple[NDArray[np.int64], int]:
     group = np.empty(rows, np.int64)
     group[order] = np.cumsum(changes) - 1
     return group, int(changes.sum())
+
+
+def _apart(
+    inputs: Sequence[_Input], fields: Sequence[FactField], group: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], int, dict[str, NDArray[np.bool_]]]:
+    """The groups, with a group of its own for each row but the newest whose sidecar has the newest
+    value of an index; by the first column of its place, which rows have a sidecar of no more use.
+
+    Those groups come before all others: rows of a path stay in the order of their age.
+    """
+    extra = np.zeros(len(group), np.bool_)
+    spent = {}
+    for sidecar in SIDECARS:
+        names = place_columns(sidecar)
+        pack, _, _, inline = (_stack([each.own[n] for each in inputs], inputs) for n in names)
+        placed = nonnull(pack) | nonnull(inline)
+        if not (np.bincount(group[placed], minlength=count) > 1).any():
+            continue
+        having: dict[object, NDArray[np.bool_]] = {}
+        for field in fields:
+            if field.sidecar == sidecar:
+                of = field.definition
+                # Of an index that was built anew with other parameters only the newest counts.
+                name = field.key if of is None else (of.kind, of.columns)
+                have = np.concatenate([_filled(each, field) for each in inputs]) & placed
+                having[name] = having[name] | have if name in having else have
+        useful = np.zeros(len(group) + 1, np.bool_)  # the last one for -1
+        for have in having.values():
+            useful[_newest(group, count, have)] = True
+        useful = useful[:-1]
+        newest = _newest(group, count, useful)
+        spent[names[0]] = placed & ~useful & (newest >= 0)[group]
+        useful[newest[newest >= 0]] = False
+        extra |= useful
+    apart = int(extra.sum())
+    found = group + apart
+    found[extra] = np.arange(apart)
+    return found, count + apart, spent
+
+
+def _filled(each: _Input, field: FactField) -> NDArray[np.bool_]:
+    """Which kept rows of a part have a value in a column."""
+    values = each.values.get(field.key)
+    if values is None:
+        return np.zeros(len(each.keep), np.bool_)
+    return nonnull(values)[each.keep]
 
 
 def _newest(group: NDArray[np.int64], count: int, usable: NDArray[np.bool_]) -> NDArray[np.int64]:

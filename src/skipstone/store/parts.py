@@ -61,6 +61,7 @@ class Part:
     metadata: pq.FileMetaData
     schema: pa.Schema
     fields: tuple[FactField, ...]
+    inline_limit: int | None = None
 
     @property
     def rows(self) -> int:
@@ -180,7 +181,10 @@ def _trouble(path: str, error: Exception) -> Exception:
 
 
 def encode_part(
-    table: pa.Table, fields: Sequence[FactField], created_by: str
+    table: pa.Table,
+    fields: Sequence[FactField],
+    created_by: str,
+    inline_limit: int | None = None,
 ) -> tuple[str, memoryview]:
     """Name and bytes of the part that holds ``table``.
 
@@ -195,12 +199,14 @@ def encode_part(
         [pa.field(name, OWN[name]) for name in own] + [field.arrow for field in named]
     )
     entries = [entry for field in named if (entry := field.to_json()) is not None]
-    document = {
+    document: dict[str, object] = {
         "version": VERSION,
         "nonce": uuid.uuid4().hex,
         "created_by": created_by,
         "fields": entries,
     }
+    if inline_limit is not None:
+        document["inline_limit"] = inline_limit
     table = pa.Table.from_arrays(table.columns, schema=schema)
     sink = io.BytesIO()
     try:
@@ -316,6 +322,7 @@ def open_part(path: str, size: int, mtime: int, storage: Storage) -> Part:
         described = {entry["field"]: entry for entry in entries}
     except (TypeError, KeyError) as error:
         raise FormatError("the columns are not described", file=path) from error
+    limit = document.get("inline_limit")
     fields = tuple(
         FactField.from_json(field, described.get(field.name))
         for field in schema
@@ -329,6 +336,7 @@ def open_part(path: str, size: int, mtime: int, storage: Storage) -> Part:
         metadata=metadata,
         schema=schema,
         fields=fields,
+        inline_limit=limit if type(limit) is int and limit >= 0 else None,
     )
 
 

@@ -134,6 +134,12 @@ class Snapshot:
         return tuple(found.values())
 
     @cached_property
+    def inline_limit(self) -> int | None:
+        """Up to how many bytes sidecars lie in the facts, as the newest part says that does."""
+        told = (part.inline_limit for part in reversed(self.parts))
+        return next((limit for limit in told if limit is not None), None)
+
+    @cached_property
     def size(self) -> int:
         """Bytes of all parts."""
         return sum(part.size for part in self.parts)

@@ -229,9 +229,7 @@ class Table:
             raise SkipstoneError(
                 "no index was named", hint="`skipstone advise TABLE` proposes some"
             )
-        settings = BuildSettings(memory=memory, pm=pm)
-        if asked.in_manifest_threshold is not None:
-            settings = replace(settings, inline_limit=asked.in_manifest_threshold)
+        settings = self._settings(memory, pm, asked)
         return run_build(self, spark, wanted, settings, progress)
 
     def refresh(
@@ -251,7 +249,17 @@ class Table:
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
             raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
-        return run_build(self, spark, known, BuildSettings(memory=memory, pm=pm), progress)
+        settings = self._settings(memory, pm, self.file_index)
+        return run_build(self, spark, known, settings, progress)
+
+    def _settings(self, memory: int, pm: PmMode, asked: FileIndexOptions) -> BuildSettings:
+        """How files are built; what lies inline goes by what was said last, by an earlier build
+        say."""
+        settings = BuildSettings(memory=memory, pm=pm)
+        limit = asked.in_manifest_threshold
+        if limit is None:
+            limit = self.store.snapshot().inline_limit
+        return settings if limit is None else replace(settings, inline_limit=limit)
 
     # -- plans -------------------------------------------------------------------------------------
 
