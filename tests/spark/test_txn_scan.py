@@ -143,3 +143,18 @@ def test_columns_that_came_and_went(spark: SparkSession, tmp_path: Path) -> None
     assert sorted(row.id for row in rows) == [1, 5]
     assert ids(opened.read(spark, "price is null")) == [0, 1, 2, 4]
     assert ids(opened.read(spark, "id = 4")) == [4]
+
+
+def test_connect_reads_the_snapshot_or_says_why_not(
+    spark_connect: SparkSession, table: TxnFolder
+) -> None:
+    opened = Table(str(table.root))
+    assert ids(opened.read(spark_connect)) == list(range(30))
+    assert ids(opened.read(spark_connect, "ts >= timestamp'2024-01-02 00:00:00Z'")) == list(
+        range(10, 30)
+    )
+    table.grow(0, rows_at(MONDAY + DAY // 2, range(100, 150)))
+    with pytest.raises(UnsupportedError, match="is longer than its snapshot"):
+        opened.read(spark_connect)
+    table.commit()
+    assert ids(opened.read(spark_connect, "id >= 100")) == list(range(100, 150))
