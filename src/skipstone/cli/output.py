@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from logging import LogRecord
 
     from .faults import Fault
@@ -48,6 +48,11 @@ class Output:
         except UnicodeEncodeError:  # a file name that is not UTF-8
             text = json.dumps(document, indent=2, allow_nan=False)
         _write(sys.stdout, f"{text}\n")
+
+    def lines(self, texts: Iterable[str]) -> None:
+        """A result that is printed while it is made; called once, instead of ``result``."""
+        for text in texts:
+            _write(sys.stdout, f"{text}\n")
 
     def warn(self, text: str) -> None:
         """One line that the user should see and need not act on."""

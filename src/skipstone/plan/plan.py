@@ -126,6 +126,10 @@ class PlannedFile:
 class Reader(Protocol):
     """Who reads the rows of a plan without Spark (``scan/dataset``)."""
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+
     def table_of(self, plan: Plan) -> pa.Table:
         """All rows."""
 
@@ -258,6 +262,11 @@ class Plan:
         """The same, batch by batch: what is held does not grow with the result, but for an order
         without a limit."""
         return self._reader.batches(self)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows that the plan gives."""
+        return self._reader.schema
 
     @property
     def _reader(self) -> Reader:

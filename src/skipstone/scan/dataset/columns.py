@@ -7,7 +7,7 @@ has written a default for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_name, column_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from skipstone.index.partitions import PartitionColumns
 
@@ -45,6 +45,12 @@ class TableColumns:
         fields += [pa.field(name, each.type) for name, each in partitions.values.items()]
         defaults = {each.name for each in canonical if EXISTS_DEFAULT in (each.metadata or {})}
         return cls(schema=pa.schema(fields), partitions=partitions, defaults=frozenset(defaults))
+
+    def of_files(self, files: Sequence[int]) -> TableColumns:
+        """The same for some files of the listing, by their places among them."""
+        at = pa.array(files, pa.int64())
+        values = {name: each.take(at) for name, each in self.partitions.values.items()}
+        return replace(self, partitions=type(self.partitions)(values))
 
     def partition_value(self, column: str, file: int) -> pa.Scalar | None:
         """The value that the path of a file gives a column, ``None`` where it is not one of them.

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .columns import TableColumns
 from .opened import OpenFiles
-from .ordering import first_rows
+from .ordering import first_rows, sorted_rows
 from .reading import TableReader, output_schema
 from .sources import Footers
 
@@ -85,14 +85,21 @@ class QueryReader:
     orders: tuple[Order, ...] = ()
     limit: int | None = None
 
-    def _reader(self, plan: Plan) -> TableReader:
+    def reader(self) -> TableReader:
+        """Who reads the rows of this query, in no order."""
         return TableReader(self.footers, self.tree, self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the result."""
+        return output_schema(self.footers.table.schema, self.columns)
 
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The rows, piece by piece; what a limit leaves out is not read."""
-        reader = self._reader(plan)
+        reader = self.reader()
         if self.orders:
-            yield first_rows(reader, plan, self.orders, self.limit)
+            found = first_rows(reader, plan, self.orders, self.limit)
+            yield sorted_rows(reader, found.file, found.row)
             return
         if self.limit is None:
             yield from reader.tables(plan)
@@ -113,7 +120,7 @@ class QueryReader:
             return pieces[0]
         if pieces:
             return pa.concat_tables(pieces)
-        return output_schema(self.footers.table.schema, self.columns).empty_table()
+        return self.schema.empty_table()
 
     def batches(self, plan: Plan) -> Iterator[pa.RecordBatch]:
         """The same as record batches."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from .columns import FileColumns
 
-__all__ = ["first_rows", "sorted_rows"]
+__all__ = ["Found", "first_rows", "sorted_rows"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -66,8 +66,8 @@ class _Units:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """Rows so far: sort columns, and where each lies."""
+class Found:
+    """Rows in order: their sort columns, file ordinals and row positions."""
 
     columns: tuple[pa.ChunkedArray, ...]
     file: IntArray
@@ -76,19 +76,19 @@ class _Found:
     def __len__(self) -> int:
         return len(self.file)
 
-    def take(self, at: IntArray) -> _Found:
+    def take(self, at: IntArray) -> Found:
         places = pa.array(at)
-        return _Found(
+        return Found(
             tuple(column.take(places) for column in self.columns), self.file[at], self.row[at]
         )
 
-    def plus(self, others: Sequence[_Found]) -> _Found:
+    def plus(self, others: Sequence[Found]) -> Found:
         every = [self, *others]
         columns = tuple(
             pa.chunked_array([chunk for each in every for chunk in each.columns[at].chunks], type)
             for at, type in enumerate(column.type for column in self.columns)
         )
-        return _Found(
+        return Found(
             columns,
             np.concatenate([each.file for each in every]),
             np.concatenate([each.row for each in every]),
@@ -112,7 +112,7 @@ class _Top:
         self.type = types[0]
         self.pieces_read = self.pieces_passed = 0
 
-    def found(self) -> _Found:
+    def found(self) -> Found:
         """The rows that come first, in order."""
         best = self._empty()
         pieces = list(self.keys.pieces(self.plan))
@@ -152,19 +152,19 @@ class _Top:
         self.pieces_passed = len(units) - self.pieces_read
         return best
 
-    def _empty(self) -> _Found:
+    def _empty(self) -> Found:
         none = np.empty(0, np.int64)
         columns = tuple(
             pa.chunked_array([], self.keys.schema.field(order.column).type) for order in self.orders
         )
-        return _Found(columns, none, none)
+        return Found(columns, none, none)
 
-    def _read(self, pieces: Sequence[Piece]) -> Iterator[_Found]:
+    def _read(self, pieces: Sequence[Piece]) -> Iterator[Found]:
         yield from self.keys.files.ahead(self._one, pieces, lambda piece: piece.is_small)
 
-    def _one(self, piece: Piece) -> _Found:
+    def _one(self, piece: Piece) -> Found:
         rows, table = self.keys.read_with_rows(piece)
-        found = _Found(
+        found = Found(
             tuple(table.column(order.column) for order in self.orders),
             np.full(len(rows), piece.file.ordinal),
             rows,
@@ -173,7 +173,7 @@ class _Top:
             return found
         return found.take(np.sort(order_of(found.columns, self.orders, self.limit)))
 
-    def _sorted(self, found: _Found) -> _Found:
+    def _sorted(self, found: Found) -> Found:
         if not len(found):
             return found
         place = np.lexsort((found.row, found.file))
@@ -291,7 +291,7 @@ class _Top:
         )
         return np.asarray(found.to_numpy()).astype(np.int64)
 
-    def _hopeless(self, units: _Units, at: IntArray, best: _Found) -> NDArray[np.bool_]:
+    def _hopeless(self, units: _Units, at: IntArray, best: Found) -> NDArray[np.bool_]:
         """Which of these units hold no row that comes before the last of those found."""
         assert self.limit is not None
         none = np.zeros(len(at), np.bool_)
@@ -320,10 +320,9 @@ class _Top:
 
 def first_rows(
     reader: TableReader, plan: Plan, orders: Sequence[Order], limit: int | None
-) -> pa.Table:
-    """The rows of ``plan`` in order, the first ``limit`` of them."""
-    found = _Top(reader, plan, orders, limit).found()
-    return sorted_rows(reader, found.file, found.row)
+) -> Found:
+    """Where the first ``limit`` rows of ``plan`` lie, in order; ``sorted_rows`` reads them."""
+    return _Top(reader, plan, orders, limit).found()
 
 
 def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:

@@ -1,0 +1,227 @@
+"""``spark.read.format("skipstone")``: rows fetched page by page, on any kind of session.
+
+    spark.read.format("skipstone").option("where", "user_id = 'u-8814'").load("lake/events")
+    CREATE TABLE t USING skipstone OPTIONS (path 'lake/events', where 'user_id = 7')
+
+| option | |
+|---|---|
+| ``path`` | the table's directory, or ``load(path)`` |
+| ``where`` | which rows; Spark's SQL text, with its meaning |
+| ``columns`` | which columns, ``"ts, amount"``; all by default |
+| ``orderBy``, ``limit`` | the first rows of an order: ``"amount desc"``, ``"10"`` |
+| ``timeZone`` | of timestamps in ``where`` that have none |
+| ``indexLocation`` | where the index lies, if not beside the table |
+| ``storage.<name>`` | an option of the object store |
+
+Spark plans in a worker of Python, which has no session: what a text means under this session's time
+zone cannot be known there, so a ``where`` whose meaning hangs on the zone needs ``timeZone``. Spark
+hands no filter and no list of columns to a source in Python (a reader with ``pushFilters`` fails on
+a default session), hence the options; filters on the DataFrame are applied by Spark after that. A DataFrame is planned
+once, as Spark lists files once: ``load`` again to see files that have come since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.types import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from skipstone.plan import Plan
+    from skipstone.scan.dataset.portion import Portion
+
+__all__ = ["PortionPartition", "SkipstoneReader", "SkipstoneSource", "checked_zone"]
+
+_STORAGE = "storage."
+_KNOWN = ("path", "where", "columns", "orderby", "limit", "timezone", "indexlocation")
+# Two zones that no text without one means the same instant in.
+_ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
+# Rows of one batch: what Spark takes at a time.
+_BATCH = 65_536
+
+
+@dataclass
+class PortionPartition(InputPartition):
+    """What one task reads."""
+
+    value: Portion | None
+
+    def __init__(self, value: Portion | None) -> None:
+        super().__init__(value)
+
+
+class SkipstoneSource(DataSource):
+    """See the module. ``open_table`` makes a ``skipstone.Table`` of a path and its keywords."""
+
+    open_table: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format`` and ``USING``."""
+        return "skipstone"
+
+    def _table(self) -> Any:
+        options = {key.lower(): value for key, value in self.options.items()}
+        known = {key for key in options if key in _KNOWN or key.startswith(_STORAGE)}
+        strange = sorted(options.keys() - known)
+        if strange:
+            raise SkipstoneError(
+                f"no option {strange[0]!r} of format skipstone",
+                hint="it has path, where, columns, orderBy, limit, timeZone, indexLocation and "
+                "storage.<name>",
+            )
+        path = options.get("path")
+        if not path:
+            raise SkipstoneError("no path", hint='name the table: .load("lake/events")')
+        storage = {
+            key[len(_STORAGE) :]: value
+            for key, value in options.items()
+            if key.startswith(_STORAGE)
+        }
+        return type(self).open_table(
+            path, index_location=options.get("indexlocation"), storage_options=storage or None
+        )
+
+    def schema(self) -> StructType:
+        """The columns that are asked for, with Spark's types."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from skipstone.scan.dataset.reading import output_schema
+
+        table = self._table()
+        wanted = _names(self.options.get("columns"))
+        arrow = output_schema(table.schema(table.listing()), wanted)
+        fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
+        return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+
+    def reader(self, schema: StructType) -> SkipstoneReader:
+        """Plans when Spark asks for the partitions."""
+        return SkipstoneReader(
+            self._table(), {k.lower(): v for k, v in self.options.items()}, schema
+        )
+
+
+class SkipstoneReader(DataSourceReader):
+    """Plans in ``partitions``, and reads what its plan says."""
+
+    def __init__(self, table: Any, options: Mapping[str, str], spark_schema: StructType) -> None:
+        self.table, self.options, self.spark_schema = table, dict(options), spark_schema
+
+    def partitions(self) -> list[InputPartition]:
+        """The plan in portions. ``[]`` would be a partition of nothing, so it is one."""
+        from skipstone.scan.dataset.portion import portions
+
+        limit = self.options.get("limit")
+        plan: Plan = self.table.plan(
+            self.options.get("where"),
+            columns=list(self.spark_schema.names),
+            order_by=self.options.get("orderby"),
+            limit=None if limit is None else _whole(limit),
+            time_zone=checked_zone(self.table, self.options),
+        )
+        made = portions(plan, plan.reader, self.table.storage_options)
+        return [PortionPartition(each) for each in made] or [PortionPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """The rows of a portion, in exactly the schema that Spark was told."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        if partition.value is None:
+            return
+        wanted = to_arrow_schema(self.spark_schema, timezone="UTC")
+        for table in partition.value.tables():
+            columns = [
+                _exactly(column, field.type)
+                for column, field in zip(table.columns, wanted, strict=True)
+            ]
+            exact = pa.Table.from_arrays(columns, schema=wanted)
+            yield from exact.to_batches(max_chunksize=_BATCH)
+
+
+def _canonical(type: pa.DataType, name: str) -> pa.DataType:
+    """The Arrow type of what Spark makes of ``type``; ``UnsupportedError`` where it makes none."""
+    import pyarrow as pa
+
+    t = pa.types
+    if t.is_dictionary(type):
+        return _canonical(type.value_type, name)
+    if t.is_map(type):
+        key, item = _canonical(type.key_type, name), _canonical(type.item_type, name)
+        return pa.map_(key, item)
+    if t.is_struct(type):
+        return pa.struct([pa.field(f.name, _canonical(f.type, name)) for f in type])
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        return pa.list_(_canonical(type.value_type, name))
+    found = spark_type(type)
+    if found is None:
+        raise UnsupportedError(
+            f"Spark has no type for column {name}, which is {type}",
+            hint='name the columns to read: .option("columns", "a, b")',
+        )
+    return found
+
+
+def checked_zone(table: Any, options: Mapping[str, str]) -> str:
+    """The time zone of ``where``.
+
+    ``PredicateError`` where it has timestamps without one, and no option says of which they are.
+    """
+    zone, where = options.get("timezone"), options.get("where")
+    if zone is not None or where is None:
+        return zone or "UTC"
+    schema = table.schema(table.listing())
+    meanings = [
+        bind(parse_sql(where), schema, session_zone=each, text=where, map_keys=True)
+        for each in _ZONES
+    ]
+    # By their text: a NaN is not equal to itself.
+    if repr(meanings[0]) != repr(meanings[1]):
+        raise PredicateError(
+            f"the meaning of {where!r} hangs on the session's time zone, which a data source is "
+            "not told",
+            hint='say it: .option("timeZone", "Europe/Berlin"), or write the zone into the text',
+        )
+    return "UTC"
+
+
+def _names(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    found, quoted = [""], False
+    for char in text:
+        quoted ^= char == "`"
+        if char == "," and not quoted:
+            found.append("")
+        else:
+            found[-1] += char
+    return [name.strip() for name in found if name.strip()]
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise SkipstoneError(f"limit is {text!r}", hint="give a whole number") from None
+
+
+def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    if column.type.equals(type):
+        return column
+    if pa.types.is_timestamp(type) and pa.types.is_timestamp(column.type):
+        # Finer units are cut to microseconds, as Spark does.
+        return column.cast(type, safe=False)
+    return column.cast(type)
