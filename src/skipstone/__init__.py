@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from skipstone.scan.file import ParquetFile, read_rows
     from skipstone.scan.file_index import FileIndex
     from skipstone.table import Table, explain, last_scan, read, skip
+    from skipstone.table.ingesting import ingest
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "SkipstoneError",
     "Table",
     "explain",
+    "ingest",
     "last_scan",
     "read",
     "read_rows",
@@ -46,6 +48,7 @@ _HOMES = {
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
     "explain": "skipstone.table",
+    "ingest": "skipstone.table.ingesting",
     "last_scan": "skipstone.table",
     "read": "skipstone.table",
     "read_rows": "skipstone.scan.file",

@@ -35,7 +35,6 @@ SortBy: TypeAlias = "tuple[str | tuple[str, str], ...] | list[str | tuple[str, s
 _FORMAT: Final = "skipstone live table"
 _VERSION: Final = 1
 _FIELD_ID: Final = b"PARQUET:field_id"
-_UNITS: Final = ("ms", "us", "ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +165,19 @@ class LiveDefinition:
 def _completed(schema: pa.Schema, timestamp: str) -> pa.Schema:
     """With field ids, and the timestamp never null."""
     type: Any = schema.field(timestamp).type
-    if not pa.types.is_timestamp(type) or type.unit not in _UNITS:
+    if not pa.types.is_timestamp(type):
         raise UnsupportedError(
             f"the designated timestamp {timestamp!r} is of type {type}",
-            hint="a timestamp in milliseconds, microseconds or nanoseconds: cast it before",
+            hint="cast it to a timestamp before",
         )
     fields = []
-    for position, field in enumerate(schema):
+    for position, each in enumerate(schema):
+        field = each
         metadata = dict(field.metadata or {})
         metadata.setdefault(_FIELD_ID, str(position).encode())
-        nullable = field.nullable and field.name != timestamp
-        fields.append(field.with_metadata(metadata).with_nullable(nullable))
+        if field.name == timestamp:
+            field = field.with_nullable(False)
+            if type.unit == "s":  # Parquet has no such unit
+                field = field.with_type(pa.timestamp("ms", type.tz))
+        fields.append(field.with_metadata(metadata))
     return pa.schema(fields, schema.metadata)

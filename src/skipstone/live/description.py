@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LiveDescription", "PartitionDescription"]
+from .commits import NO_BATCH
+from .directories import base_name, named, unnamed
+from .partition import snapshot_of
+
+if TYPE_CHECKING:
+    from skipstone.formats.questdb.txn import Txn
+
+    from .definition import LiveDefinition
+
+__all__ = ["LiveDescription", "PartitionDescription", "described"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +79,30 @@ class LiveDescription:
             "dead_bytes": self.dead_bytes,
         }
         return {**asdict(self), **totals}
+
+
+def described(root: str, definition: LiveDefinition, txn: Txn) -> LiveDescription:
+    """Of the snapshot ``txn``: a footer of each ``_pm`` is read, and nothing else."""
+    found = []
+    for partition, name, count in zip(
+        txn.partitions, named(txn, definition.partitioning), txn.row_counts, strict=True
+    ):
+        size = partition.parquet_file_size
+        snapshot = snapshot_of(f"{root}/{name}", size)
+        found.append(
+            PartitionDescription(
+                name=base_name(name),
+                directory=name,
+                rows=count,
+                row_groups=snapshot.row_group_count,
+                bytes=size,
+                dead_bytes=snapshot.unused_bytes,
+            )
+        )
+    return LiveDescription(
+        root=root,
+        txn=txn.txn,
+        batch_id=None if txn.seq_txn == NO_BATCH else txn.seq_txn,
+        partitions=tuple(found),
+        superseded=unnamed(root, txn, definition.partitioning).superseded,
+    )

@@ -63,6 +63,25 @@ class Encoded:
     pieces: FooterPieces
     body_stop: int
 
+    @classmethod
+    def of(cls, data: memoryview) -> Encoded:
+        """Of a whole file that Arrow wrote."""
+        tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
+        footer = FooterArrays.scan(data[tail.offset : -TAIL_LENGTH], tail.offset)
+        first = footer.chunk("offset_index_offset")
+        first = first[first >= 0]
+        body_stop = int(first.min()) if len(first) else tail.offset
+        for name in ("column_index", "bloom_filter"):
+            places = footer.chunk(f"{name}_offset")
+            if (places >= body_stop).any():
+                raise SkipstoneError(
+                    f"this version of Arrow writes a {name} behind the offset indexes",
+                    hint="use the version of pyarrow that Skipstone asks for",
+                )
+        return Encoded(
+            data=data, footer=footer, pieces=FooterPieces.of(footer), body_stop=body_stop
+        )
+
     def place(self, start: int, ordinal: int) -> Placed:
         """As it lies from byte ``start`` of a file on, its first row group number ``ordinal``."""
         delta, at = start - _FIRST, start + self.body_stop - _FIRST
@@ -125,17 +144,4 @@ def encode(
         raise UnsupportedError(
             f"Arrow cannot write such rows: {error}", hint="cast the columns that it names"
         ) from error
-    data = memoryview(sink.getvalue()).toreadonly()
-    tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
-    footer = FooterArrays.scan(data[tail.offset : -TAIL_LENGTH], tail.offset)
-    first = footer.chunk("offset_index_offset")
-    first = first[first >= 0]
-    body_stop = int(first.min()) if len(first) else tail.offset
-    for name in ("column_index", "bloom_filter"):
-        places = footer.chunk(f"{name}_offset")
-        if (places >= body_stop).any():
-            raise SkipstoneError(
-                f"this version of Arrow writes a {name} behind the offset indexes",
-                hint="use the version of pyarrow that Skipstone asks for",
-            )
-    return Encoded(data=data, footer=footer, pieces=FooterPieces.of(footer), body_stop=body_stop)
+    return Encoded.of(memoryview(sink.getvalue()).toreadonly())

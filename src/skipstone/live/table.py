@@ -25,29 +25,32 @@ from typing import TYPE_CHECKING, Self
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.formats.questdb.partitions import directory
 from skipstone.formats.questdb.txn import Partition, Txn, created
-from skipstone.scan.txn_snapshot import DATA, TXN, read_txn
+from skipstone.scan.txn_snapshot import TXN, read_txn
 from skipstone.storage import open_storage
 
 from . import commits, compaction
 from . import rows as incoming
 from .commits import NO_BATCH, Commit
 from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition
-from .description import LiveDescription, PartitionDescription
-from .directories import OWN_FILES, base_name, named, unnamed
+from .description import LiveDescription, described
+from .directories import base_name, named, unnamed
 from .disk import Disk
 from .encode import Encoded, encode
 from .lock import WriterLock
-from .partition import PartitionState, create, edit, snapshot_of
+from .partition import PartitionState, create, edit
 from .places import local_root, refuse_foreign, refuse_taken
 from .reading import read_row_groups
+from .recovery import recover
+from .staging import by_partition, clear, placeable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     import pyarrow as pa
 
     from .definition import SortBy
+    from .staging import Staged
 
 __all__ = ["Commit", "LiveTable"]
 
@@ -109,10 +112,12 @@ class LiveTable:
             refuse_taken(root)  # once more: another one may just have made it
             disk.put(f"{root}/{MARKER}", definition.to_json())
             disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
-            return cls(root, definition, lock, disk)
         except BaseException:
             lock.release()
             raise
+        table = cls(root, definition, lock, disk)
+        table._whole = True
+        return table
 
     @classmethod
     def open(cls, root: str, *, write: bool = True, durable: bool = True) -> Self:
@@ -131,6 +136,7 @@ class LiveTable:
         table = cls(root, definition, WriterLock(root) if write else None, Disk(durable))
         try:
             if write:
+                clear(root)
                 table._recover()
         except BaseException:
             table.close()
@@ -173,30 +179,7 @@ class LiveTable:
 
     def describe(self) -> LiveDescription:
         """Partitions, row groups, rows, live and dead bytes of the current snapshot."""
-        txn = self.txn
-        found = []
-        for partition, name, count in zip(
-            txn.partitions, named(txn, self.definition.partitioning), txn.row_counts, strict=True
-        ):
-            size = partition.parquet_file_size
-            snapshot = snapshot_of(f"{self.root}/{name}", size)
-            found.append(
-                PartitionDescription(
-                    name=base_name(name),
-                    directory=name,
-                    rows=count,
-                    row_groups=snapshot.row_group_count,
-                    bytes=size,
-                    dead_bytes=snapshot.unused_bytes,
-                )
-            )
-        return LiveDescription(
-            root=self.root,
-            txn=txn.txn,
-            batch_id=None if txn.seq_txn == NO_BATCH else txn.seq_txn,
-            partitions=tuple(found),
-            superseded=unnamed(self.root, txn, self.definition.partitioning).superseded,
-        )
+        return described(self.root, self.definition, self.txn)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -210,25 +193,32 @@ class LiveTable:
         same or a lower one does nothing, and says so in the result.
         """
         txn = self._ready()
-        if batch_id is not None and batch_id < 0:
-            raise SkipstoneError(f"batch_id={batch_id}", hint="0 or more")
-        if batch_id is not None and batch_id <= txn.seq_txn:
-            return Commit(
-                txn=txn.txn,
-                applied=False,
-                reason=f"batch {batch_id} is not newer than {txn.seq_txn}, which is committed",
-            )
+        if (done := self._committed(txn, batch_id)) is not None:
+            return done
         table = incoming.conformed(self.definition, rows)
         if not len(table) and batch_id is None:
             return Commit(txn=txn.txn, applied=False, reason="no rows")
         parts = incoming.split(self.definition, table)
         with self._writing():
-            states, groups = {}, 0
-            for begin, part in parts:
-                time = incoming.txn_time(self.definition, begin)
-                states[time], count = self._added(txn, time, part)
-                groups += count
-            return self._commit(txn, states, rows=len(table), row_groups=groups, batch_id=batch_id)
+            return self._append(txn, parts, batch_id)
+
+    def append_staged(self, staged: Sequence[Staged], *, batch_id: int | None = None) -> Commit:
+        """Add rows that others have encoded (``staging.stage``), as ``append`` does.
+
+        Files that follow one another in time, and what is there, are taken as they are. Others are
+        read, and their rows go where they belong.
+        """
+        txn = self._ready()
+        if (done := self._committed(txn, batch_id)) is not None:
+            return done
+        if not staged and batch_id is None:
+            return Commit(txn=txn.txn, applied=False, reason="no rows")
+        parts: list[tuple[int, pa.Table | list[Encoded]]] = []
+        for begin, files in by_partition(staged):
+            state = self._state_at(txn, incoming.txn_time(self.definition, begin))
+            parts.append((begin, placeable(self.definition, state, files)))
+        with self._writing():
+            return self._append(txn, parts, batch_id)
 
     def replace(self, partition: str, row_group: int, rows: pa.Table | pa.RecordBatch) -> Commit:
         """Put ``rows`` (one or more) in place of all rows of a row group.
@@ -329,21 +319,8 @@ class LiveTable:
         self._whole = True
 
     def _recover(self) -> None:
-        """Back to what ``_txn`` says: cut tails, remove what was never committed."""
         self._states.clear()
-        if not Path(self.root, TXN).exists():
-            # Nothing was ever committed: its maker died between the mark and this.
-            self._disk.put(f"{self.root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
-        txn, partitioning = self.txn, self.definition.partitioning
-        for name in unnamed(self.root, txn, partitioning).never_committed:
-            self._disk.remove(f"{self.root}/{name}", OWN_FILES)
-        for partition, name in zip(txn.partitions, named(txn, partitioning), strict=True):
-            path, size = f"{self.root}/{name}/{DATA}", partition.parquet_file_size
-            length = Path(path).stat().st_size
-            if length < size:
-                raise FormatError("data.parquet is cut short", file=path, expected=size, got=length)
-            if length > size:
-                self._disk.cut(path, size)
+        recover(self._disk, self.root, self.definition)
         self._whole = True
 
     def _at(self, txn: Txn, partition: str) -> int:
@@ -376,29 +353,72 @@ class LiveTable:
         size = incoming.merged_size(self.definition, len(rows))
         return encode(self.definition, rows, row_group_rows=size)
 
-    def _added(self, txn: Txn, time: int, rows: pa.Table) -> tuple[PartitionState, int]:
-        """The partition that begins at ``time`` with these rows; how many row groups are new."""
+    @staticmethod
+    def _committed(txn: Txn, batch_id: int | None) -> Commit | None:
+        if batch_id is None:
+            return None
+        if batch_id < 0:
+            raise SkipstoneError(f"batch_id={batch_id}", hint="0 or more")
+        if batch_id > txn.seq_txn:
+            return None
+        return Commit(
+            txn=txn.txn,
+            applied=False,
+            reason=f"batch {batch_id} is not newer than {txn.seq_txn}, which is committed",
+        )
+
+    def _append(
+        self,
+        txn: Txn,
+        parts: Sequence[tuple[int, pa.Table | list[Encoded]]],
+        batch_id: int | None,
+    ) -> Commit:
+        states, groups, rows = dict[int, PartitionState](), 0, 0
+        for begin, part in parts:
+            time = incoming.txn_time(self.definition, begin)
+            states[time], count = self._added(txn, time, part)
+            groups += count
+            rows += sum(sum(e.pieces.rows) for e in part) if isinstance(part, list) else len(part)
+        return self._commit(txn, states, rows=rows, row_groups=groups, batch_id=batch_id)
+
+    def _state_at(self, txn: Txn, time: int) -> PartitionState | None:
         partition = next((each for each in txn.partitions if each.timestamp == time), None)
-        if partition is None:
+        return None if partition is None else self._state(partition)
+
+    def _added(
+        self, txn: Txn, time: int, rows: pa.Table | list[Encoded]
+    ) -> tuple[PartitionState, int]:
+        """The partition that begins at ``time`` with these rows; how many row groups are new."""
+        state = self._state_at(txn, time)
+        if state is None:
             entry = Partition(timestamp=time, row_count=0)
             path = f"{self.root}/{directory(entry, self.definition.partitioning)}"
             Path(path).mkdir()
-            encoded = encode(self.definition, rows)
-            state = create(self._disk, path, [encoded], self.definition.timestamp)
+            encoded = rows if isinstance(rows, list) else [encode(self.definition, rows)]
+            state = create(self._disk, path, encoded, self.definition.timestamp)
             self._disk.sync_directory(self.root)
-            return state, len(encoded.pieces.rows)
-        state = self._state(partition)
+            return state, len(state.footer.rows)
         order: list[int | Encoded] = list(range(len(state.footer.rows)))
-        if self.definition.ordered:
-            late, rows = incoming.belonging(self.definition, state.highs, rows)
-            if late:
-                old = read_row_groups(self.definition, state.directory, state.size, list(late))
-                for (group, new), there in zip(late.items(), old, strict=True):
-                    order[group] = self._encoded(incoming.together(self.definition, [there, new]))
-        if len(rows):
-            order.append(encode(self.definition, rows))
+        if isinstance(rows, list):
+            order += rows
+        else:
+            if self.definition.ordered:
+                rows = self._merged(state, order, rows)
+            if len(rows):
+                order.append(encode(self.definition, rows))
         fresh = sum(len(each.pieces.rows) for each in order if isinstance(each, Encoded))
         return edit(self._disk, state, order), fresh
+
+    def _merged(
+        self, state: PartitionState, order: list[int | Encoded], rows: pa.Table
+    ) -> pa.Table:
+        """Puts late rows into the row groups of ``order`` where they belong; the other rows."""
+        late, rows = incoming.belonging(self.definition, state.highs, rows)
+        if late:
+            old = read_row_groups(self.definition, state.directory, state.size, list(late))
+            for (group, new), there in zip(late.items(), old, strict=True):
+                order[group] = self._encoded(incoming.together(self.definition, [there, new]))
+        return rows
 
     def _compact(self, name: str) -> None:
         txn = self._ready()

@@ -1,0 +1,41 @@
+"""A live table brought back to what its ``_txn`` says, after a writer died or failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError
+from skipstone.formats.questdb.txn import Txn, created
+from skipstone.scan.txn_snapshot import DATA, TXN, read_txn
+from skipstone.storage import open_storage
+
+from .commits import NO_BATCH
+from .directories import OWN_FILES, named, unnamed
+
+if TYPE_CHECKING:
+    from .definition import LiveDefinition
+    from .disk import Disk
+
+__all__ = ["recover"]
+
+
+def recover(disk: Disk, root: str, definition: LiveDefinition) -> None:
+    """Cut the tails of ``data.parquet``, remove directories that were never committed.
+
+    Only under the writer's lock. A ``_pm`` is never cut. ``FormatError`` where committed bytes are
+    missing.
+    """
+    if not Path(root, TXN).exists():
+        # Nothing was ever committed: its maker died between the mark and this.
+        disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
+    txn, partitioning = read_txn(root, open_storage(root)), definition.partitioning
+    for name in unnamed(root, txn, partitioning).never_committed:
+        disk.remove(f"{root}/{name}", OWN_FILES)
+    for partition, name in zip(txn.partitions, named(txn, partitioning), strict=True):
+        path, size = f"{root}/{name}/{DATA}", partition.parquet_file_size
+        length = Path(path).stat().st_size
+        if length < size:
+            raise FormatError("data.parquet is cut short", file=path, expected=size, got=length)
+        if length > size:
+            disk.cut(path, size)

@@ -1,0 +1,94 @@
+"""Row groups encoded elsewhere: tasks write files beside the table, its writer places their bytes.
+
+    <root>/_staging/<uuid>/<file>.parquet     rows of one partition, sorted
+
+Nothing there is part of the table. A file counts where its task says that it was finished; what is
+left of others is removed with the directory. The file system is shared by all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from . import rows as incoming
+from .disk import mapped
+from .encode import Encoded, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from .definition import LiveDefinition
+    from .partition import PartitionState
+
+__all__ = ["STAGING", "Staged", "by_partition", "clear", "placeable", "stage"]
+
+STAGING: Final = "_staging"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """One file: ``rows`` rows of the partition that begins at ``begin``, of times from ``low`` to
+    ``high``, all in the unit of the timestamp column."""
+
+    path: str
+    begin: int
+    rows: int
+    low: int
+    high: int
+
+
+def stage(definition: LiveDefinition, rows: pa.Table, directory: str) -> list[Staged]:
+    """Rows split by partition, sorted, encoded, and written below ``directory``."""
+    found = []
+    for begin, part in incoming.split(definition, incoming.conformed(definition, rows)):
+        path = f"{directory}/{uuid.uuid4().hex}.parquet"
+        Path(path).write_bytes(encode(definition, part).data)
+        at = incoming.times(definition, part)
+        found.append(
+            Staged(path=path, begin=begin, rows=len(part), low=int(at.min()), high=int(at.max()))
+        )
+    return found
+
+
+def clear(root: str) -> None:
+    """Remove what dead writers left: whoever holds the lock has staged nothing yet."""
+    shutil.rmtree(f"{root}/{STAGING}", ignore_errors=True)
+
+
+def by_partition(staged: Iterable[Staged]) -> Iterator[tuple[int, list[Staged]]]:
+    """The files of each partition in the order of their rows; (start, files), by time."""
+    ordered = sorted(staged, key=lambda each: (each.begin, each.low, each.high, each.path))
+    for begin, files in groupby(ordered, key=lambda each: each.begin):
+        yield begin, list(files)
+
+
+def placeable(
+    definition: LiveDefinition, state: PartitionState | None, files: Sequence[Staged]
+) -> pa.Table | list[Encoded]:
+    """What is to be added to a partition (``None``: a new one): row groups, or else their rows.
+
+    Row groups can be taken as they are where they keep the order of the partition, and where the
+    Arrow that wrote them spells the schema as the one that wrote the partition.
+    """
+    encoded = [Encoded.of(mapped(each.path)) for each in files]
+    columns = {each.pieces.columns for each in encoded}
+    if state is not None:
+        columns.add(state.footer.columns)
+    last = None if state is None else state.highs[-1]
+    follows = True
+    for each in files:
+        follows = follows and (last is None or last <= each.low)
+        last = each.high
+    if len(columns) == 1 and (follows or not definition.ordered):
+        return encoded
+    read = [pq.read_table(pa.BufferReader(pa.py_buffer(each.data))) for each in encoded]
+    exact = [each.select(definition.schema.names).cast(definition.schema) for each in read]
+    return incoming.together(definition, exact)

@@ -1,0 +1,205 @@
+"""``ingest``: rows from anywhere into a live table, which is made where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from skipstone.errors import SkipstoneError
+from skipstone.identity import canonical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from skipstone.live import Commit, LiveTable
+    from skipstone.live.definition import SortBy
+
+__all__ = ["ingest"]
+
+#: Rows of a stream of batches that one commit holds.
+ROWS_PER_COMMIT: Final = 1_000_000
+
+
+def ingest(
+    df: DataFrame | pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch],
+    root: str,
+    *,
+    timestamp: str | None = None,
+    partition_by: str | None = None,
+    sort_by: SortBy | str | None = None,
+    batch_id: int | None = None,
+    compact: bool = True,
+    checkpoint_location: str | None = None,
+    trigger: dict[str, object] | None = None,
+    **options: Any,
+) -> Commit | StreamingQuery:
+    """Append ``df`` to the live table at ``root``; the first call makes the table.
+
+    ``df`` is a Spark DataFrame, a pyarrow Table or RecordBatch, or a stream of batches (a
+    RecordBatchReader, any iterable). ``timestamp`` names the designated timestamp, ``partition_by``
+    is "hour", "day" (the default), "month", "year" or "none", ``sort_by`` the order of rows (the
+    timestamp); ``options`` are further ones of ``LiveTable.create``. For a table that is there they
+    may be left out, and must else be its own. A DataFrame, a table and whatever has a ``batch_id``
+    are one commit; a stream of batches is a commit for every million rows. With ``compact``,
+    partitions that have become mostly dead bytes are written anew afterwards.
+
+    ``batch_id``: rows of a batch that is committed already are not added again. So does a
+    streaming query exactly once::
+
+        df.writeStream.foreachBatch(
+            lambda rows, id: skipstone.ingest(rows, root, timestamp="ts", batch_id=id)
+        )
+
+    A streaming DataFrame starts just that, with ``checkpoint_location`` and ``trigger`` (the
+    arguments of ``DataStreamWriter.trigger``), and gives back the query.
+
+    Raises ``SkipstoneError`` for rows that do not fit and where another writer is at work, and
+    ``UnsupportedError`` for an object store or a table of a QuestDB.
+    """
+    given = {"timestamp": timestamp, "partition_by": partition_by, "sort_by": sort_by, **options}
+    settings = {name: value for name, value in given.items() if value is not None}
+    if _is_frame(df):
+        frame: Any = df
+        return _from_spark(
+            frame, root, settings, batch_id, compact, checkpoint_location, trigger or {}
+        )
+    if checkpoint_location is not None or trigger is not None:
+        raise SkipstoneError(
+            "checkpoint_location and trigger are for streaming DataFrames",
+            hint="pass df.readStream… of Spark, or leave them out",
+        )
+    import pyarrow as pa
+
+    if isinstance(df, pa.Table | pa.RecordBatch):
+        with _opened(root, df.schema, settings) as table:
+            return _finished(table, [table.append(df, batch_id=batch_id)], compact=compact)
+    if not isinstance(df, Iterable):
+        raise SkipstoneError(
+            f"rows of type {type(df).__name__}",
+            hint="a Spark DataFrame, a pyarrow Table or RecordBatch, or an iterable of those",
+        )
+    return _from_batches(iter(df), root, settings, batch_id, compact=compact)
+
+
+def _is_frame(df: Any) -> bool:
+    return any(base.__module__.startswith("pyspark.sql") for base in type(df).__mro__)
+
+
+def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable:
+    """The table for writing: the one that is there, if it is as ``settings`` say, or a new one."""
+    from skipstone.live import LiveDefinition, LiveTable
+    from skipstone.live.definition import MARKER
+
+    if not Path(canonical_path(root), MARKER).exists():
+        if "timestamp" not in settings:
+            raise SkipstoneError(
+                f"a new live table at {root} needs a timestamp",
+                hint='name the column by which rows are partitioned: timestamp="ts"',
+            )
+        return LiveTable.create(root, schema, **settings)
+    durable = settings.get("durable", True)
+    table = LiveTable.open(root, durable=durable)
+    try:
+        own = table.definition
+        wanted = {"timestamp": own.timestamp} | {
+            name: value for name, value in settings.items() if name != "durable"
+        }
+        asked = LiveDefinition.of(own.schema, **wanted)
+        for name in settings.keys() - {"durable"}:
+            if getattr(asked, name) != getattr(own, name):
+                raise SkipstoneError(
+                    f"{root} has {name}={getattr(own, name)!r}, not {getattr(asked, name)!r}",
+                    hint="leave it out, or ingest into another table",
+                )
+    except BaseException:
+        table.close()
+        raise
+    return table
+
+
+def _finished(table: LiveTable, commits: list[Commit], *, compact: bool) -> Commit:
+    """All commits as one, after what is due."""
+    from dataclasses import replace
+
+    if compact and any(each.applied for each in commits):
+        table.compact()
+    last = commits[-1]
+    return replace(
+        last,
+        txn=table.txn.txn,
+        rows=sum(each.rows for each in commits),
+        row_groups=sum(each.row_groups for each in commits),
+        bytes_written=sum(each.bytes_written for each in commits),
+        partitions=tuple(sorted({name for each in commits for name in each.partitions})),
+        applied=any(each.applied for each in commits),
+    )
+
+
+def _from_batches(
+    batches: Iterator[Any],
+    root: str,
+    settings: dict[str, Any],
+    batch_id: int | None,
+    *,
+    compact: bool,
+) -> Commit:
+    import pyarrow as pa
+
+    first = next(batches, None)
+    if first is None:
+        raise SkipstoneError(
+            "a stream without any batch has no schema", hint="pass a RecordBatchReader's batches"
+        )
+    with _opened(root, first.schema, settings) as table:
+        commits, held, count = list[Any](), [_table(first)], len(first)
+        for batch in batches:
+            held.append(_table(batch))
+            count += len(batch)
+            if batch_id is None and count >= ROWS_PER_COMMIT:
+                commits.append(table.append(pa.concat_tables(held)))
+                held, count = [], 0
+        if held:
+            commits.append(table.append(pa.concat_tables(held), batch_id=batch_id))
+        return _finished(table, commits, compact=compact)
+
+
+def _table(batch: Any) -> pa.Table:
+    import pyarrow as pa
+
+    return batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+
+
+def _from_spark(
+    df: DataFrame,
+    root: str,
+    settings: dict[str, Any],
+    batch_id: int | None,
+    compact: bool,
+    checkpoint_location: str | None,
+    trigger: dict[str, object],
+) -> Commit | StreamingQuery:
+    from skipstone.spark.ingest import append_frame, arrow_schema, start_stream
+
+    if df.isStreaming:
+        with _opened(root, arrow_schema(df), settings) as table:
+            last = table.batch_id
+
+        def sink(rows: DataFrame, id: int) -> None:
+            ingest(rows, root, batch_id=id, compact=compact, **settings)
+
+        return start_stream(
+            df,
+            root,
+            sink,
+            batch_id=last,
+            checkpoint_location=checkpoint_location,
+            trigger=trigger,
+        )
+    with _opened(root, arrow_schema(df), settings) as table:
+        done = append_frame(df, table, batch_id=batch_id)
+        return _finished(table, [done], compact=compact)
