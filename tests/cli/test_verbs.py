@@ -85,7 +85,13 @@ def test_build_hands_on_its_options(noted: Noted, run: Run) -> None:
     }
     assert noted.call == (
         "build",
-        {0: None, 1: [parse_index(text) for text in indexes], "memory": 2**30, "progress": None},
+        {
+            0: None,
+            1: [parse_index(text) for text in indexes],
+            "memory": 2**30,
+            "progress": None,
+            "pm": "external",
+        },
     )
 
 
