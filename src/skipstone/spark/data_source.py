@@ -16,8 +16,9 @@
 Spark plans in a worker of Python, which has no session: what a text means under this session's time
 zone cannot be known there, so a ``where`` whose meaning hangs on the zone needs ``timeZone``. Spark
 hands no filter and no list of columns to a source in Python (a reader with ``pushFilters`` fails on
-a default session), hence the options; filters on the DataFrame are applied by Spark after that. A DataFrame is planned
-once, as Spark lists files once: ``load`` again to see files that have come since.
+a default session), hence the options; filters on the DataFrame are applied by Spark after that. A
+DataFrame is planned once, as Spark lists files once: ``load`` again to see files that have come
+since.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ class SkipstoneReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The plan in portions. ``[]`` would be a partition of nothing, so it is one."""
+        from skipstone.scan.dataset import QueryReader
         from skipstone.scan.dataset.portion import portions
 
         limit = self.options.get("limit")
@@ -130,10 +132,11 @@ class SkipstoneReader(DataSourceReader):
             limit=None if limit is None else _whole(limit),
             time_zone=checked_zone(self.table, self.options),
         )
+        assert isinstance(plan.reader, QueryReader)  # as Table.plan makes them
         made = portions(plan, plan.reader, self.table.storage_options)
         return [PortionPartition(each) for each in made] or [PortionPartition(None)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a portion, in exactly the schema that Spark was told."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema

@@ -76,10 +76,17 @@ class ParquetReading:
         spark: SparkSession | None,
         store: Store,
     ) -> pa.Schema:
-        """From the footers; a snapshot's, where the listing is one."""
+        """From the footers (a snapshot's, where the listing is one), and again only when the files
+        are no longer the same."""
+        known, wanted = self._known, frozenset(needed)
+        if known is not None and wanted <= known[1] and known[0].same_files(listing):
+            return known[2]
         if isinstance(listing, TxnListing):
-            return table_schema(listing, opener(listing, self.storage), needed)
-        return table_schema(listing, self.storage.open, needed)
+            found = table_schema(listing, opener(listing, self.storage), needed)
+        else:
+            found = table_schema(listing, self.storage.open, needed)
+        self._known = listing, wanted, found
+        return found
 
     def execute(
         self,

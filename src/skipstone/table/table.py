@@ -12,7 +12,6 @@ directory. Spark is imported by the calls that are given a session, and by no ot
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,12 +23,7 @@ from skipstone.index.kind import Index
 from skipstone.index.paimon.options import FileIndexOptions, is_option
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import parse_indexes
-from skipstone.index.schema import find_field
-from skipstone.plan.objects import plan_objects
-from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.predicate import Const, bind, column_path, from_dnf, parse_sql, to_sql
-from skipstone.predicate.tree import leaves
-from skipstone.scan.txn_snapshot import TxnListing
+from skipstone.plan.runs import IN_MEMORY
 from skipstone.storage import open_storage, table_format
 from skipstone.store.beside import Beside
 from skipstone.store.describe import describe
@@ -37,6 +31,8 @@ from skipstone.store.xskipper import find_store
 
 from . import upkeep
 from .building import run_build
+from .planning import plan_query
+from .query import engine_of
 from .reading import ParquetReading, Progress, reading_of
 from .rows import FirstRows, count_rows, first_rows
 from .txn_table import TxnTable, read_snapshot
@@ -50,9 +46,8 @@ if TYPE_CHECKING:
     from skipstone.advise import Advice
     from skipstone.index.questdb.making import PmMode
     from skipstone.plan import Coverage, Plan
-    from skipstone.plan.runs import Runner
-    from skipstone.predicate.tree import Expr
     from skipstone.rewrite.migration import MigrateReport
+    from skipstone.scan.dataset import Engine
     from skipstone.storage import Listing, Storage
     from skipstone.store import Matched, Store
     from skipstone.store.beside import BesideRows
@@ -117,6 +112,7 @@ class Table:
         self._uses_sidecars = sidecars is not False and self.file_index.read_enabled
         self.partial = partial
         self._txn_table: TxnTable | None = None
+        self._engine: Engine | None = None
         #: where transparent reading looks for the index
         self.index_location = index_location or self.location.root
 
@@ -273,8 +269,16 @@ class Table:
         schema: pa.Schema | None = None,
         ansi: bool = True,
         containers: Mapping[str, bytes] | None = None,
+        columns: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        inside: bool = True,
     ) -> Plan:
-        """Which files a query for ``where`` must read, and why the others need not be.
+        """Which files, row groups, pages and rows a query for ``where`` must read, and why the
+        others need not be.
+
+        The plan reads ``columns`` (``None``: all) ordered by ``order_by`` (``"ts desc"``), and no
+        more than ``limit`` rows. Without ``inside`` no data file is looked into.
 
         ``time_zone`` is that of timestamps in ``where`` that have none. Facts of which ``where``
         needs more than ``memory`` bytes are asked piece by piece: as a job of ``spark``, where it
@@ -284,47 +288,42 @@ class Table:
         such as a manifest embeds; ``ValueError`` for a file that the table does not have. Raises
         ``PredicateError`` for text that is no predicate, or names no column of the table.
         """
-        milliseconds: dict[str, float] = {}
-        clock = time.perf_counter()
-
-        def lap(phase: str) -> None:
-            nonlocal clock
-            now = time.perf_counter()
-            milliseconds[phase] = (now - clock) * 1e3
-            clock = now
-
-        listing = self.listing()
-        lap("listing")
-        matched = self.match(listing, spark)
-        txn = self.txn if isinstance(listing, TxnListing) else None
-        partitions = PartitionColumns.of_paths(self.path, listing.paths)
-        if txn is not None:
-            partitions = txn.partitions(listing)
-        lap("matching")
-        expr, text = _parsed(where)
-        schema = self._bindable(listing, matched, spark) if schema is None else schema
-        tree = bind(expr, schema, session_zone=time_zone, ansi=ansi, text=text, map_keys=True)
-        lap("binding")
-        named = {leaf.column for leaf in leaves(tree)}
-        beside = self.sidecars_of(listing, named, containers)
-        lap("sidecars")
-        return plan_objects(
-            tree,
-            listing,
-            [matched],
-            partitions,
-            table=self.path,
-            predicate=text or to_sql(expr),
-            milliseconds=milliseconds,
-            outgrown=Outgrown(
-                limit=memory, runner=_runner(spark), storage_options=self.storage_options
-            ),
-            file_index=self.file_index.read_enabled,
-            beside=beside,
-            **({} if txn is None else txn.known(listing, schema)),
+        return plan_query(
+            self,
+            where,
+            time_zone=time_zone,
+            spark=spark,
+            memory=memory,
+            schema=schema,
+            ansi=ansi,
+            containers=containers,
+            columns=columns,
+            order_by=order_by,
+            limit=limit,
+            inside=inside,
         )
 
     explain = plan
+
+    def query(
+        self,
+        where: Where = None,
+        columns: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        *,
+        time_zone: str = "UTC",
+    ) -> pa.Table:
+        """The rows that match ``where``, read in this process: planned pages only, decided exactly.
+
+        With Spark's meaning (NaN is equal to itself and the largest, nulls match nothing), in the
+        order of the files without ``order_by``. ``Table.plan(…).to_batches()`` gives the same piece
+        by piece.
+        """
+        plan = self.plan(
+            where, columns=columns, order_by=order_by, limit=limit, time_zone=time_zone
+        )
+        return plan.to_arrow()
 
     def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
         """How many rows match ``where``: from the indexes, where they know it exactly.
@@ -350,22 +349,12 @@ class Table:
         """
         return first_rows(self, order_by, limit, where, time_zone)
 
-    def _bindable(
-        self, listing: Listing, matched: Matched, spark: SparkSession | None
-    ) -> pa.Schema:
-        """The table's schema, with indexed columns that no sampled file has."""
-        import pyarrow as pa
-
-        schema = self.schema(listing, spark)
-        extra = {}
-        for definition in matched.snapshot.definitions:
-            for field in definition.types:
-                path = column_path(field.name)
-                known = find_field(schema, field.name) is not None or len(path) > 1
-                # A filter of Xskipper's does not say what it is over.
-                if not known and not pa.types.is_null(field.type):
-                    extra[field.name] = field
-        return pa.schema([*schema, *extra.values()])
+    @property
+    def engine(self) -> Engine:
+        """What is kept between queries: opened files, and the schema of the files."""
+        if self._engine is None:
+            self._engine = engine_of(self)
+        return self._engine
 
     # -- upkeep ------------------------------------------------------------------------------------
 
@@ -482,22 +471,5 @@ class Table:
         return frame if where is None else frame.where(where)
 
 
-def _runner(spark: SparkSession | None) -> Runner:
-    if spark is None:
-        return in_turn
-    from skipstone.spark.plan_job import on_spark
-
-    return on_spark(spark)
-
-
 def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
     return [indexes] if isinstance(indexes, str | Index) else list(indexes)
-
-
-def _parsed(where: Where) -> tuple[Expr, str | None]:
-    """The predicate as a tree, and its text where it was text; nothing asked is TRUE."""
-    if where is None:
-        return Const(True), None
-    if isinstance(where, str):
-        return parse_sql(where), where
-    return from_dnf(where), None

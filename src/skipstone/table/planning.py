@@ -1,0 +1,130 @@
+"""A plan of a table: listing, facts, the predicate bound to the schema, and the planner's walk."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from skipstone.index.partitions import PartitionColumns
+from skipstone.index.schema import find_field
+from skipstone.plan.cost import LOCAL, REMOTE
+from skipstone.plan.objects import plan_objects
+from skipstone.plan.runs import Outgrown, in_turn
+from skipstone.predicate import Const, bind, column_path, from_dnf, parse_sql, to_sql
+from skipstone.predicate.tree import leaves
+from skipstone.scan.txn_snapshot import TxnListing
+
+from .query import query_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from skipstone.plan import Plan
+    from skipstone.plan.runs import Runner
+    from skipstone.predicate.tree import Expr
+    from skipstone.storage import Listing
+    from skipstone.store import Matched
+
+    from .table import Table, Where
+
+__all__ = ["plan_query"]
+
+
+def plan_query(
+    table: Table,
+    where: Where,
+    *,
+    time_zone: str,
+    spark: SparkSession | None,
+    memory: int,
+    schema: pa.Schema | None,
+    ansi: bool,
+    containers: Mapping[str, bytes] | None,
+    columns: Sequence[str] | None,
+    order_by: str | Sequence[str] | None,
+    limit: int | None,
+    inside: bool,
+) -> Plan:
+    """See ``Table.plan``."""
+    milliseconds: dict[str, float] = {}
+    clock = time.perf_counter()
+
+    def lap(phase: str) -> None:
+        nonlocal clock
+        now = time.perf_counter()
+        milliseconds[phase] = (now - clock) * 1e3
+        clock = now
+
+    listing = table.listing()
+    lap("listing")
+    matched = table.match(listing, spark)
+    txn = table.txn if isinstance(listing, TxnListing) else None
+    partitions = PartitionColumns.of_paths(table.path, listing.paths)
+    if txn is not None:
+        partitions = txn.partitions(listing)
+    lap("matching")
+    expr, text = _parsed(where)
+    schema = _bindable(table, listing, matched, spark) if schema is None else schema
+    tree = bind(expr, schema, session_zone=time_zone, ansi=ansi, text=text, map_keys=True)
+    lap("binding")
+    named = {leaf.column for leaf in leaves(tree)}
+    beside = table.sidecars_of(listing, named, containers)
+    lap("sidecars")
+    query = query_of(table, tree, listing, schema, partitions, columns, order_by, limit)
+    plan = plan_objects(
+        tree,
+        listing,
+        [matched],
+        partitions,
+        table=table.path,
+        predicate=text or to_sql(expr),
+        milliseconds=milliseconds,
+        outgrown=Outgrown(
+            limit=memory, runner=_runner(spark), storage_options=table.storage_options
+        ),
+        file_index=table.file_index.read_enabled,
+        beside=beside,
+        inside=query.footers if query is not None and inside else None,
+        costs=REMOTE if table.storage.remote else LOCAL,
+        **({} if txn is None else txn.known(listing, schema)),
+    )
+    return plan if query is None else replace(plan, reader=query)
+
+
+def _bindable(
+    table: Table, listing: Listing, matched: Matched, spark: SparkSession | None
+) -> pa.Schema:
+    """The table's schema, with indexed columns that no sampled file has."""
+    import pyarrow as pa
+
+    schema = table.schema(listing, spark)
+    extra = {}
+    for definition in matched.snapshot.definitions:
+        for field in definition.types:
+            path = column_path(field.name)
+            known = find_field(schema, field.name) is not None or len(path) > 1
+            # A filter of Xskipper's does not say what it is over.
+            if not known and not pa.types.is_null(field.type):
+                extra[field.name] = field
+    return pa.schema([*schema, *extra.values()])
+
+
+def _runner(spark: SparkSession | None) -> Runner:
+    if spark is None:
+        return in_turn
+    from skipstone.spark.plan_job import on_spark
+
+    return on_spark(spark)
+
+
+def _parsed(where: Where) -> tuple[Expr, str | None]:
+    """The predicate as a tree, and its text where it was text; nothing asked is TRUE."""
+    if where is None:
+        return Const(True), None
+    if isinstance(where, str):
+        return parse_sql(where), where
+    return from_dnf(where), None
