@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from skipstone.formats.questdb.pm import Pm
 from skipstone.formats.questdb.txn import Partition, Txn, created
 from skipstone.formats.questdb.values import Chunk, Column, Head, RowGroup
 from skipstone.formats.questdb.writer import Footer, write
@@ -269,3 +272,21 @@ def test_a_txn_that_is_not_whole_is_refused(run: Run, tmp_path: Path) -> None:
         done = run("inspect", tmp_path / "_txn")
         assert done.exit_code == 1
         assert done.stderr.startswith(f"error: {tmp_path / '_txn'}: ")
+
+
+def test_row_groups_that_share_a_block_are_refused(run: Run, tmp_path: Path) -> None:
+    """Entries take 4 bytes: 100,000 of them on one block of 2,000 columns would be 13 GB."""
+    columns = tuple(Column(name="", type=6, physical_type=2) for _ in range(2_000))
+    chunk = Chunk(num_values=1, byte_range_start=4, total_compressed=9)
+    group = RowGroup(num_rows=1, chunks=(chunk,) * len(columns))
+    whole = pm(Head(columns=columns), group)
+    block = int(Pm(whole).snapshot().block_offsets[0])
+    body = whole[8:-52]
+    tail = Footer.of_parquet(1_100, 92).to_bytes(previous=0, blocks=[block] * 100_000, blooms=b"")
+    data = body + tail
+    size = 8 + len(data) + 8
+    ends = struct.pack("<II", zlib.crc32(data), len(tail) + 4)
+    (tmp_path / "_pm").write_bytes(struct.pack("<Q", size) + data + ends)
+    done = run("inspect", tmp_path / "_pm")
+    assert done.exit_code == 1
+    assert "row group blocks that overlap: expected 1, got 100000" in done.stderr

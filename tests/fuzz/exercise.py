@@ -27,6 +27,7 @@ from skipstone.formats.parquet.encryption.material import key_material_path
 from tests.fuzz.batteries import BATTERIES, DECODING, Damaged
 from tests.fuzz.corpus import BOMB, keys_for
 from tests.fuzz.mutate import mutated
+from tests.fuzz.questdb import QUESTDB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +101,7 @@ class _Found:
             refused = True
             return None
 
-        BATTERIES[battery](Damaged(str(target), data, keys_for(path)), attempt)
+        {**BATTERIES, **QUESTDB}[battery](Damaged(str(target), data, keys_for(path)), attempt)
         self.counts["refused" if refused else "read"] += 1
         target.unlink()
 

@@ -30,7 +30,7 @@ def _damage(out: bytearray, chance: random.Random) -> None:
     size = len(out)
     # A file that keeps its magic and footer length gets further into the reader.
     last = max(1, size - 8) if chance.random() < 0.9 else size
-    at = chance.randrange(max(0, last - size // 4), last) if chance.random() < 0.5 else 0
+    at = chance.randrange(max(0, last - max(1, size // 4)), last) if chance.random() < 0.5 else 0
     at = at or chance.randrange(last)
     match chance.randrange(9):
         case 0 | 1 | 2:
