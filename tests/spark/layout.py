@@ -57,7 +57,10 @@ def rows(df: DataFrame) -> list[str]:
 def read_remotely(df: DataFrame) -> tuple[list[str], int]:
     """``read_by_spark`` under Spark Connect: what the server says of its scans."""
     found = rows(df)
-    _, nodes = df.executionInfo.metrics.extract_graph()
+    info = df.executionInfo
+    assert info is not None
+    assert info.metrics is not None
+    _, nodes = info.metrics.extract_graph()
     told = [each for node in nodes.values() for each in node.metrics if each.name == "numFiles"]
     return found, sum(int(each.value) for each in told)
 
