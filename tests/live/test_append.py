@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import duckdb
@@ -193,8 +194,22 @@ def test_dead_bytes_are_the_old_footers(root: str) -> None:
         assert read_bytes(data[:size])["key"].to_pylist() == list(range(10 * turn + 10))
 
 
-def test_a_batch_counts_once(root: str) -> None:
-    """Batch 0, 0 again, 5, 3, 6 without rows: 0 and 5 bring rows, 6 is remembered."""
+def test_a_forked_child_does_not_let_go_of_the_lock(root: str) -> None:
+    """It inherits the writer, and ends; the parent still writes, and then really lets go."""
+    with made(root) as table:
+        child = os.fork()
+        if not child:
+            table.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(SkipstoneError, match="is being written to"):
+            LiveTable.open(root)
+        table.append(run(1))
+    LiveTable.open(root).close()
+
+
+def test_a_batch_counts_once(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Batch 0, 0 again, 5, 3, 6 without rows: 0 and 5 bring rows, 6 is remembered; 3 is odd."""
     with made(root) as table:
         assert table.batch_id is None
         assert table.append(run(10), batch_id=0).applied
@@ -202,7 +217,9 @@ def test_a_batch_counts_once(root: str) -> None:
         assert not again.applied
         assert again.reason == "batch 0 is not newer than 0, which is committed"
         assert table.append(run(10, first=10, start=HOUR), batch_id=5).applied
+        assert not caplog.records
         assert not table.append(run(10), batch_id=3).applied
+        assert "batch 3 is passed over, 5 is committed" in caplog.text
         assert table.append(SCHEMA.empty_table(), batch_id=6).applied
         assert table.append(run(1, first=99)).applied
     with LiveTable.open(root) as table:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from skipstone.errors import SkipstoneError
 from skipstone.formats.questdb.txn import NO_MAX, NO_MIN, Partition, Txn, commit
 from skipstone.scan.txn_snapshot import TXN
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from .disk import Disk
     from .partition import PartitionState
 
-__all__ = ["NO_BATCH", "Commit", "following", "publish"]
+__all__ = ["NO_BATCH", "Commit", "following", "known", "publish"]
+
+log = logging.getLogger("skipstone")
 
 #: seqTxn of a table without batches: Spark's first batch is 0.
 NO_BATCH: Final = -1
@@ -39,6 +43,30 @@ class Commit:
     row_groups: int = 0
     bytes_written: int = 0
     reason: str | None = None
+
+
+def known(root: str, txn: Txn, batch_id: int | None) -> Commit | None:
+    """What to answer where a batch is committed already; ``None`` where it is new, or none."""
+    if batch_id is None:
+        return None
+    if batch_id < 0:
+        raise SkipstoneError(f"batch_id={batch_id}", hint="0 or more")
+    if batch_id > txn.seq_txn:
+        return None
+    if batch_id < txn.seq_txn:
+        # A stream repeats its last batch, and no other.
+        log.warning(
+            "%s: batch %d is passed over, %d is committed; the ids of a new checkpoint begin"
+            " with 0 again",
+            root,
+            batch_id,
+            txn.seq_txn,
+        )
+    return Commit(
+        txn=txn.txn,
+        applied=False,
+        reason=f"batch {batch_id} is not newer than {txn.seq_txn}, which is committed",
+    )
 
 
 def following(

@@ -65,6 +65,14 @@ class Disk:
             finally:
                 os.close(descriptor)
 
+    def make_directory(self, path: str) -> None:
+        """The directory, and those above it that are not there; their names stay."""
+        home = Path(path)
+        missing = [each for each in (home, *home.parents) if not each.exists()]
+        home.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            self.sync_directory(str(each.parent))
+
     def put(self, path: str, data: bytes) -> None:
         """A small file, whole or not at all."""
         temporary = f"{path}.tmp"

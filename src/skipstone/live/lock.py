@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class WriterLock:
 
     def __init__(self, root: str) -> None:
         """``SkipstoneError`` where another writer holds it; ``UnsupportedError`` without POSIX."""
+        self._process = os.getpid()
         try:
             from fcntl import LOCK_EX, LOCK_NB, flock
         except ImportError:
@@ -60,10 +62,16 @@ class WriterLock:
     def release(self) -> None:
         """Let another writer in; once more does nothing."""
         if self._descriptor >= 0:
+            from fcntl import LOCK_UN, flock
+
+            # A forked child shares the lock: closing leaves it with the other, unlocking does not.
+            if self._process == os.getpid():
+                flock(self._descriptor, LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
         # A table that nobody closed and nobody can use any more keeps no other out.
         if getattr(self, "_descriptor", -1) >= 0:
-            self.release()
+            with suppress(ImportError):  # at the end of the interpreter
+                self.release()

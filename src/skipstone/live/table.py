@@ -105,9 +105,10 @@ class LiveTable:
         encode(definition, definition.schema.empty_table())  # what Arrow cannot write shows here
         root = local_root(root)
         refuse_foreign(root)
-        Path(root).mkdir(parents=True, exist_ok=True)
+        disk = Disk(durable)
+        disk.make_directory(root)
         refuse_taken(root)
-        lock, disk = WriterLock(root), Disk(durable)
+        lock = WriterLock(root)
         try:
             refuse_taken(root)  # once more: another one may just have made it
             disk.put(f"{root}/{MARKER}", definition.to_json())
@@ -193,7 +194,7 @@ class LiveTable:
         same or a lower one does nothing, and says so in the result.
         """
         txn = self._ready()
-        if (done := self._committed(txn, batch_id)) is not None:
+        if (done := commits.known(self.root, txn, batch_id)) is not None:
             return done
         table = incoming.conformed(self.definition, rows)
         if not len(table) and batch_id is None:
@@ -209,7 +210,7 @@ class LiveTable:
         read, and their rows go where they belong.
         """
         txn = self._ready()
-        if (done := self._committed(txn, batch_id)) is not None:
+        if (done := commits.known(self.root, txn, batch_id)) is not None:
             return done
         if not staged and batch_id is None:
             return Commit(txn=txn.txn, applied=False, reason="no rows")
@@ -352,20 +353,6 @@ class LiveTable:
     def _encoded(self, rows: pa.Table) -> Encoded:
         size = incoming.merged_size(self.definition, len(rows))
         return encode(self.definition, rows, row_group_rows=size)
-
-    @staticmethod
-    def _committed(txn: Txn, batch_id: int | None) -> Commit | None:
-        if batch_id is None:
-            return None
-        if batch_id < 0:
-            raise SkipstoneError(f"batch_id={batch_id}", hint="0 or more")
-        if batch_id > txn.seq_txn:
-            return None
-        return Commit(
-            txn=txn.txn,
-            applied=False,
-            reason=f"batch {batch_id} is not newer than {txn.seq_txn}, which is committed",
-        )
 
     def _append(
         self,
