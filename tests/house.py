@@ -30,7 +30,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("advise",),
     ("spark",),
     ("table",),
-    ("report", "cli"),
+    ("report",),
+    ("cli",),
     ("__main__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

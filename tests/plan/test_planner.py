@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -65,6 +65,8 @@ def check(plan: Plan, table: ModelTable, tree: Bound) -> None:
     assert plan.count() is not None or not plan.exact
     if plan.count() is not None:
         assert plan.count() == sum(len(table.matching(f, tree)) for f in range(len(table.files)))
+    assert plan.dropped is not None
+    assert np.array_equal(plan.dropped < 0, plan.keep)
     for step in plan.steps:
         assert 0 <= step.kept <= step.considered
         assert step.used or step.reasons or step.considered == step.kept
@@ -164,6 +166,28 @@ def test_each_level_is_asked_only_about_what_survived() -> None:
         (Level.OBJECT, 3, 1),
         (Level.ROW_GROUP, 2, 1),
     ]
+
+
+def test_each_file_says_at_which_level_it_went() -> None:
+    """a = 1 AND b = 1, of which files know a, row groups b, pages and rows both.
+
+    File 0 has no a = 1, file 1 no b = 1, file 2 both in two pages of a row group, file 3 both in
+    two rows of a page, and file 4 in one row.
+    """
+    no, a, b, both = ({"a": x, "b": y} for x, y in ((0, 0), (1, 0), (0, 1), (1, 1)))
+    files: list[Any] = [[[[b]]], [[[no, a]]], [[[a], [b]]], [[[a, b]]], [[[no, both]]]]
+    table = ModelTable(files)
+    finer = [
+        ModelSource(table, Level.ROW_GROUP, [evidence(table, Level.ROW_GROUP, "b")]),
+        ModelSource(table, Level.PAGE, [evidence(table, Level.PAGE, each) for each in "ab"]),
+    ]
+    rows = ModelRows(
+        {f: [evidence(table, Level.ROW, each, file=f) for each in "ab"] for f in (3, 4)}
+    )
+    tree = And((leaf("a", Op.EQ, 1), leaf("b", Op.EQ, 1)))
+    plan = plan_of(table, tree, [evidence(table, Level.OBJECT, "a")], finer, rows)
+    assert plan.dropped is not None
+    assert plan.dropped.tolist() == [Level.OBJECT, Level.ROW_GROUP, Level.PAGE, Level.ROW, -1]
 
 
 def test_an_or_is_excluded_by_one_index_per_level() -> None:

@@ -141,6 +141,8 @@ def plan_objects(
             "facts_fresh": fresh_count,
             "facts_stale": stale_count,
             "facts_missing": total - fresh_count - stale_count,
+            "stale": stale & ~fresh,
+            "missing": ~(stale | fresh),
             "reasons": tuple(notes),
             "milliseconds": dict(milliseconds or {}),
             "coverage": coverage,

@@ -5,6 +5,9 @@ A plan names files, row groups, row ranges and byte ranges; a file without an en
 the files of the listing: a file outside ``keep`` holds no match, every row of a file in ``must``
 matches. ``residual`` is what is still to be checked of the rows that a plan names, ``None`` where
 all of them match. ``sidecars`` is of how many files Paimon's index beside them was asked.
+``dropped`` says of each file at which level its last row went, -1 where it is kept, and ``stale``
+and ``missing`` which files have no fact that counts: int8 and booleans over the files, ``None``
+where the plan was not made from levels, or from facts.
 """
 
 from __future__ import annotations
@@ -157,6 +160,9 @@ class Plan:
     facts_fresh: int = 0
     facts_stale: int = 0
     facts_missing: int = 0
+    dropped: NDArray[np.int8] | None = None
+    stale: NDArray[np.bool_] | None = None
+    missing: NDArray[np.bool_] | None = None
     sidecars: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     coverage: Coverage | None = None

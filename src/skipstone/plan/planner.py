@@ -98,6 +98,8 @@ def make_plan(
     units = Units.objects(files, row_counts)
     state = evaluate(tree, evidence, units, fetch=fetch, inherited=inherited)
     steps: list[Step] = [*asked, *state.steps, *idle]
+    dropped = np.full(len(listing), -1, np.int8)
+    dropped[~_alive(state, len(listing))] = Level.OBJECT
     failures: list[Reason] = []
     thrift = _Thrift(costs, listing.sizes, row_counts, len(columns))
     for source in sorted(finer, key=lambda item: item.level):
@@ -110,9 +112,9 @@ def make_plan(
             continue
         _add(steps, state.steps, getattr(source, "spent", (0, 0)))
         failures.extend(getattr(source, "reasons", ()))
+        dropped[(dropped < 0) & ~_alive(state, len(listing))] = source.level
 
-    keep = np.zeros(len(listing), np.bool_)
-    keep[state.units.file[state.bounds.may]] = True
+    keep = _alive(state, len(listing))
     must = keep.copy()
     must[state.units.file[~state.bounds.must]] = False
     details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
@@ -127,6 +129,7 @@ def make_plan(
             )
             keep[file] = bool(bounds.may)
             must[file] = keep[file] and len(bounds.must) == row_counts[file]
+    dropped[(dropped < 0) & ~keep] = Level.ROW
 
     fields = dict(known or {})
     said = (*fields.get("reasons", ()), *failures, *thrift.reasons, *_opaque_reasons(tree))
@@ -150,8 +153,16 @@ def make_plan(
         residual=predicate if undecided else None,
         details={file: detail for file, detail in details.items() if keep[file]},
         steps=tuple(steps),
+        dropped=dropped,
         **fields,
     )
+
+
+def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
+    """Of which files any unit may hold a match."""
+    alive = np.zeros(files, np.bool_)
+    alive[state.units.file[state.bounds.may]] = True
+    return alive
 
 
 class _Thrift:
