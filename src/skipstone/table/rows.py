@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import PredicateError
+from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.index.paimon.kinds import RangeBitmap
 from skipstone.index.paimon.topn import TopFile
@@ -18,7 +18,6 @@ from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import spelled_path
 from skipstone.plan.counting import known_count
 from skipstone.plan.top import Order, TopCandidate, top_rows
-from skipstone.predicate import Const, from_dnf, parse_sql
 from skipstone.predicate.types import column_name
 
 from .txn_table import Partial
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from skipstone.bounds import ByteRange, Fetched, Reason, RowSet
     from skipstone.plan import Plan
-    from skipstone.predicate.tree import Expr
     from skipstone.store.beside import BesideRows
 
     from .table import Table, Where
@@ -220,40 +218,17 @@ def _fetch(table: Table, beside: BesideRows | None) -> Any:
 
 def count_rows(table: Table, where: Where, time_zone: str) -> int:
     """See ``Table.count``."""
+    from skipstone.scan.dataset import QueryReader
+
     plan = table.plan(where, time_zone=time_zone)
     count, rest = known_count(plan)
-    count += _count_files(table, plan, rest, where, time_zone)
+    if rest:
+        if not isinstance(plan.reader, QueryReader):
+            raise UnsupportedError(
+                f"{table.path} must be read to count, which takes Spark",
+                hint="count with Table.read(spark, where).count()",
+            )
+        unknown = np.zeros_like(plan.keep)
+        unknown[rest] = True
+        count += plan.reader.count(replace(plan, keep=unknown))
     return count if plan.coverage is None else Partial(count, plan.coverage)
-
-
-def _count_files(
-    table: Table, plan: Plan, files: Sequence[int], where: Where, time_zone: str
-) -> int:
-    """Matching rows of files that must be read."""
-    if not files:
-        return 0
-    from skipstone.scan.file import ParquetFile
-
-    from .counted import count_in_file
-
-    schema = table.schema(plan.listing)
-    folders = PartitionColumns.of_paths(table.path, plan.listing.paths).values
-    if where is None:
-        expr: Expr = Const(True)
-    else:
-        expr = parse_sql(where) if isinstance(where, str) else from_dnf(where)
-    count = 0
-    for file in files:
-        detail = plan.details.get(file)
-        path, with_options = plan.listing.paths[file], table.storage_options or None
-        partition = {} if table.txn is None else table.txn.opening(plan.listing, file)
-        count += count_in_file(
-            ParquetFile(path, storage_options=with_options, **partition),
-            expr,
-            schema,
-            {name: values[file] for name, values in folders.items()},
-            None if detail is None else detail.rows,
-            time_zone=time_zone,
-            text=where if isinstance(where, str) else None,
-        )
-    return count
