@@ -48,6 +48,8 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("pwrite", "fsync", "ftruncate", "mkdir", "rename", "unlink", "rmdir", "open")
 
 
