@@ -6,12 +6,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from skipstone.index.interval import Intervals
+from skipstone.index.minmax import MinMax, intervals_of
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import find_field
 from skipstone.plan.cost import LOCAL, REMOTE
 from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import Outgrown, in_turn
 from skipstone.predicate import Const, bind, column_path, from_dnf, parse_sql, to_sql
+from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import leaves
 from skipstone.scan.txn_snapshot import TxnListing
 
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from skipstone.plan import Plan
     from skipstone.plan.runs import Runner
     from skipstone.predicate.tree import Expr
+    from skipstone.scan.dataset.ordering import FileBounds
     from skipstone.storage import Listing
     from skipstone.store import Matched
 
@@ -92,7 +98,9 @@ def plan_query(
         costs=REMOTE if table.storage.remote else LOCAL,
         **({} if txn is None else txn.known(listing, schema)),
     )
-    return plan if query is None else replace(plan, reader=query)
+    if query is None:
+        return plan
+    return replace(plan, reader=replace(query, bounds=_file_bounds(matched)))
 
 
 def _bindable(
@@ -111,6 +119,31 @@ def _bindable(
             if not known and not pa.types.is_null(field.type):
                 extra[field.name] = field
     return pa.schema([*schema, *extra.values()])
+
+
+def _file_bounds(matched: Matched) -> FileBounds:
+    """Bounds of a column over all files, by ``minmax``; of another's store nothing is relied on."""
+
+    def bounds(column: str) -> Intervals | None:
+        if not matched.snapshot.in_runs:
+            return None
+        for index in matched.evidence({column}):
+            if isinstance(index, MinMax) and index.column == column and index.stored is not None:
+                stored = index.stored
+                row = stored.row_of_file
+                held = row >= 0
+                held[held] = index.known(stored)[row[held]]
+                found = intervals_of(stored).where(np.where(held, row, 0))
+                return Intervals(
+                    type=found.type,
+                    lo=Keys(found.lo.data, found.lo.valid & held),
+                    hi=Keys(found.hi.data, found.hi.valid & held),
+                    rows=np.where(held, found.rows, -1),
+                    nulls=np.where(held, found.nulls, -1),
+                )
+        return None
+
+    return bounds
 
 
 def _runner(spark: SparkSession | None) -> Runner:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from .columns import TableColumns
+from .foreseeing import foresee
+from .handing import handed
 from .opened import OpenFiles
 from .ordering import first_rows, sorted_rows
 from .reading import TableReader, output_schema
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
 
     from skipstone.index.partitions import PartitionColumns
     from skipstone.plan import Plan
+    from skipstone.plan.forecast import Forecast
+    from skipstone.plan.handover import Handed
     from skipstone.plan.top import Order
     from skipstone.predicate.tree import Bound
     from skipstone.storage import Listing, Storage
+
+    from .ordering import FileBounds
 
 __all__ = ["Engine", "QueryReader"]
 
@@ -84,6 +90,8 @@ class QueryReader:
     columns: tuple[str, ...] | None = None
     orders: tuple[Order, ...] = ()
     limit: int | None = None
+    #: what is known of a column over the files, before they are opened
+    bounds: FileBounds | None = None
 
     def reader(self) -> TableReader:
         """Who reads the rows of this query, in no order."""
@@ -98,7 +106,7 @@ class QueryReader:
         """The rows, piece by piece; what a limit leaves out is not read."""
         reader = self.reader()
         if self.orders:
-            found = first_rows(reader, plan, self.orders, self.limit)
+            found = first_rows(reader, plan, self.orders, self.limit, self.bounds)
             yield sorted_rows(reader, found.file, found.row)
             return
         if self.limit is None:
@@ -126,6 +134,15 @@ class QueryReader:
         """The same as record batches."""
         for table in self.tables(plan):
             yield from table.to_batches()
+
+    def foresee(self, plan: Plan, *, look: bool) -> Forecast:
+        """What reading will ask for; ``look`` as in ``foreseeing``."""
+        at_most = bool(self.orders) or self.limit is not None
+        return foresee(self.reader(), plan, look=look, at_most=at_most)
+
+    def handed(self, plan: Plan) -> Handed:
+        """The files of a plan as other engines read them."""
+        return handed(self.footers, plan)
 
     def count(self, plan: Plan) -> int:
         """How many rows match: read only where the plan is not sure."""

@@ -12,57 +12,69 @@ first. With several sort keys units that tie with the last row are read, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skipstone.bounds import Level, Reason, RowSet, Units
 from skipstone.index.parquet import page_source
-from skipstone.index.parquet.value_bounds import joined
-from skipstone.predicate.literals import Keys, compare, order_keys
-from skipstone.predicate.tree import Op
+from skipstone.predicate.literals import order_keys
 from skipstone.predicate.types import column_name
 
+from .promises import Promises, same_keys
 from .reading import Piece, TableReader
 from .sorting import order_of, require_sortable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from skipstone.index.interval import Intervals
     from skipstone.index.parquet.value_bounds import ValueBounds
     from skipstone.plan import Plan
     from skipstone.plan.top import Order
+    from skipstone.predicate.literals import Keys
 
     from .columns import FileColumns
 
-__all__ = ["Found", "first_rows", "sorted_rows"]
+__all__ = ["FileBounds", "Found", "first_rows", "sorted_rows"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
+#: bounds of a column over the files of a listing, where anything is known of them
+FileBounds: TypeAlias = "Callable[[str], Intervals | None]"
 
 # Rows of the first units that are read, at least; every later wave has twice as many.
 _FIRST_ROWS = 1 << 14
 _MOST_ROWS = 1 << 24
+# Files that are opened together, where there is an order in which to.
+_FILES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Units:
-    """Runs of rows and what they promise: the best key of the first sort column, where it is
-    known; whether a null may be among them, and a value."""
+    """Runs of rows and what they promise."""
 
     file: IntArray
     first: IntArray
     rows: IntArray
-    best: Keys
-    may_be_null: NDArray[np.bool_]
-    has_value: NDArray[np.bool_]
+    promises: Promises
 
     def __len__(self) -> int:
         return len(self.file)
+
+    @classmethod
+    def concat(cls, parts: Sequence[_Units]) -> _Units:
+        """All units of all parts."""
+        return cls(
+            file=np.concatenate([each.file for each in parts]),
+            first=np.concatenate([each.first for each in parts]),
+            rows=np.concatenate([each.rows for each in parts]),
+            promises=Promises.concat([each.promises for each in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +111,12 @@ class _Top:
     """The search for the first ``limit`` rows of a plan; ``orders`` name fields of the root."""
 
     def __init__(
-        self, reader: TableReader, plan: Plan, orders: Sequence[Order], limit: int | None
+        self,
+        reader: TableReader,
+        plan: Plan,
+        orders: Sequence[Order],
+        limit: int | None,
+        bounds: FileBounds | None,
     ) -> None:
         self.reader, self.plan, self.orders, self.limit = reader, plan, orders, limit
         names = dict.fromkeys(order.column for order in orders)
@@ -110,34 +127,93 @@ class _Top:
             field = self.keys.schema.field(order.column)
             types.append(require_sortable(field.type, order.column))
         self.type = types[0]
-        self.pieces_read = self.pieces_passed = 0
+        self.bounds = bounds
 
     def found(self) -> Found:
         """The rows that come first, in order."""
         best = self._empty()
-        pieces = list(self.keys.pieces(self.plan))
         if self.limit is None:
+            pieces = self.keys.pieces(self.plan)
             return self._sorted(best.plus(list(self._read(pieces))))
-        if not self.limit or not pieces:
+        if not self.limit:
             return best
-        sure = {piece.file.ordinal: piece.sure for piece in pieces}
-        files = {piece.file.ordinal: piece.file for piece in pieces}
+        for files in self._files():
+            hopeful = files if self._told is None else self._hopeful(files, best)
+            if len(hopeful):
+                best = self._search(hopeful, best)
+        return best
+
+    # -- files -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _told(self) -> Promises | None:
+        """What the facts know of the files of the listing."""
+        name = self.orders[0].column
+        if self.bounds is None or name in self.keys.table.partitions.values:
+            return None
+        found = self.bounds(column_name((name,)))
+        if found is None or not same_keys(found.type, self.type):
+            return None
+        return Promises.of(found, self.orders[0])
+
+    def _files(self) -> list[IntArray]:
+        """The files of the plan in the order of what they promise, some at a time; all at once
+        where nothing is known of them before they are opened."""
+        kept = np.flatnonzero(self.plan.keep)
+        told = self._told
+        if told is None or len(kept) <= _FILES:
+            return [kept]
+        order = told.order(self.orders[0], np.arange(len(told)))
+        order = order[self.plan.keep[order]]
+        return [order[at : at + _FILES] for at in range(0, len(order), _FILES)]
+
+    def _hopeful(self, files: IntArray, best: Found) -> IntArray:
+        assert self._told is not None
+        last = self._last(best)
+        if last is None:
+            return files
+        only = len(self.orders) == 1
+        return files[~self._told.hopeless(files, last, self.orders[0], only=only)]
+
+    def _last(self, best: Found) -> Keys | None:
+        """The key of the last row that is wanted, ``None`` while there are too few."""
+        if self.limit is None or len(best) < self.limit:
+            return None
+        return order_keys(best.columns[0].slice(len(best) - 1, 1), self.type)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _search(self, among: IntArray, best: Found) -> Found:
+        """``best``, or what comes before it in these files."""
+        assert self.limit is not None
+        keep = np.zeros_like(self.plan.keep)
+        keep[among] = True
+        sure: dict[int, bool] = {}
+        files: dict[int, FileColumns] = {}
         alive: dict[int, RowSet] = {}
-        for piece in pieces:
+        for piece in self.keys.pieces(replace(self.plan, keep=keep)):
+            ordinal = piece.file.ordinal
+            sure[ordinal], files[ordinal] = piece.sure, piece.file
             rows = piece.rows if piece.rows is not None else RowSet.all(piece.file.opened.num_rows)
-            known = alive.get(piece.file.ordinal)
-            alive[piece.file.ordinal] = rows if known is None else known | rows
+            known = alive.get(ordinal)
+            alive[ordinal] = rows if known is None else known | rows
+        if not files:
+            return best
         units = self._units(files, alive)
-        order = self._by_promise(units)
+        order = units.promises.order(self.orders[0], units.file, units.first)
+        only = len(self.orders) == 1
         at, size = 0, max(_FIRST_ROWS, 4 * self.limit)
         while at < len(order):
             rest = order[at:]
-            open_units = rest[~self._hopeless(units, rest, best)]
-            if not len(open_units):
+            last = self._last(best)
+            if last is not None:
+                hopeless = units.promises.hopeless(rest, last, self.orders[0], only=only)
+                rest = rest[~hopeless]
+            if not len(rest):
                 break
-            take = int(np.searchsorted(np.cumsum(units.rows[open_units]), size)) + 1
-            chosen = open_units[:take]
-            at += int(np.flatnonzero(rest == chosen[-1])[0]) + 1
+            take = int(np.searchsorted(np.cumsum(units.rows[rest]), size)) + 1
+            chosen = rest[:take]
+            at += int(np.flatnonzero(order[at:] == chosen[-1])[0]) + 1
             wave = []
             for file in np.unique(units.file[chosen]).tolist():
                 mine = chosen[units.file[chosen] == file]
@@ -147,9 +223,7 @@ class _Top:
                     wave.append(Piece(files[file], wanted, sure[file]))
             cut = [part for piece in wave for part in self.keys.cut(piece)]
             best = self._sorted(best.plus(list(self._read(cut))))
-            self.pieces_read += len(chosen)
             size = min(2 * size, _MOST_ROWS)
-        self.pieces_passed = len(units) - self.pieces_read
         return best
 
     def _empty(self) -> Found:
@@ -159,7 +233,7 @@ class _Top:
         )
         return Found(columns, none, none)
 
-    def _read(self, pieces: Sequence[Piece]) -> Iterator[Found]:
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[Found]:
         yield from self.keys.files.ahead(self._one, pieces, lambda piece: piece.is_small)
 
     def _one(self, piece: Piece) -> Found:
@@ -200,7 +274,7 @@ class _Top:
                 else:
                     groups.append((ordinal, group))
         if not groups:
-            return _joined_units(parts)
+            return _Units.concat(parts)
         file_of = np.array([each[0] for each in groups])
         group_of = np.array([each[1] for each in groups])
         first_of = np.array([int(files[o].opened.row_starts[g]) for o, g in groups])
@@ -228,101 +302,40 @@ class _Top:
             count = int(np.diff(files[ordinal].opened.row_starts[group : group + 2])[0])
             lengths = np.diff(firsts, append=count)
             parts.append(self._bounded(ordinal, firsts + start, lengths, bounds))
-        return _joined_units(parts)
+        return _Units.concat(parts)
 
     def _blank(self, file: int, first: int, rows: int, *, only_null: bool) -> _Units:
-        none = np.zeros(1, np.bool_)
-        best: Keys
-        if _is_int_keyed(self.type):
-            best = Keys(np.zeros(1, np.int64), none)
-        else:
-            best = Keys(pa.array([None], pa.large_binary()), none)
         return _Units(
             file=np.array([file]),
             first=np.array([first]),
             rows=np.array([rows]),
-            best=best,
-            may_be_null=~none,
-            has_value=none if only_null else ~none,
+            promises=Promises.anything(self.type, only_null=only_null),
         )
 
     def _bounded(self, file: int, first: IntArray, rows: IntArray, bounds: ValueBounds) -> _Units:
         count = len(first)
         stored = bounds.stored.type
-        alike = stored is not None and _same_keys(stored, self.type) and len(bounds) == count
-        every = np.full(count, file)
-        if not alike:
-            blank = [
-                self._blank(file, int(at), int(length), only_null=False)
-                for at, length in zip(first, rows, strict=True)
-            ]
-            return _joined_units(blank)
-        best = bounds.all.hi if self.orders[0].descending else bounds.all.lo
-        nulls = bounds.all.nulls
+        alike = stored is not None and same_keys(stored, self.type) and len(bounds) == count
+        promises = [Promises.anything(self.type)] * count
+        if alike:
+            promises = [Promises.of(bounds.all, self.orders[0])]
         return _Units(
-            file=every,
-            first=first,
-            rows=rows,
-            best=best,
-            may_be_null=np.asarray(nulls != 0),
-            has_value=np.asarray((nulls < 0) | (nulls < rows)),
+            file=np.full(count, file), first=first, rows=rows, promises=Promises.concat(promises)
         )
-
-    def _by_promise(self, units: _Units) -> IntArray:
-        """Positions: those that promise anything, then by the best key, then only nulls."""
-        first = self.orders[0]
-        anything = ~units.best.valid & units.has_value
-        if first.nulls_first:
-            anything |= units.may_be_null
-        rank = np.where(anything, 0, np.where(units.has_value, 1, 2)).astype(np.int8)
-        data = units.best.data
-        if not isinstance(data, np.ndarray):
-            data = data.fill_null(b"") if data.null_count else data
-        table = pa.table({"rank": rank, "best": data, "file": units.file, "first": units.first})
-        way = "descending" if first.descending else "ascending"
-        found = pc.sort_indices(
-            table,
-            sort_keys=[
-                ("rank", "ascending"),
-                ("best", way),
-                ("file", "ascending"),
-                ("first", "ascending"),
-            ],
-        )
-        return np.asarray(found.to_numpy()).astype(np.int64)
-
-    def _hopeless(self, units: _Units, at: IntArray, best: Found) -> NDArray[np.bool_]:
-        """Which of these units hold no row that comes before the last of those found."""
-        assert self.limit is not None
-        none = np.zeros(len(at), np.bool_)
-        if len(best) < self.limit:
-            return none
-        first = self.orders[0]
-        last = order_keys(best.columns[0].slice(len(best) - 1, 1), self.type)
-        only = len(self.orders) == 1
-        value, maybe_null = units.has_value[at], units.may_be_null[at]
-        keys = units.best.take(at)
-        if not last.valid[0]:
-            if first.nulls_first:
-                # All found are null; nothing comes before them, and nulls tie.
-                return np.ones(len(at), np.bool_) if only else ~maybe_null
-            return ~value if only else none
-        key = last.to_list()[0]
-        assert key is not None
-        if first.descending:
-            worse = compare(keys, Op.LE if only else Op.LT, key)
-        else:
-            worse = compare(keys, Op.GE if only else Op.GT, key)
-        worse |= ~value
-        # A null comes before every value, or after it.
-        return worse & ~maybe_null if first.nulls_first else worse
 
 
 def first_rows(
-    reader: TableReader, plan: Plan, orders: Sequence[Order], limit: int | None
+    reader: TableReader,
+    plan: Plan,
+    orders: Sequence[Order],
+    limit: int | None,
+    bounds: FileBounds | None = None,
 ) -> Found:
-    """Where the first ``limit`` rows of ``plan`` lie, in order; ``sorted_rows`` reads them."""
-    return _Top(reader, plan, orders, limit).found()
+    """Where the first ``limit`` rows of ``plan`` lie, in order; ``sorted_rows`` reads them.
+
+    ``bounds`` gives what is known of a column over the files of the listing before they are opened.
+    """
+    return _Top(reader, plan, orders, limit, bounds).found()
 
 
 def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
@@ -344,28 +357,3 @@ def _groups_of(rows: RowSet, starts: IntArray) -> list[int]:
     from ..fetch import group_rows
 
     return [group.row_group for group in group_rows(rows, starts)]
-
-
-def _is_int_keyed(type: pa.DataType) -> bool:
-    return order_keys(pa.nulls(0, type), type).is_int
-
-
-def _same_keys(stored: pa.DataType, type: pa.DataType) -> bool:
-    """Whether keys of both types mean the same."""
-    if stored == type:
-        return True
-    whole = pa.types.is_integer
-    return bool(whole(stored) and whole(type))
-
-
-def _joined_units(parts: Sequence[_Units]) -> _Units:
-    if len(parts) == 1:
-        return parts[0]
-    return _Units(
-        file=np.concatenate([each.file for each in parts]),
-        first=np.concatenate([each.first for each in parts]),
-        rows=np.concatenate([each.rows for each in parts]),
-        best=joined([each.best for each in parts]),
-        may_be_null=np.concatenate([each.may_be_null for each in parts]),
-        has_value=np.concatenate([each.has_value for each in parts]),
-    )

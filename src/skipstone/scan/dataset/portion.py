@@ -88,7 +88,7 @@ def portions(plan: Plan, query: QueryReader, storage_options: Mapping[str, str])
     if not len(kept) or query.limit == 0:
         return []
     if query.orders:
-        found = first_rows(query.reader(), plan, query.orders, query.limit)
+        found = first_rows(query.reader(), plan, query.orders, query.limit, query.bounds)
         if not len(found):
             return []
         files, at = np.unique(found.file, return_inverse=True)
