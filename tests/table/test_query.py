@@ -144,6 +144,37 @@ def test_rows_are_those_of_brute_force(
         assert sum(batch.num_rows for batch in table.plan(text).to_batches()) == len(expected)
 
 
+@settings(max_examples=40)
+@given(questions())
+def test_extremes_are_those_of_brute_force(
+    question: tuple[list[DataFile], Expr, dict[str, Any], list[str]],
+) -> None:
+    files, where, written, indexes = question
+    name = next((n for n in files[0].rows.column_names if n != "nest"), None)
+    assume(name is not None)
+    assert name is not None
+    note(to_sql(where))
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "t"
+        whole = lay(root, files, written)
+        try:
+            expected = picked(whole, matching_rows(whole, where))
+        except (SparkError, NotModelled, OverflowError):
+            assume(False)
+        table = skipstone.Table(str(root))
+        assume(table.schema(table.listing()).names == whole.column_names)
+        if opaques(bind(where, table.schema(table.listing()))):
+            return
+        build(table, indexes)
+        for condition, rows in ((to_sql(where), expected), (None, whole)):
+            values = [value for value in rows[name].to_pylist() if value is not None]
+            ordered = sorted(values, key=cmp_to_key(spark_order))
+            least = table.min(quoted(name), condition)
+            greatest = table.max(quoted(name), condition)
+            assert plain(least) == (plain(ordered[0]) if ordered else None)
+            assert plain(greatest) == (plain(ordered[-1]) if ordered else None)
+
+
 def spark_order(a: Any, b: Any) -> int:
     """-1, 0, 1 of two values that are no nulls: NaN is the largest, texts by their bytes."""
     if isinstance(a, float):

@@ -31,6 +31,7 @@ from skipstone.store.xskipper import find_store
 
 from . import upkeep
 from .building import run_build
+from .extremes import extreme
 from .planning import plan_query
 from .query import engine_of
 from .reading import ParquetReading, Progress, reading_of
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.advise import Advice
+    from skipstone.advise import Advice, Asked, Query, Savings
     from skipstone.index.questdb.making import PmMode
     from skipstone.plan import Coverage, Plan
     from skipstone.rewrite.migration import MigrateReport
@@ -303,7 +304,13 @@ class Table:
             inside=inside,
         )
 
-    explain = plan
+    def explain(self, where: Where = None, **how: Any) -> Plan:
+        """``plan``, and a look at where the pages lie that reading it will ask for.
+
+        So that what it says of bytes and requests is what they will be. ``how`` as for ``plan``;
+        without ``inside`` no data file is looked into here either.
+        """
+        return self.plan(where, **how).explained()
 
     def query(
         self,
@@ -331,6 +338,18 @@ class Table:
         Of the other files those pages are read that may hold matches; a Parquet table only.
         """
         return count_rows(self, where, time_zone)
+
+    def min(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
+        """The least value of ``column`` among the rows that match; ``None`` where there is none.
+
+        From ``minmax`` where that knows it exactly; of other files those pages are read that may
+        hold it.
+        """
+        return extreme(self, column, where, time_zone, greatest=False)
+
+    def max(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
+        """The greatest value, as ``min``; NaN is the greatest of floats."""
+        return extreme(self, column, where, time_zone, greatest=True)
 
     def top(
         self,
@@ -367,11 +386,17 @@ class Table:
             return found
         return replace(found, notes=(f"these are {coverage}", *found.notes))
 
-    def advise(self, sample: int = 20) -> Advice:
-        """Propose indexes, with a reason and a size each, from a look at ``sample`` files."""
-        from skipstone.advise import advise
+    def advise(
+        self, sample: int = 20, *, queries: Iterable[Asked | Query] | None = None
+    ) -> Advice | Savings:
+        """Propose indexes, with a reason and a size each, from a look at ``sample`` files.
 
-        return advise(self.listing(), self.storage, sample=sample, table=self.path)
+        With ``queries`` (predicates, or pairs of a weight and a predicate) by what candidates save
+        when they are tried: ``Savings``; ``PredicateError`` for one that is none.
+        """
+        from .advising import advise_table
+
+        return advise_table(self, sample, queries)
 
     def drop(self, index: str | None = None) -> DropReport:
         """Remove one index (``"user_id:bloom"``), or all of them; the data is not touched."""
