@@ -187,8 +187,9 @@ def test_explain_says_used_or_not_and_because_of_what() -> None:
         "table events   4 files   15.0 kB   index covers 4 of 4 files (fresh)\n"
         "where id = 5 AND ts > 3\n"
         "  ts       minmax       4 -> 3 files\n"
-        "  id       bloomfilter  3 -> 2 files  left out\n"
-        "  country  valuelist                  not used: no predicate on country\n"
+        "  id       bloomfilter  3 -> 2 files  64 B in 2 requests, 0.1 ms  left out\n"
+        "  country  valuelist                                              "
+        "not used: no predicate on country\n"
         "  still to be checked row by row: id = 5 AND ts > 3\n"
         "read 2 of 4 files, 6.0 kB of 15.0 kB (60 % skipped), planned in 38 ms"
     )

@@ -29,24 +29,43 @@ def describe(
 @click.command()
 @index_options
 @source_options
-@click.argument("where")
+@click.argument("where", required=False)
+@click.option("--columns", metavar="A,B", help="Columns that the query reads; all by default.")
+@click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
+@click.option("--limit", type=click.IntRange(min=0), help="Rows at most.")
+@click.option("--facts-only", is_flag=True, help="Look into no data file: ask the index alone.")
+@click.option("--analyze", is_flag=True, help="Run it, and add what really happened.")
 @reporting
 def explain(
     table: str,
     index_location: str | None,
     storage_options: dict[str, str],
-    where: str,
+    where: str | None,
+    columns: str | None,
+    order_by: str | None,
+    limit: int | None,
+    facts_only: bool,
+    analyze: bool,
     out: Output,
 ) -> None:
     """Show what a query of TABLE with condition WHERE would read.
 
-    WHERE is SQL text as Spark takes it. Each index says whether it was used, and because of what.
-    No data file is opened. With --json, `paths` are the files to read.
+    WHERE is SQL text as Spark takes it. Level by level (files, row groups, pages, rows) each index
+    says whether it was used, and because of what. Footers and page indexes of data files are looked
+    at where that is expected to save more than it costs; no row is read, but with --analyze. With
+    --json, `paths` are the files to read.
 
     \b
       skipstone explain data/events "user_id = 'u-8814' and ts >= '2026-01-01'"
+      skipstone explain data/events "user_id = 'u-8814'" --columns ts,amount --analyze
     """
-    out.result(table_of(table, index_location, storage_options).explain(where))
+    from .rows import split_names
+
+    names = None if columns is None else split_names(columns)
+    plan = table_of(table, index_location, storage_options).explain(
+        where, columns=names, order_by=order_by, limit=limit, inside=not facts_only
+    )
+    out.result(plan.analyze() if analyze else plan)
 
 
 @click.command()

@@ -1,5 +1,5 @@
-"""A ``Plan`` in words: per index used or not and because of what, every count with its
-denominator."""
+"""A ``Plan`` in words: per level and index used or not and because of what, what asking took, what
+is left at each level, and what reading will ask for. Every count has its denominator."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from skipstone.bounds import Cause, Level
-from skipstone.human import duration, of_total, percent, plural, size
+from skipstone.human import aligned, duration, of_total, percent, plural, size
 
 if TYPE_CHECKING:
+    from skipstone.bounds import Reason
+
     from .plan import Plan, Step
 
 # The kind that comes with every indexed column, unasked.
 IMPLICIT = "nulls"
+# That nobody looked into files which take less to read than this together is no news.
+_SMALL = 4_000_000
+_FINER = {level.unit for level in (Level.ROW_GROUP, Level.PAGE)}
 
-__all__ = ["one_line", "render", "render_html"]
+__all__ = ["left", "one_line", "render", "render_html"]
 
 
 def one_line(plan: Plan) -> str:
@@ -33,10 +38,14 @@ def one_line(plan: Plan) -> str:
     skipped = percent(plan.bytes_total - plan.bytes_kept, plan.bytes_total)
     planned = duration(sum(plan.milliseconds.values()))
     within = "" if plan.coverage is None else f" of {plan.coverage}"
+    found = plan.foreseen
+    bound = "" if found is None or not (found.possible or found.at_most) else "at most "
+    about = "about " if found is not None and found.about and plan.files_kept else ""
+    requests = "" if found is None else f" in {plural(plan.requests, 'request')}"
     return (
         f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "
-        f"{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped), "
-        f"planned in {planned}"
+        f"{bound}{about}{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped)"
+        f"{requests}, planned in {planned}"
     )
 
 
@@ -59,30 +68,79 @@ def _freshness(plan: Plan) -> str:
         lacking.append(f"{plan.facts_missing:,} new")
     if plan.facts_stale:
         lacking.append(f"{plan.facts_stale:,} changed since")
-    return f"index covers {covered}; {' and '.join(lacking)}: read in full, run `refresh`"
+    looked = any(step.level > Level.OBJECT for step in plan.steps)
+    instead = "nothing is known but what they say themselves" if looked else "read in full"
+    return f"index covers {covered}; {' and '.join(lacking)}: {instead}, run `refresh`"
 
 
-def _because(step: Step) -> str:
+def _because(step: Step, *, unasked: bool) -> str:
     if step.used:
         # That a kind says nothing of one leaf is no news where it spoke of another.
         return "; ".join(r.text for r in step.reasons if r.cause is not Cause.NOT_APPLICABLE)
-    why = "; ".join(reason.text for reason in step.reasons) or "nothing left to ask about"
-    return f"not used: {why}"
+    why = "; ".join(dict.fromkeys(reason.text for reason in step.reasons))
+    if not why and unasked and step.level is Level.PAGE:
+        why = "what is left has no page index"
+    return f"not used: {why or 'nothing left to ask about'}"
 
 
-def _rows(plan: Plan) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for step in plan.steps:
-        if step.index == IMPLICIT and step.considered == step.kept:
-            continue  # null counts stand behind every index; they are worth a line when they skip
+def _cost(step: Step) -> str:
+    """What asking took, where it took anything: ``1.2 MB in 3 requests, 0.4 ms``."""
+    read = f"{size(step.bytes_read)} in {plural(step.requests, 'request')}"
+    taken = duration(step.milliseconds)
+    shown = [read if step.requests or step.bytes_read else "", "" if taken == "0.0 ms" else taken]
+    return ", ".join(part for part in shown if part)
+
+
+def _rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Level, column, index, what came in and went on, what it took, because of what.
+
+    The level is empty where there is but one, and but for its first row.
+    """
+    shown = [
+        # Null counts stand behind every index; they are worth a line when they skip.
+        step
+        for step in plan.steps
+        if step.index != IMPLICIT or step.considered != step.kept
+    ]
+    shown.sort(key=lambda step: step.level)
+    levels = {step.level for step in shown}
+    asked = {step.level for step in shown if step.considered}
+    rows: list[tuple[str, ...]] = []
+    before = None
+    for step in shown:
         unit = Level(step.level).unit
         change = f"{step.considered:,} -> {step.kept:,} {unit}" if step.used else ""
-        rows.append((step.column, step.index, change, _because(step)))
+        head = unit if len(levels) > 1 and step.level != before else ""
+        because = _because(step, unasked=step.level not in asked)
+        rows.append((head, step.column, step.index, change, _cost(step), because))
+        before = step.level
     return rows
 
 
+def left(plan: Plan) -> str:
+    """``2 of 40 files, 2 of 80 row groups, 3 of 912 pages, 1,000 of 4,000,000 rows``: what is left
+    at each level that is known."""
+    found = plan.foreseen
+    parts = [of_total(plan.files_kept, plan.files_total, "files")]
+    if found is not None and found.files:
+        of_some = "" if found.files == plan.files_kept else f" of the {found.files:,} looked into"
+        parts.append(of_total(*found.row_groups, "row groups") + of_some)
+        if found.pages[1]:
+            parts.append(of_total(*found.pages, "pages") + of_some)
+    if plan.rows_kept >= 0:
+        parts.append(of_total(plan.rows_kept, plan.rows_total, "rows"))
+    return ", ".join(parts)
+
+
+def _is_noise(plan: Plan, reason: Reason) -> bool:
+    """That tiny files were not looked into; JSON says it all the same."""
+    if reason.cause is not Cause.COSTLY or reason.subject not in _FINER:
+        return False
+    return int(plan.listing.sizes[plan.keep].sum()) < _SMALL
+
+
 def _notes(plan: Plan) -> list[str]:
-    notes = [str(reason) for reason in plan.reasons]
+    notes = [str(reason) for reason in plan.reasons if not _is_noise(plan, reason)]
     if plan.coverage is not None:
         lacking = plan.coverage.left_out
         more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
@@ -97,15 +155,27 @@ def render(plan: Plan) -> str:
     head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
     lines = [head + _freshness(plan), f"where {plan.predicate}"]
     rows = _rows(plan)
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-    for row in rows:
-        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        lines.append(f"  {cells}  {row[3]}".rstrip())
+    # Columns in which nothing stands take no place.
+    filled = [column for column in zip(*rows, strict=True) if any(column)]
+    if filled:
+        lines += [f"  {line}" for line in aligned(list(zip(*filled, strict=True))).splitlines()]
     lines.extend(f"  note: {note}" for note in _notes(plan))
-    if plan.residual is not None and plan.files_kept:
-        lines.append(f"  still to be checked row by row: {plan.residual}")
+    lines.extend(f"  {line}" for line in _outlook(plan))
     lines.append(one_line(plan))
     return "\n".join(lines)
+
+
+def _outlook(plan: Plan) -> list[str]:
+    """What is left, what is still to be decided, and what reading it will ask for."""
+    lines = []
+    finer = any(step.level > Level.OBJECT for step in plan.steps)
+    if finer and plan.files_kept and not _is_of_one_file(plan):
+        lines.append(f"left: {left(plan)}")
+    if plan.residual is not None and plan.files_kept:
+        lines.append(f"still to be checked row by row: {plan.residual}")
+    if plan.foreseen is not None and plan.foreseen.total:
+        lines.append(f"will read: {plan.foreseen}")
+    return lines
 
 
 def render_html(plan: Plan) -> str:
@@ -117,7 +187,9 @@ def render_html(plan: Plan) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(plan))
     return (
         f"<div><p><b>{escape(plan.table)}</b> where <code>{escape(plan.predicate)}</code><br>"
-        f"{escape(_freshness(plan))}</p><table><thead><tr><th>column</th><th>index</th>"
-        f"<th>considered &rarr; kept</th><th>because</th></tr></thead><tbody>{body}</tbody></table>"
-        f"{f'<ul>{notes}</ul>' if notes else ''}<p><b>{escape(one_line(plan))}</b></p></div>"
+        f"{escape(_freshness(plan))}</p><table><thead><tr><th>level</th><th>column</th>"
+        "<th>index</th><th>considered &rarr; kept</th><th>asking took</th><th>because</th></tr>"
+        f"</thead><tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+        f"<p>{'<br>'.join(map(escape, _outlook(plan)))}</p>"
+        f"<p><b>{escape(one_line(plan))}</b></p></div>"
     )

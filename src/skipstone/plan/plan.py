@@ -12,6 +12,7 @@ where the plan was not made from levels, or from facts.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
+    import pyarrow.dataset as ds
     from numpy.typing import NDArray
 
     from skipstone.bounds import ByteRange, Level, Reason, RowSet
     from skipstone.storage import Listing
+
+    from .forecast import Analysis, Forecast
+    from .handover import Handed
 
 __all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "Reader", "Step"]
 
@@ -139,12 +144,19 @@ class Reader(Protocol):
     def batches(self, plan: Plan) -> Iterator[pa.RecordBatch]:
         """The same, piece by piece."""
 
+    def foresee(self, plan: Plan, *, look: bool) -> Forecast:
+        """What reading will ask for; with ``look`` the places of pages are read for it."""
+
+    def handed(self, plan: Plan) -> Handed:
+        """The files as other engines read them."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
     """See the module. Arrays are over the files of ``listing``, in its order.
 
     ``coverage`` is of a table that was opened for those of its partitions that can be read.
+    ``forecast`` is what reading will take where somebody looked (``Table.explain``).
     """
 
     table: str
@@ -167,6 +179,7 @@ class Plan:
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     coverage: Coverage | None = None
     reader: Reader | None = field(default=None, repr=False)
+    forecast: Forecast | None = None
 
     @property
     def files_total(self) -> int:
@@ -186,6 +199,8 @@ class Plan:
     @cached_property
     def bytes_kept(self) -> int:
         """Bytes of the files that must be opened, or of the byte ranges where those are planned."""
+        if self.foreseen is not None:
+            return self.foreseen.total.bytes
         kept = np.flatnonzero(self.keep)
         whole = int(self.listing.sizes[kept].sum())
         for ordinal, detail in self.details.items():
@@ -226,6 +241,8 @@ class Plan:
     @property
     def requests(self) -> int:
         """Requests that a page-fetching reader will make; one per whole file."""
+        if self.foreseen is not None:
+            return self.foreseen.total.requests
         total = self.files_kept
         for ordinal, detail in self.details.items():
             if detail.byte_ranges is not None and self.keep[ordinal]:
@@ -241,16 +258,57 @@ class Plan:
     @cached_property
     def files(self) -> tuple[PlannedFile, ...]:
         """The files to open, in listing order, with what to read of each."""
-        whole = FileDetail()
+        ranges = {} if self.foreseen is None else self.foreseen.byte_ranges
         return tuple(
             PlannedFile(
                 path=self.listing.paths[i],
                 size=int(self.listing.sizes[i]),
                 rows=int(self.row_counts[i]),
                 whole_file_matches=bool(self.must[i]),
-                detail=self.details.get(i, whole),
+                detail=_with_ranges(self.details.get(i, _WHOLE), ranges.get(i)),
             )
             for i in np.flatnonzero(self.keep).tolist()
+        )
+
+    # -- what it will take -------------------------------------------------------------------------
+
+    @cached_property
+    def foreseen(self) -> Forecast | None:
+        """What reading will ask for, from what is known now; ``None`` for a plan without a reader.
+
+        Of chunks whose pages planning did not look at it counts all; ``Table.explain`` looks.
+        """
+        if self.forecast is not None or self.reader is None:
+            return self.forecast
+        return self.reader.foresee(self, look=False)
+
+    def explained(self) -> Plan:
+        """The same plan after a look at where the pages lie that reading will ask for."""
+        if self.forecast is not None or self.reader is None:
+            return self
+        return replace(self, forecast=self.reader.foresee(self, look=True))
+
+    def analyze(self) -> Analysis:
+        """Run it with the embedded engine, and say what that took; the rows are dropped.
+
+        Counted are the reads of this run alone, whatever else reads meanwhile. Raises as
+        ``to_arrow``.
+        """
+        from skipstone.storage.meter import metered
+
+        from .forecast import Amount, Analysis
+
+        plan = self.explained()
+        rows, started = 0, time.perf_counter()
+        with metered() as meter:
+            for batch in plan.to_batches():
+                rows += batch.num_rows
+        return Analysis(
+            plan=plan,
+            rows=rows,
+            files_read=len(meter.paths),
+            read=Amount(bytes=meter.bytes_read, requests=meter.requests),
+            milliseconds=(time.perf_counter() - started) * 1e3,
         )
 
     # -- reading -----------------------------------------------------------------------------------
@@ -282,6 +340,30 @@ class Plan:
             )
         return self.reader
 
+    # -- handing over ------------------------------------------------------------------------------
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """What is to be read, as a ``DuckDBPyRelation``; see ``handover``: nothing is filtered.
+
+        ``connection`` is DuckDB's; by default one is opened in memory. Its ``sql_query()`` is the
+        text.
+        """
+        from .handover import duckdb_relation
+
+        return duckdb_relation(self._reader.handed(self), connection)
+
+    def to_polars(self) -> Any:
+        """The same as a ``polars.LazyFrame``."""
+        from .handover import polars_frame
+
+        return polars_frame(self._reader.handed(self))
+
+    def to_pyarrow(self) -> ds.Dataset:
+        """The same as a ``pyarrow.dataset.Dataset``, of whole row groups."""
+        from .handover import pyarrow_dataset
+
+        return pyarrow_dataset(self._reader.handed(self))
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values: totals, steps, reasons; file paths only of the files to open."""
         return {
@@ -300,6 +382,7 @@ class Plan:
             **({"sidecars": self.sidecars} if self.sidecars else {}),
             **({} if self.coverage is None else {"partitions": self.coverage.to_dict()}),
             "requests": self.requests,
+            "forecast": None if self.foreseen is None else self.foreseen.to_dict(),
             "steps": [step.to_dict() for step in self.steps],
             "reasons": [str(reason) for reason in self.reasons],
             "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
@@ -320,6 +403,13 @@ class Plan:
         from .explain import render_html
 
         return render_html(self)
+
+
+_WHOLE = FileDetail()
+
+
+def _with_ranges(detail: FileDetail, ranges: tuple[ByteRange, ...] | None) -> FileDetail:
+    return detail if ranges is None else replace(detail, byte_ranges=ranges)
 
 
 def _known(count: int) -> int | None:

@@ -173,6 +173,7 @@ class _Thrift:
     ) -> None:
         self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
         self.reasons: list[Reason] = []
+        self.passed = np.zeros(len(sizes), np.bool_)  # files that were not looked into
 
     def choose(self, level: Level, units: Units, undecided: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of the ``undecided`` positions that the level is to be asked about."""
@@ -181,19 +182,28 @@ class _Thrift:
         file = units.file[undecided]
         stored = self.sizes[file]
         if units.level is not Level.OBJECT:
-            known = np.maximum(self.rows[file], units.rows[undecided])
-            stored = stored * units.rows[undecided] // np.maximum(known, 1)
+            # Of a file that nobody has counted the unit is all of it.
+            part = units.rows[undecided]
+            known = np.maximum(np.maximum(self.rows[file], part), 1)
+            stored = (stored * np.where(part < 0, 1.0, part / known)).astype(np.int64)
         worth = self.costs.worth(level, stored, self.columns)
-        self.tell(level, units.level, int(np.count_nonzero(~worth)), len(undecided))
+        if level is Level.ROW_GROUP:
+            # Some of the units may be row groups by now; what is opened or not is their file.
+            passed = np.unique(file[~worth])
+            self.passed[passed] = True
+            self.tell(level, Level.OBJECT, len(passed), len(np.unique(file)))
+        else:
+            # Of a file that was not opened it is known already, and its pages are no news.
+            told = ~self.passed[file]
+            self.tell(level, units.level, int(np.sum(~worth & told)), int(np.sum(told)))
         return undecided[worth]
 
     def tell(self, level: Level, unit: Level, passed: int, total: int) -> None:
         """Remember that so many were not asked about."""
         if passed:
-            text = f"not looked at in {passed:,} of {total:,} {unit.unit}: they take less to read"
-            self.reasons.append(
-                Reason(cause=Cause.COSTLY, subject=level.unit, text=text, units=passed)
-            )
+            text = f"not looked at in {passed:,} of {total:,} {unit.unit}, which take less to read"
+            # The text has the count, and its denominator.
+            self.reasons.append(Reason(cause=Cause.COSTLY, subject=level.unit, text=text))
 
 
 def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> None:

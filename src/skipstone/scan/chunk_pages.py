@@ -131,6 +131,14 @@ class ChunkPages:
             raise FormatError("an encrypted column in a file that is not", file=self.path)
         return chunk_decryptor(self.footer, self.decryptor, row_group, leaf)
 
+    def is_known(self, cell: Cell) -> bool:
+        """Whether the pages of a chunk are known, so that ``tables`` reads nothing for it."""
+        return cell in self._tables or isinstance(self._known.get(cell), OffsetIndexArrays)
+
+    def has_index(self, cell: Cell) -> bool:
+        """Whether the file has an offset index of a chunk."""
+        return self._index_range(cell) is not None
+
     # -- tables ------------------------------------------------------------------------------------
 
     def all_null(self, cell: Cell) -> bool:

@@ -23,6 +23,7 @@ from skipstone.identity import ObjectId, local_etag
 
 from .base import parent, runs
 from .listing import Listing, hidden_by_spark, int64
+from .meter import count_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,6 +130,7 @@ class LocalStorage:
                 raise FileNotFoundError(errno.ENOENT, "no regular file", path)
             length = min(length, status.st_size)
             data = _pread(descriptor, length, status.st_size - length)
+            count_read(path, len(data))
         finally:
             os.close(descriptor)
         return ObjectId.of_local(path, status), memoryview(data)
@@ -151,6 +153,7 @@ class LocalStorage:
                     continue
                 self.requests += 1
                 held = memoryview(_pread(descriptor, min(end, size) - start, start))
+                count_read(path, len(held))
                 for each in ordered[first:last]:
                     at, length = each.offset - start, each.length
                     part = held if length == len(held) else held[at : at + length]

@@ -28,6 +28,7 @@ from skipstone.identity import ObjectId
 
 from .base import Span, coalesce
 from .listing import Listing, hidden_by_spark
+from .meter import carried, count_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -251,14 +252,18 @@ class ObjectStorage:
             current = self._id(cast("Mapping[str, Any]", answer.meta))
             if version is not None and not version.same_version(current):
                 raise StaleError(f"{path} is not the version that was listed")
-            return memoryview(bytes(answer.bytes()))
+            data = memoryview(bytes(answer.bytes()))
+            count_read(path, len(data))
+            return data
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         try:
             with self._asking(path) as key:
                 answer = obstore.get(self.store, key, options={"range": {"suffix": length}})
                 version = self._id(cast("Mapping[str, Any]", answer.meta))
-                return version, memoryview(bytes(answer.bytes()))
+                data = memoryview(bytes(answer.bytes()))
+                count_read(path, len(data))
+                return version, data
         except FileNotFoundError:
             raise
         except OSError:
@@ -284,7 +289,7 @@ class ObjectStorage:
         if len(spans) <= 1:
             return dict(pair for span in spans for pair in fetch(span))
         with ThreadPoolExecutor(min(_PARALLEL, len(spans))) as pool:
-            return dict(pair for pairs in pool.map(fetch, spans) for pair in pairs)
+            return dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         current = version if version is not None and version.size is not None else self.stat(path)

@@ -13,6 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from skipstone.storage.meter import carried
+
 from ..file import ParquetFile
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ class OpenFiles:
         self._lock = Lock()
         self.workers = side_by_side(storage)
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Those of the object store."""
+        return self._options or {}
+
     def open(self, ids: Sequence[ObjectId]) -> list[ParquetFile | Exception]:
         """The files of these versions; for one that cannot be had, what is wrong with it.
 
@@ -75,7 +82,7 @@ class OpenFiles:
         if len(items) <= few or self.workers == 1:
             return [call(item) for item in items]
         with ThreadPoolExecutor(min(self.workers, len(items))) as pool:
-            return list(pool.map(call, items))
+            return list(pool.map(carried(call), items))
 
     def ahead(
         self, call: Callable[[T], R], items: Iterable[T], small: Callable[[T], bool]
@@ -97,7 +104,7 @@ class OpenFiles:
                     queue.append(call(item))
                 else:
                     pool = pool or ThreadPoolExecutor(self.workers)
-                    queue.append(pool.submit(call, item))
+                    queue.append(pool.submit(carried(call), item))
                 if len(queue) > self.workers:
                     yield _result(queue.popleft())
             while queue:

@@ -90,9 +90,10 @@ class TableReader:
             wave = kept[first : first + step]
             self.footers.open(wave)
             for at in wave:
-                yield from self._pieces_of(plan, at)
+                yield from self.pieces_of(plan, at)
 
-    def _pieces_of(self, plan: Plan, at: int) -> Iterator[Piece]:
+    def pieces_of(self, plan: Plan, at: int) -> Iterator[Piece]:
+        """Those of one file, which has been opened."""
         if at in self.footers.failed:
             raise self.footers.failed[at]
         file = self.footers.opened[at]
@@ -108,11 +109,12 @@ class TableReader:
     def cut(self, piece: Piece) -> Iterator[Piece]:
         """A piece in parts that fit into memory."""
         names = self.asked if not piece.sure else {}
-        touched = self._leaves(piece.file, [*names, *self.columns])
+        touched = self.leaves_of(piece.file, [*names, *self.columns])
         for rows, size in row_waves(piece.file.opened, touched, piece.rows, _PIECE):
             yield Piece(piece.file, rows, piece.sure, size)
 
-    def _leaves(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
+    def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
+        """Ordinals of the leaves that are read for these columns of the table."""
         opened = file.opened
         paths = [path for each in columns if (path := self._stored(file, each)) is not None]
         fields = opened.selection.of_paths(paths)

@@ -112,11 +112,13 @@ class RowGroups:
         total = np.full(len(self.footers.listing), -1, np.int64)
         for at, file in found.items():
             total[at] = file.footer.row_starts[-1]
-        whole = np.flatnonzero((units.first_row == 0) & (units.rows == total[units.file]))
+        # A unit whose rows nobody has counted is a file of which there is no fact: all of it.
+        counted = (units.first_row == 0) & (units.rows == total[units.file])
+        whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
         parts, parent = self._source.split(units.where(whole), columns)
         parent = whole[parent]
         cut = np.setdiff1d(np.arange(len(units)), whole)
-        same = [at for at in cut.tolist() if self._is_row_group(units, at, found)]
+        same = [at for at in cut.tolist() if _is_row_group(units, at, found)]
         if not same:
             return parts, parent
         kept = units.where(np.array(same, np.int64))
@@ -128,17 +130,6 @@ class RowGroups:
             rows=np.concatenate([parts.rows, kept.rows]),
         )
         return joined, np.concatenate([parent, np.array(same, np.int64)])
-
-    @staticmethod
-    def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
-        """Whether the footer, too, says that this unit is the row group of its ordinal."""
-        file = found.get(int(units.file[at]))
-        ordinal = int(units.ordinal[at])
-        if file is None or not 0 <= ordinal < file.footer.num_row_groups:
-            return False
-        starts = file.footer.row_starts
-        first, stop = int(starts[ordinal]), int(starts[ordinal + 1])
-        return bool(units.first_row[at] == first and units.rows[at] == stop - first)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Statistics, Bloom filters, dictionaries."""
@@ -159,8 +150,22 @@ class PageIndexes:
         files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
         found = self.footers.index(files, columns)
         self._source = page_source(found, self.footers.fetch)
-        return self._source.split(units, columns)
+        # What was carried on whole has no pages by which it could be cut.
+        at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
+        parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
+        return parts, np.array(at, np.int64)[parent]
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Column indexes, and searches where columns are sorted."""
         return self._source.evidence(units, columns)
+
+
+def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
+    """Whether the footer, too, says that this unit is the row group of its ordinal."""
+    file = found.get(int(units.file[at]))
+    ordinal = int(units.ordinal[at])
+    if file is None or not 0 <= ordinal < file.footer.num_row_groups:
+        return False
+    starts = file.footer.row_starts
+    first, stop = int(starts[ordinal]), int(starts[ordinal + 1])
+    return bool(units.first_row[at] == first and units.rows[at] == stop - first)

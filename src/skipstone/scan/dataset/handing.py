@@ -1,0 +1,85 @@
+"""The files of a plan as other engines read them (``plan/handover.py``).
+
+Every file is opened for it, as those engines will do again: only its footer says how it spells the
+table's columns, and whether it still is the version that was planned. One that is not is handed
+over whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.errors import UnsupportedError
+from skipstone.plan.handover import Handed, HandedFile
+from skipstone.predicate.types import column_name
+
+from ..fetch import group_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skipstone.bounds import RowSet
+    from skipstone.plan import Plan
+
+    from .sources import Footers
+
+__all__ = ["handed"]
+
+
+def handed(footers: Footers, plan: Plan) -> Handed:
+    """``UnsupportedError`` for files of which others would read more than the plan's version."""
+    kept = np.flatnonzero(plan.keep).tolist()
+    footers.open(kept)
+    schema = footers.table.schema
+    _require_own_names(schema)
+    return Handed(
+        schema=schema,
+        files=tuple(_file(footers, plan, at) for at in kept),
+        storage_options=footers.files.options,
+    )
+
+
+def _require_own_names(schema: pa.Schema) -> None:
+    lower = [name.lower() for name in schema.names]
+    if len(set(lower)) < len(lower):
+        raise UnsupportedError(
+            "columns that differ in case alone are one column to some engines",
+            hint="read the plan with to_arrow()",
+        )
+
+
+def _file(footers: Footers, plan: Plan, at: int) -> HandedFile:
+    if at in footers.failed:
+        raise footers.failed[at]
+    if "size" in footers.files.opening(footers.listing.object_id(at)):
+        raise UnsupportedError(
+            f"{plan.listing.paths[at]} may grow: other engines would read past the snapshot",
+            hint="read the plan with to_arrow()",
+        )
+    view = footers.opened[at]
+    file = view.opened
+    names: dict[str, str] = {}
+    given: dict[str, pa.Scalar] = {}
+    for name in footers.table.schema.names:
+        value = footers.table.partition_value(name, at)
+        path = view.path(column_name((name,)))
+        if value is not None:
+            given[name] = value
+        elif path is not None:
+            names[name] = path[0]
+    rows: RowSet | None = None
+    detail = plan.details.get(at)
+    if detail is not None and footers.fresh(at):
+        rows = detail.rows
+    groups = [group.row_group for group in group_rows(rows, file.row_starts)]
+    return HandedFile(
+        path=file.path,
+        num_rows=file.num_rows,
+        rows=None if rows is None or len(rows) == file.num_rows else rows,
+        row_groups=None if len(groups) == file.num_row_groups else tuple(groups),
+        schema=file.schema,
+        names=names,
+        given=given,
+    )
