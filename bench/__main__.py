@@ -34,6 +34,7 @@ TOPICS = (
     "facts",
     "planning",
     "needle",
+    "engine",
     "refresh",
     "build",
 )
