@@ -7,8 +7,9 @@ is **not** applied, nor an order or a limit: what comes is a superset of the row
 the caller filters it by the rules of that engine, which may mean something else by NaN, -0.0, or a
 comparison of texts. Where everything is skipped there are no rows, and the same columns.
 
-The engines read by themselves, later than the plan was made. They do not check that a file still is
-the version that was planned; one that is replaced between is read at the places of the old one.
+The engines read by themselves, later. Files are looked at when they are handed over: one that has
+changed since it was planned is a ``StaleError``. One that is replaced after that nobody notices, and
+it is read at the places of the old one.
 
 DuckDB and polars are imported when they are asked for.
 """
@@ -62,7 +63,7 @@ class HandedFile:
         starts, stops = self.rows.ranges()
         gaps = starts[1:] - stops[:-1]
         if len(gaps) >= most:
-            kept = np.sort(np.argpartition(gaps, len(gaps) - most + 1)[len(gaps) - most + 1 :])
+            kept = np.sort(np.argsort(-gaps, kind="stable")[: most - 1])
             starts, stops = starts[np.append(0, kept + 1)], stops[np.append(kept, len(stops) - 1)]
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 

@@ -1,8 +1,7 @@
 """The files of a plan as other engines read them (``plan/handover.py``).
 
 Every file is opened for it, as those engines will do again: only its footer says how it spells the
-table's columns, and whether it still is the version that was planned. One that is not is handed
-over whole.
+table's columns. One that had changed when it was opened first is handed over whole.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import StaleError, UnsupportedError
 from skipstone.plan.handover import Handed, HandedFile
 from skipstone.predicate.types import column_name
 
@@ -29,9 +28,13 @@ __all__ = ["handed"]
 
 
 def handed(footers: Footers, plan: Plan) -> Handed:
-    """``UnsupportedError`` for files of which others would read more than the plan's version."""
+    """``UnsupportedError`` for files of which others would read more than the plan's version,
+    ``StaleError`` for one that is not what it was when its indexes were asked."""
     kept = np.flatnonzero(plan.keep).tolist()
     footers.open(kept)
+    for error in footers.files.map(lambda at: _changed(footers, at), kept):
+        if error is not None:
+            raise error
     schema = footers.table.schema
     _require_own_names(schema)
     return Handed(
@@ -39,6 +42,18 @@ def handed(footers: Footers, plan: Plan) -> Handed:
         files=tuple(_file(footers, plan, at) for at in kept),
         storage_options=footers.files.options,
     )
+
+
+def _changed(footers: Footers, at: int) -> Exception | None:
+    """What is wrong with a file that is open no more as it is now."""
+    if at in footers.failed:
+        return footers.failed[at]
+    opened = footers.opened[at].opened
+    now = footers.files.storage.stat(opened.path)
+    if opened.id.same_version(now) or "size" in footers.files.opening(opened.id):
+        return None
+    footers.files.forget(opened.path)
+    return StaleError(f"{opened.path} changed since it was planned", hint="make the plan again")
 
 
 def _require_own_names(schema: pa.Schema) -> None:
@@ -51,8 +66,6 @@ def _require_own_names(schema: pa.Schema) -> None:
 
 
 def _file(footers: Footers, plan: Plan, at: int) -> HandedFile:
-    if at in footers.failed:
-        raise footers.failed[at]
     if "size" in footers.files.opening(footers.listing.object_id(at)):
         raise UnsupportedError(
             f"{plan.listing.paths[at]} may grow: other engines would read past the snapshot",
