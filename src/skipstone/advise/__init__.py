@@ -3,9 +3,27 @@
 A sample of files says it: ``sampling`` reads them within a budget, ``measure`` makes figures of
 what was read, ``propose`` decides by rules that each have a reason, ``sizes`` estimates bytes,
 ``Advice`` is the value that comes out. Nothing is proposed where nothing helps.
+
+For queries that are known (``workload``) it is not rules that decide: indexes are built over a
+sample and asked (``simulate``), what saves most is chosen (``choose``), and ``Savings`` come out.
 """
 
 from .advice import Advice, ColumnAdvice
+from .choose import advise_queries
 from .propose import advise
+from .savings import CandidateSavings, QuerySavings, Savings
+from .workload import Asked, Query, parse_queries, queries_of
 
-__all__ = ["Advice", "ColumnAdvice", "advise"]
+__all__ = [
+    "Advice",
+    "Asked",
+    "CandidateSavings",
+    "ColumnAdvice",
+    "Query",
+    "QuerySavings",
+    "Savings",
+    "advise",
+    "advise_queries",
+    "parse_queries",
+    "queries_of",
+]
