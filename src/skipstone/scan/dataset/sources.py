@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from skipstone.bounds import Level, Units
+from skipstone.errors import StaleError
 from skipstone.index.parquet import page_source, row_group_source
 
 from ..file import ParquetFile
@@ -65,7 +66,7 @@ class Footers:
             if isinstance(file, ParquetFile):
                 self.opened[at] = FileColumns(self.table, file, at)
             else:
-                self.failed[at] = file
+                self.failed[at] = _said(file, self.listing.paths[at])
 
     def fresh(self, ordinal: int) -> bool:
         """Whether a file is open, and the version that the listing has."""
@@ -89,6 +90,16 @@ class Footers:
         """Ranges of the opened versions; what cannot be read is left out."""
         versions = {file.opened.path: file.opened.id for file in self.opened.values()}
         return self.files.storage.read_ranges(ranges, versions)
+
+
+def _said(error: Exception, path: str) -> Exception:
+    """The error as the reader of a table should see it."""
+    if isinstance(error, FileNotFoundError):
+        return StaleError(
+            f"{path} is gone since it was listed",
+            hint="ask again: a file that is not there any more is in no plan",
+        )
+    return error
 
 
 class RowGroups:

@@ -1,0 +1,131 @@
+"""Files that go, change or come between a listing, a plan and the reading of it; and over S3.
+
+Rows are those of the files as they are read, or there is a clear error; never rows of two versions.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+from skipstone.errors import SkipstoneError, StaleError
+from tests.s3 import S3, s3, s3_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["s3", "s3_server"]  # fixtures
+
+ROWS = 30_000
+
+
+def rows(start: int) -> pa.Table:
+    """``id`` from ``start``, ``text`` of 40 characters: 1.5 MB in 3 row groups of 10 pages each."""
+    ids = range(start, start + ROWS)
+    return pa.table({"id": pa.array(ids, pa.int64()), "text": [f"{n:040d}" for n in ids]})
+
+
+def write(path: Path | io.BytesIO, table: pa.Table) -> None:
+    pq.write_table(
+        table, path, row_group_size=10_000, max_rows_per_page=1_000, write_batch_size=1_000,
+        use_dictionary=False, compression="none", write_page_index=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> skipstone.Table:
+    """Three files: ids 0 to 29,999, then 30,000 to 59,999, then 60,000 to 89,999."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for part in range(3):
+        write(root / f"{part} é%.parquet", rows(part * ROWS))
+        os.utime(root / f"{part} é%.parquet", (1_700_000_000, 1_700_000_000))
+    found = skipstone.Table(str(root))
+    found.build(indexes=["id:minmax"])
+    return found
+
+
+def part(table: skipstone.Table, number: int) -> Path:
+    from pathlib import Path
+
+    return Path(table.path) / f"{number} é%.parquet"
+
+
+def test_a_file_that_is_gone_before_it_is_read(table: skipstone.Table) -> None:
+    plan = table.plan("id = 35000", inside=False)
+    part(table, 1).unlink()
+    with pytest.raises(StaleError, match=r"1 é%\.parquet is gone since it was listed"):
+        plan.to_arrow()
+    assert table.query("id = 35000").num_rows == 0
+
+
+def test_a_file_that_is_replaced_before_it_is_opened(table: skipstone.Table) -> None:
+    """The plan keeps file 1 for id 35,000; the version that is read has it in another place."""
+    plan = table.plan("id = 35000", inside=False)
+    assert plan.files_kept == 1
+    write(part(table, 1), rows(10_000 + 4))
+    assert plan.to_arrow()["id"].to_pylist() == [35000]
+    # What the plan has opened is a version; that of another is not taken for it.
+    write(part(table, 1), rows(200_000))
+    with pytest.raises(StaleError, match="changed while it was read"):
+        plan.to_arrow()
+    assert table.query("id = 35000").num_rows == 0
+
+
+def test_a_file_that_is_replaced_after_it_was_opened(table: skipstone.Table) -> None:
+    """Its pages are known by the footer of the old version: none of the new one is taken for it."""
+    plan = table.plan("id = 35000")
+    assert [len(each.rows or ()) for each in plan.details.values()] == [1_000]
+    write(part(table, 1), rows(34_500))
+    with pytest.raises(StaleError, match="ask again"):
+        plan.to_arrow()
+    assert table.query("id = 35000")["text"].to_pylist() == [f"{35000:040d}"]
+
+
+def test_equal_size_and_a_new_time(table: skipstone.Table) -> None:
+    """Files 0 and 2 change places: their sizes are equal, and the facts are of other contents."""
+    size = part(table, 0).stat().st_size
+    write(part(table, 0), rows(2 * ROWS))
+    assert part(table, 0).stat().st_size == size
+    found = table.query("id = 60001 OR id = 1")
+    assert found["id"].to_pylist() == [60001, 60001]
+    assert table.plan("id = 1").facts_stale == 1
+
+
+def test_a_new_file_is_read_without_a_fact(table: skipstone.Table) -> None:
+    write(part(table, 1).with_name("new.parquet"), rows(500_000))
+    assert table.query("id = 500001")["text"].to_pylist() == [f"{500001:040d}"]
+    assert table.count("id >= 500000") == ROWS
+
+
+def test_a_file_that_is_no_parquet_is_named(table: skipstone.Table) -> None:
+    part(table, 1).write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(SkipstoneError, match=r"1 é%\.parquet"):
+        table.query("id = 35000")
+    # Nobody needs the file for this one: its facts are stale, but folders and others decide.
+    with pytest.raises(SkipstoneError):
+        table.count()
+
+
+def test_over_s3_few_requests_one_after_another(s3: S3) -> None:
+    """Ten files of three row groups; the needle is in one of them, the facts are in memory."""
+    for number in range(10):
+        out = io.BytesIO()
+        write(out, rows(number * ROWS))
+        s3.client.put_object(Bucket=s3.bucket, Key=f"t/{number} é.parquet", Body=out.getvalue())
+    table = skipstone.Table(f"{s3.base}/t", storage_options=s3.options)
+    table.build(indexes=["id:minmax"])
+    table.query("id = 7")  # facts and the schema are read once
+    before = len(s3.requests())
+    found = table.query("id = 123456", columns=["text"])
+    assert found["text"].to_pylist() == [f"{123456:040d}"]
+    lines = [line for line in s3.requests()[before:] if "parquet" in line]
+    # The tail of one file, its page index, a page of ids, a page of texts.
+    assert len(lines) <= 6
+    assert {line for line in lines if "4%20" not in line and "4 " not in line} == set()
