@@ -35,6 +35,9 @@ TOPICS = (
     "planning",
     "needle",
     "engine",
+    "engine_big",
+    "engine_planning",
+    "s3_needle",
     "refresh",
     "build",
 )
