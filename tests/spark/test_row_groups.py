@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,3 +71,24 @@ def test_an_old_calendar_says_nothing(home: Path, spark: SparkSession) -> None:
     assert files == 1
     found, files = read_by_spark(frame.where("t > TIMESTAMP '2100-01-01 00:00:00'"))
     assert (found, files) == ([], 1)
+
+
+def test_the_last_scan_shows_every_level(home: Path, spark: SparkSession) -> None:
+    """One row of file 3 matches: of its ten row groups one is left, of its rows one."""
+    Table(str(home)).build(None, ["k:bitmap"])
+    frame = skipstone.skip(spark.read.parquet(str(home)))
+    assert frame.where("k = 34 AND r BETWEEN 3000 AND 3200").count() == 1
+    scans = skipstone.last_scan(spark)
+    text = str(scans)
+    for line in (
+        r"\n *files +k +\S+ +",
+        r"\n *row groups +k +_pm statistics +\d+ -> \d+ row groups",
+        r"\n *rows +k +bitmap +\d+ -> 1 rows",
+        r"\n *left: 1 of 6 files, 1 of 600 rows\n",
+        r"takes files whole: 1 of 100 rows in them may match",
+        r"read 1 of 6 files, ",
+    ):
+        assert re.search(line, text), (line, text)
+    steps = scans.to_dict()["scans"][0]["report"]["steps"]
+    assert {"object", "row_group", "row"} <= {each["level"] for each in steps}
+    assert "takes files whole" in scans._repr_html_()

@@ -226,6 +226,12 @@ class Plan:
         return int(counts.sum())
 
     @property
+    def rows_of_files_kept(self) -> int:
+        """All rows of the files that must be opened, -1 where that of one is not known."""
+        counts = self.row_counts[self.keep]
+        return -1 if np.any(counts < 0) else int(counts.sum())
+
+    @property
     def exact(self) -> bool:
         """True when the predicate is decided for every file: all rows of those kept match."""
         return bool(np.array_equal(self.keep, self.must)) and bool(

@@ -51,6 +51,7 @@ class Scan:
             if shown and shown[-1].startswith("read "):
                 del shown[-1]
             lines.extend(f"  {line}" for line in shown)
+            lines.extend(f"  {line}" for line in self._whole_files)
         lines.extend(f"  note: {reason}" for reason in self.reasons)
         if self.files_total != self.files_listed:
             lines.append(
@@ -59,6 +60,18 @@ class Scan:
             )
         lines.append(f"  {self.summary}")
         return "\n".join(lines)
+
+    @property
+    def _whole_files(self) -> list[str]:
+        """What the native reader cannot be told: that of a file only some rows may match."""
+        rows = getattr(self.report, "rows_of_files_kept", -1)
+        left = getattr(self.report, "rows_kept", -1)
+        if not 0 <= left < rows:
+            return []
+        return [
+            f"Spark's own reader takes files whole: {of_total(left, rows, 'rows')} in them may "
+            'match; Table.query and format("skipstone") read the pages of those alone'
+        ]
 
     @property
     def summary(self) -> str:
@@ -164,7 +177,8 @@ class QueryScans:
         parts = []
         for scan in self.scans:
             html = getattr(scan.report, "_repr_html_", None)
-            notes = "".join(f"<li>{escape(str(reason))}</li>" for reason in scan.reasons)
+            said = [*scan._whole_files, *map(str, scan.reasons)]
+            notes = "".join(f"<li>{escape(text)}</li>" for text in said)
             parts.append(
                 f"<p><b>{escape(scan.table)}</b> ({escape(scan.format)})<br>"
                 f"{escape(scan.summary)}</p>"
