@@ -22,6 +22,7 @@ from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
 from .base import parent, runs
+from .directory import Directory
 from .listing import Listing, hidden_by_spark, int64
 from .meter import count_read
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["LocalStorage"]
 
 _NOTHING: frozenset[str] = frozenset()
+# Directories whose last walk is remembered.
+_ROOTS = 4
 
 
 class LocalStorage:
@@ -47,6 +50,7 @@ class LocalStorage:
     def __init__(self, *, gap: int = 16 * 1024, limit: int = 8 * 1024 * 1024) -> None:
         self.gap, self.limit = gap, limit
         self.requests = 0
+        self._walked: dict[str, tuple[list[Directory], Listing]] = {}
 
     # -- listing ----------------------------------------------------------------------------------
 
@@ -55,7 +59,13 @@ class LocalStorage:
         return _listing(prefix, [] if found is None else found)
 
     def list_files(self, root: str) -> Listing:
-        found = self._walk(root, hidden_by_spark)
+        last = self._walked.get(root)
+        if last is not None:
+            self.requests += len(last[0])
+            if all(each.is_unchanged() for each in last[0]):
+                return last[1]
+        visited: list[Directory] = []
+        found = self._walk(root, hidden_by_spark, visited)
         if found is None:
             try:
                 found = [(root, Path(root).stat())]
@@ -63,12 +73,21 @@ class LocalStorage:
                 raise SkipstoneError(
                     f"no such file or directory: {root}", hint="check the path for a misprint"
                 ) from None
-        return _listing(root, [each for each in found if each[1].st_size])
+        listing = _listing(root, [each for each in found if each[1].st_size])
+        self._walked.pop(root, None)
+        if visited:
+            while len(self._walked) >= _ROOTS:
+                self._walked.pop(next(iter(self._walked)), None)
+            self._walked[root] = visited, listing
+        return listing
 
     def _walk(
-        self, root: str, hides: Callable[[str], bool]
+        self, root: str, hides: Callable[[str], bool], visited: list[Directory] | None = None
     ) -> list[tuple[str, os.stat_result]] | None:
-        """Path and stat of every file below ``root``; ``None`` when that is no directory."""
+        """Path and stat of every file below ``root``; ``None`` when that is no directory.
+
+        The directories, as they were, are appended to ``visited``.
+        """
         found: list[tuple[str, os.stat_result]] = []
         pending: list[tuple[str, frozenset[str]]] = [(root, _NOTHING)]
         while pending:
@@ -82,21 +101,28 @@ class LocalStorage:
                 continue  # gone since its parent was read
             except OSError as error:
                 raise _cannot_list(directory, error) from error
+            names: list[str] = []
+            seen: list[tuple[str, os.stat_result]] = []
             with entries:
                 for entry in entries:
+                    names.append(entry.name)
                     if hides(entry.name):
                         continue
                     try:
-                        if entry.is_dir():
+                        status = entry.stat()
+                        if modes.S_ISDIR(status.st_mode):
                             pending.append((entry.path, _below(entry, directory, above)))
                         else:
-                            found.append((entry.path, entry.stat()))
+                            found.append((entry.path, status))
+                        seen.append((entry.name, status))
                     except FileNotFoundError:
                         continue  # gone since, or a link that leads nowhere
                     except OSError as error:
                         if entry.is_symlink():
                             continue  # a link to itself: leads nowhere
                         raise _cannot_list(entry.path, error) from error
+            if visited is not None:
+                visited.append(Directory.of(directory, names, seen))
         return found
 
     def has_children(self, prefix: str) -> bool:

@@ -1,0 +1,103 @@
+"""A listing of a directory that has not changed is the one there was; any change makes another."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skipstone.errors import SkipstoneError
+from skipstone.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """``a=1/x``, ``a=1/é %``, ``a=2/y``, a hidden file and a link."""
+    for name in ("a=1/x", "a=1/é %", "a=2/y", "_hidden"):
+        file = tmp_path / "t" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"data")
+    (tmp_path / "elsewhere").write_bytes(b"linked")
+    (tmp_path / "t" / "link").symlink_to(tmp_path / "elsewhere")
+    return tmp_path / "t"
+
+
+def test_nothing_changed(table: Path) -> None:
+    storage = LocalStorage()
+    first = storage.list_files(str(table))
+    assert [path.removeprefix(f"{table}/") for path in first.paths] == [
+        "a=1/x", "a=1/é %", "a=2/y", "link",
+    ]  # fmt: skip
+    assert storage.list_files(str(table)) is first
+
+
+def _replaced(table: Path) -> None:
+    """Equal name, size and mtime: the inode tells."""
+    file, other = table / "a=1" / "x", table.parent / "other"
+    was = file.stat()
+    other.write_bytes(b"DATA")
+    os.utime(other, ns=(was.st_atime_ns, was.st_mtime_ns))
+    other.replace(file)
+
+
+def _directory_for_file(table: Path) -> None:
+    (table / "a=2" / "y").unlink()
+    (table / "a=2" / "y").mkdir()
+    (table / "a=2" / "y" / "z").write_bytes(b"data")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _replaced,
+        _directory_for_file,
+        lambda table: (table / "a=1" / "new").write_bytes(b"data"),
+        lambda table: (table / "a=1" / "x").unlink(),
+        lambda table: (table / "a=1" / "x").rename(table / "a=2" / "x"),
+        lambda table: (table / "a=1" / "x").write_bytes(b""),
+        lambda table: (table.parent / "elsewhere").write_bytes(b"linked anew"),
+        lambda table: (table / "_hidden").unlink(),
+        lambda table: (table.parent / "elsewhere").unlink(),
+    ],
+)
+def test_any_change_is_listed(table: Path, change: Callable[[Path], object]) -> None:
+    storage = LocalStorage()
+    before = storage.list_files(str(table))
+    change(table)
+    after, anew = storage.list_files(str(table)), LocalStorage().list_files(str(table))
+    assert after is not before
+    assert after.same_files(anew)
+    assert storage.list_files(str(table)).same_files(anew)
+
+
+def test_a_file_of_before_times_that_fit(table: Path) -> None:
+    """An mtime beyond int64 nanoseconds is clamped, as in the listing."""
+    try:
+        os.utime(table / "a=1" / "x", (2**34, 2**34))
+    except OSError:
+        pytest.skip("this file system has no such times")
+    storage = LocalStorage()
+    assert storage.list_files(str(table)).same_files(storage.list_files(str(table)))
+
+
+def test_gone(table: Path) -> None:
+    storage = LocalStorage()
+    storage.list_files(str(table))
+    table.rename(table.parent / "moved")
+    with pytest.raises(SkipstoneError, match="no such file or directory"):
+        storage.list_files(str(table))
+
+
+def test_other_tables_are_forgotten_not_mixed_up(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    for turn in range(2):
+        for number in range(6):
+            folder = tmp_path / str(number)
+            folder.mkdir(exist_ok=True)
+            (folder / str(turn)).write_bytes(b"data")
+            assert len(storage.list_files(str(folder))) == turn + 1
