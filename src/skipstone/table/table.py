@@ -310,7 +310,8 @@ class Table:
         So that what it says of bytes and requests is what they will be. ``how`` as for ``plan``;
         without ``inside`` no data file is looked into here either.
         """
-        return self.plan(where, **how).explained()
+        plan = self.plan(where, **how)
+        return plan.explained() if how.get("inside", True) else plan
 
     def query(
         self,

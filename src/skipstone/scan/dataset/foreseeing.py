@@ -1,7 +1,8 @@
 """What reading a plan will ask of the files that were looked into; see ``plan/forecast.py``.
 
-Nothing is opened for it. With ``look`` the offset indexes of the columns that will be read are,
-those of a file in one wave: reading needs them as well, and finds them read.
+Nothing is opened for it. With ``look`` the files are, up to a number, and the offset indexes of the
+columns that will be read, those of a file in one wave: reading needs all that as well, and finds it
+read.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ __all__ = ["foresee"]
 
 # Files whose pages are counted; of more the others count whole.
 _MOST_FILES = 2048
+# Files that are opened for it.
+_MOST_OPENED = 256
 # Chunks of a file whose offset indexes are read for it.
 _MOST_CHUNKS = 4096
 
@@ -38,7 +41,10 @@ _MOST_CHUNKS = 4096
 def foresee(reader: TableReader, plan: Plan, *, look: bool, at_most: bool) -> Forecast:
     """What ``reader`` will ask for to give the rows of ``plan``."""
     found = _Sum(reader, look=look)
-    for at in np.flatnonzero(plan.keep).tolist():
+    kept = np.flatnonzero(plan.keep).tolist()
+    if look:
+        reader.footers.open(kept[:_MOST_OPENED])
+    for at in kept:
         found.add(plan, at)
     return Forecast(
         certain=found.certain,
