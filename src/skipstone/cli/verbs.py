@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("asking", "Show what a query would read, and why the rest can be skipped."),
     "query": ("querying", "Print the rows that match, read page by page without Spark."),
     "count": ("querying", "Print how many rows match."),
+    "report": ("reporting", "Draw what a query reads and skips as a page of HTML, or one file."),
     "check": ("asking", "Find facts that are stale, missing, corrupt or untrue."),
     "drop": ("keeping", "Remove one index of a table, or all of them."),
     "compact": ("keeping", "Merge the parts of an index, and leave out facts of no use."),

@@ -1,0 +1,59 @@
+"""`report`: a picture of what a query skips, or of what a file is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import index_options, reporting, source_options, table_of
+
+if TYPE_CHECKING:
+    from .output import Output
+
+__all__ = ["report"]
+
+
+@click.command()
+@index_options
+@source_options
+@click.argument("where", required=False)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PAGE",
+    default="report.html",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    help="The page to write, over what was there.",
+)
+@reporting
+def report(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    where: str | None,
+    output: str,
+    out: Output,
+) -> None:
+    """Draw what a query of TABLE with condition WHERE reads and skips, as one page of HTML.
+
+    Each file is a cell, coloured by the level that skipped it; files to read open into row groups,
+    columns and pages. TABLE may be one Parquet file: then its inside is drawn. The page needs no
+    network.
+
+    \b
+      skipstone report data/events "user_id = 'u-8814'" -o report.html
+      skipstone report data/events/part-0.parquet -o file.html
+    """
+    from skipstone.identity import canonical_path
+    from skipstone.report import write, write_file
+    from skipstone.storage import open_storage
+
+    path = canonical_path(table)
+    storage = open_storage(path, storage_options or None)
+    if storage.has_children(path):
+        found = table_of(table, index_location, storage_options)
+        out.result(write(found.plan(where), output))
+    else:
+        out.result(write_file(table, output, where, storage_options=storage_options or None))
