@@ -30,10 +30,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.predicate import bind, parse_sql
-from skipstone.predicate.types import spark_type
+from skipstone.predicate.types import column_name, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skipstone.plan import Plan
     from skipstone.scan.dataset.portion import Portion
 
-__all__ = ["PortionPartition", "SkipstoneReader", "SkipstoneSource", "checked_zone"]
+__all__ = ["PortionPartition", "SkipstoneReader", "SkipstoneSource", "checked_zone", "spark_schema"]
 
 _STORAGE = "storage."
 _KNOWN = ("path", "where", "columns", "orderby", "limit", "timezone", "indexlocation")
@@ -95,16 +95,7 @@ class SkipstoneSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that are asked for, with Spark's types."""
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from skipstone.scan.dataset.reading import output_schema
-
-        table = self._table()
-        wanted = _names(self.options.get("columns"))
-        arrow = output_schema(table.schema(table.listing()), wanted)
-        fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
-        return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+        return spark_schema(self._table(), _names(self.options.get("columns")))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         """Plans when Spark asks for the partitions."""
@@ -127,7 +118,7 @@ class SkipstoneReader(DataSourceReader):
         limit = self.options.get("limit")
         plan: Plan = self.table.plan(
             self.options.get("where"),
-            columns=list(self.spark_schema.names),
+            columns=[column_name((name,)) for name in self.spark_schema.names],
             order_by=self.options.get("orderby"),
             limit=None if limit is None else _whole(limit),
             time_zone=checked_zone(self.table, self.options),
@@ -151,6 +142,18 @@ class SkipstoneReader(DataSourceReader):
             ]
             exact = pa.Table.from_arrays(columns, schema=wanted)
             yield from exact.to_batches(max_chunksize=_BATCH)
+
+
+def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
+    """``columns`` of a table (``None``: all) with Spark's types."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from skipstone.scan.dataset.reading import output_schema
+
+    arrow = output_schema(table.schema(table.listing()), columns)
+    fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
 def _canonical(type: pa.DataType, name: str) -> pa.DataType:
