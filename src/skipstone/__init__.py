@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from skipstone.scan.file_index import FileIndex
     from skipstone.table import Table, explain, last_scan, read, skip
     from skipstone.table.ingesting import ingest
+    from skipstone.table.watching import watch
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "read",
     "read_rows",
     "skip",
+    "watch",
 ]
 
 _HOMES = {
@@ -53,6 +55,7 @@ _HOMES = {
     "read": "skipstone.table",
     "read_rows": "skipstone.scan.file",
     "skip": "skipstone.table",
+    "watch": "skipstone.table.watching",
 }
 
 

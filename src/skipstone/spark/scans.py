@@ -157,6 +157,13 @@ class ScanLog:
                 query = self._outside(thread, source, scan)
             query.scans.append((source, scan))
 
+    def planned(self, scan: Scan) -> None:
+        """A scan of the calling thread's that Spark will not tell of: a query of its own, now."""
+        self.claim()
+        thread = self.thread()
+        with self._lock:
+            self._set_last(thread, _Query(None, [(object(), scan)]))
+
     def _outside(self, thread: int, source: object, scan: Scan) -> _Query:
         """The query of a scan outside any execution (``df.rdd``, no pinned threads).
 

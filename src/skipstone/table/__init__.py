@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.spark.facts import Locations
@@ -34,9 +36,19 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     return skip_frame(df, finder(index_location, kept))
 
 
-def read(spark: SparkSession, path: str, where: str | None = None, **options: str) -> DataFrame:
-    """``Table(path).read(spark, where)``: classic sessions and Spark Connect alike."""
-    return Table(path).read(spark, where, **options)
+def read(
+    spark: SparkSession,
+    path: str,
+    where: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    order_by: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    **options: str,
+) -> DataFrame:
+    """``Table(path).read(spark, where, …)``: classic sessions and Spark Connect alike."""
+    table = Table(path)
+    return table.read(spark, where, columns=columns, order_by=order_by, limit=limit, **options)
 
 
 def explain(what: DataFrame | str, where: Where = None) -> Any:

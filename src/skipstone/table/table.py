@@ -36,7 +36,7 @@ from .planning import plan_query
 from .query import engine_of
 from .reading import ParquetReading, Progress, reading_of
 from .rows import FirstRows, count_rows, first_rows
-from .txn_table import TxnTable, read_snapshot
+from .txn_table import TxnTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -472,29 +472,26 @@ class Table:
 
     # -- Spark -------------------------------------------------------------------------------------
 
-    def read(self, spark: SparkSession, where: str | None = None, **options: str) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        where: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        **options: str,
+    ) -> DataFrame:
         """The table as a DataFrame that reads only what its filters need.
 
-        On a classic session any later filter skips too; under Spark Connect ``where`` is what
-        skips, and it is applied to the rows as well. ``options`` are the Parquet reader's.
+        By Spark's own reader, or page by page (``format("skipstone")``) where that takes less: for
+        a ``limit``, and for what row indexes leave of large files. ``last_scan`` says which way and
+        why; rows are the same. On a classic session any later filter skips too; under Spark Connect
+        ``where`` is what skips. ``options`` are the Parquet reader's.
         """
-        txn = self.txn
-        if txn is not None:
-            return read_snapshot(self, txn, spark, where, options)
-        from skipstone.spark.session import is_connect
-        from skipstone.spark.sidecars import plain_frame, without_sidecars_option
+        from .spark_reading import read_table
 
-        if is_connect(spark):
-            from skipstone.spark.connect import read_connect
-
-            return read_connect(spark, self, where, without_sidecars_option(self, options))
-        from skipstone.spark.facts import finder
-        from skipstone.spark.shelf import shelf
-        from skipstone.spark.skip import skip as skip_frame
-
-        frame = plain_frame(self, spark, options)
-        frame = skip_frame(frame, finder({self.path: self.index_location}, shelf(spark)))
-        return frame if where is None else frame.where(where)
+        return read_table(self, spark, where, columns, order_by, limit, options)
 
 
 def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
