@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["figures"]
 
 _MS = 100.0
-_ROWS = 5  # so many times fewer than in a file of events
+_ROWS = 25  # so many times fewer than in a file of events
 _DISTINCT = 20  # names of a file
 _INDEXES = ("key:bloom(fpp=0.001)", "ts:minmax", "code:bitmap", "key:minmax")
 

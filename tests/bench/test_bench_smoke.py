@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench.__main__ import TOPICS, main
+from bench.engine import pages_of
 from bench.figure import Figure, Peer, interleaved
+from bench.s3_server import Seen, depth
 from bench.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -95,3 +99,32 @@ def test_works_take_turns() -> None:
     taken = interleaved(2, {"a": lambda: order.append("a"), "b": lambda: order.append("b")})
     assert order == ["a", "b"] * 3
     assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 2, "b": 2}
+
+
+def test_round_trips_are_those_that_wait() -> None:
+    """Two at once, one that begins with the answer to the first, one after all of them.
+
+    0---1
+    0-----2
+        1-----3
+                 4-5
+    """
+    spans = [(0.0, 1.0), (0.0, 2.0), (1.0, 3.0), (4.0, 5.0)]
+    assert depth([Seen("GET", "/b/k", "", *each) for each in spans]) == 3
+    assert depth([]) == 0
+
+
+def test_pages_that_hold_rows(tmp_path: Path) -> None:
+    """Two row groups of two pages and a column; ``b`` has a dictionary as well."""
+    path = str(tmp_path / "x.parquet")
+    rows = pa.table({"a": range(40), "b": ["x", "y"] * 20})
+    pq.write_table(rows, path, row_group_size=20, use_dictionary=["b"], max_rows_per_page=10)
+    one, all_of_group = pages_of(path, [0]), pages_of(path, [0, 10])
+    assert 0 < one < all_of_group < pages_of(path, [0, 10, 30])
+    assert pages_of(path, range(40)) == sum(
+        each["total_compressed_size"]
+        for group in range(2)
+        for column in range(2)
+        for each in [pq.read_metadata(path).row_group(group).column(column).to_dict()]
+    )
+    assert pages_of(path, []) == 0
