@@ -38,6 +38,7 @@ TOPICS = (
     "engine_big",
     "engine_planning",
     "s3_needle",
+    "handover",
     "refresh",
     "build",
 )
