@@ -30,8 +30,8 @@ def test_numbers_lie_where_they_are(tmp_path: Path) -> None:
     low, high = ([struct.pack("<q", n) for n in part] for part in ((0, 25), (10, 100)))
     found = bands([*low, None], [*high, b"short"], leaf)
     assert found.scale == "linear"
-    assert found.low.tolist() == [0, 250, -1]
-    assert found.high.tolist() == [100, 1000, -1]
+    assert found.low.tolist() == [0, 25_000, -1]
+    assert found.high.tolist() == [10_000, 100_000, -1]
     assert found.order == "ascending"
 
 
@@ -39,8 +39,8 @@ def test_text_lies_by_its_order(tmp_path: Path) -> None:
     leaf = leaf_of(tmp_path / "a.parquet", pa.string())
     found = bands([b"a", b"c"], [b"zz", b"\xff"], leaf)
     assert found.scale == "order"
-    assert found.low.tolist() == [0, 333]
-    assert found.high.tolist() == [667, 1000]
+    assert found.low.tolist() == [0, 33_333]
+    assert found.high.tolist() == [66_667, 100_000]
     assert found.order == "unsorted"
 
 

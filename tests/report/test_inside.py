@@ -13,6 +13,7 @@ from skipstone import ParquetFile, report
 from skipstone.bounds import RowSet
 from skipstone.errors import SkipstoneError
 from skipstone.report import inside as module
+from skipstone.report.bands import PLACES
 from skipstone.report.inside import Budget, inside
 
 from .data import parsed
@@ -162,12 +163,12 @@ def test_awkward_values_are_drawn(tmp_path: Path) -> None:
     assert columns["nulls"]["lo"] == [-1]
     assert columns["nulls"]["low"] is None
     assert columns["huge"]["lo"] == [0]
-    assert columns["huge"]["hi"] == [1000]
-    assert columns["zeros"]["lo"] == columns["zeros"]["hi"] == [500]
+    assert columns["huge"]["hi"] == [PLACES]
+    assert columns["zeros"]["lo"] == columns["zeros"]["hi"] == [PLACES // 2]
     assert columns["wide"]["scale"] == "order"
     assert columns["wide"]["lo"] == [0]
     assert columns["big"]["high"] == str(2**64 - 1)
-    assert (columns["big"]["lo"], columns["big"]["hi"]) == ([0], [1000])
+    assert (columns["big"]["lo"], columns["big"]["hi"]) == ([0], [PLACES])
     assert all(len(text) <= 80 for text in columns["long"]["min"] + columns["long"]["max"] if text)
 
 

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone import report
+from skipstone import Table, report
+from skipstone.plan.planner import make_plan
+from skipstone.predicate.tree import Const
 from skipstone.report import overview as module
 from skipstone.report import writing
 from skipstone.report.overview import MISSING, SKIPPED, STALE, overview, states
+from tests.txn_tables import TxnFolder, micros, rows_at
 
 from .data import parsed
 from .layered import LEVELS, WHERE
 
 if TYPE_CHECKING:
     import pytest
-
-    from skipstone import Table
 
 
 def letters(table: Table) -> list[str]:
@@ -123,3 +124,36 @@ def test_a_table_without_files_or_predicate(tmp_path: Path) -> None:
     assert isinstance(nothing.listing, Listing)
     assert report.write(nothing, tmp_path / "report.html").total == 0
     assert parsed(tmp_path / "report.html").data["names"] == []
+
+
+def test_a_table_with_a_txn_is_drawn_at_its_snapshot(tmp_path: Path) -> None:
+    """Two days; the file of the first has grown by rows that no commit says yet."""
+    folder = TxnFolder(tmp_path / "trades")
+    for day in range(2):
+        folder.add(micros(2026, 6, 1 + day), rows_at(micros(2026, 6, 1 + day), range(10)))
+    folder.commit()
+    folder.grow(0, rows_at(micros(2026, 6, 1, 5), range(10, 15)))
+    plan = Table(str(tmp_path / "trades")).plan("ts < '2026-06-02'")
+    written = report.write(plan, tmp_path / "report.html")
+    found = parsed(tmp_path / "report.html")
+    assert found.data["state"] == "01"
+    assert found.inside(0).get("trouble") is None
+    assert found.inside(0)["rows"] == 10
+    assert (written.opened, written.total) == (1, 2)
+
+
+def test_files_of_another_format_have_no_inside(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "a.csv").write_text("k\n1\n")
+    listing = Table(str(tmp_path / "t"), format="csv").listing()
+    plan = make_plan(
+        Const(True),
+        listing,
+        (),
+        table=str(tmp_path / "t"),
+        predicate="TRUE",
+        row_counts=np.full(1, -1),
+    )
+    written = report.write(plan, tmp_path / "report.html")
+    assert parsed(tmp_path / "report.html").inside(0)["trouble"]
+    assert (written.opened, written.kept) == (0, 1)

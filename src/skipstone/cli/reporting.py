@@ -54,6 +54,7 @@ def report(
     storage = open_storage(path, storage_options or None)
     if storage.has_children(path):
         found = table_of(table, index_location, storage_options)
-        out.result(write(found.plan(where), output))
+        options = storage_options or None
+        out.result(write(found.plan(where), output, storage_options=options))
     else:
         out.result(write_file(table, output, where, storage_options=storage_options or None))

@@ -1,5 +1,6 @@
 """Pictures: what a plan skips, and what a Parquet file is made of, as one page of HTML.
 
+>>> import skipstone.report
 >>> skipstone.report.write(table.plan("user_id = 'u-8814'"), "report.html")
 >>> skipstone.report.write_file(skipstone.ParquetFile("events.parquet"), "file.html")
 

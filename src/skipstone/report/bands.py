@@ -28,7 +28,7 @@ __all__ = ["PLACES", "Bands", "bands", "texts"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-PLACES: Final = 1000
+PLACES: Final = 100_000
 _LONGEST: Final = 80
 _NUMBERS = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 

@@ -83,7 +83,7 @@ def write(
         [file] = known.open([plan.listing.object_id(ordinal)])
         if isinstance(file, Exception):
             return {"trouble": _first_line(file)}
-        if file.id.size != int(plan.listing.sizes[ordinal]):
+        if not file.id.same_version(plan.listing.object_id(ordinal)):
             return {"trouble": _first_line(StaleError(f"{file.path} has changed since"))}
         detail = plan.details.get(ordinal)
         try:

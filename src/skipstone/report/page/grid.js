@@ -65,20 +65,22 @@ class Grid {
 
   draw(context) {
     const colours = STATES.map(([name]) => colour(name)), marks = MARKS.map((each) => each && colour(each[0]));
-    const round = this.side > 9 ? 2 : 0;
+    const ground = colour('ground'), round = this.side > 9 ? 2 : 0;
     for (let at = 0; at < this.count; at += 1) {
       const { x, y, w, h } = this.box(at), mark = Number(this.data.mark[at]);
       context.globalAlpha = this.shown(at) ? 1 : 0.13;
       context.fillStyle = colours[Number(this.data.state[at])];
       if (round) { context.beginPath(); context.roundRect(x, y, w, h, round); context.fill(); } else context.fillRect(x, y, w, h);
       if (mark && this.marked) {
-        const leg = Math.max(3, w * 0.55);
-        context.fillStyle = marks[mark];
-        context.beginPath();
-        context.moveTo(x + w - leg, y);
-        context.lineTo(x + w, y);
-        context.lineTo(x + w, y + leg);
-        context.fill();
+        const leg = Math.max(3, w * 0.55), rim = w > 10 ? 2.5 : 0;
+        for (const [reach, fill] of [[leg + rim, ground], [leg, marks[mark]]]) {
+          context.fillStyle = fill;
+          context.beginPath();
+          context.moveTo(x + w - reach, y);
+          context.lineTo(x + w, y);
+          context.lineTo(x + w, y + reach);
+          context.fill();
+        }
       }
     }
     context.globalAlpha = 1;

@@ -2,7 +2,7 @@
 // shows the pages as bands between their least and greatest value, what a reader takes of them
 // below, and how full the Bloom filter of a row group is at the right edge of each.
 
-const LANE = 84, TOP = 11, BAND = 50, STRIP = 8, FOOT = 64;
+const PLACES = 100000, LANE = 84, TOP = 11, BAND = 50, STRIP = 8, FOOT = 64;
 
 class Inside {
   constructor(file, open) {
@@ -129,12 +129,18 @@ class Inside {
   }
 
   drawUnits(context, top, units, ink) {
+    // Within a row group, from the least to the greatest of the row group.
+    let [least, extent] = [0, PLACES];
+    if (this.zoom !== null && units.lo.some(known)) {
+      least = units.lo.reduce((least, lo) => (known(lo) ? Math.min(least, lo) : least), PLACES);
+      extent = Math.max(1, units.hi.reduce((most, hi) => Math.max(most, hi), 0) - least);
+    }
     const thin = this.x(units.first[0] + units.rows[0]) - this.x(units.first[0]) > 5 ? 1 : 0;
     units.first.forEach((first, at) => {
       const left = this.x(first), width = Math.max(0.7, this.x(first + units.rows[at]) - left - thin);
       const read = units.hit[at] > 0, lo = units.lo[at], hi = units.hi[at];
       if (known(lo) && known(hi)) {
-        const y = top + TOP + BAND - (BAND * hi) / 1000, h = Math.max(2.5, (BAND * (hi - lo)) / 1000);
+        const y = top + TOP + BAND - (BAND * (hi - least)) / extent, h = Math.max(2.5, (BAND * (hi - lo)) / extent);
         context.fillStyle = read ? ink.hit : ink.band;
         context.globalAlpha = read ? 0.95 : 0.55;
         context.fillRect(left, Math.min(y, top + TOP + BAND - 2.5), width, h);
@@ -232,7 +238,7 @@ function drawInside(file, home) {
       const back = element('button', { type: 'button', class: 'back', text: 'All row groups' });
       back.addEventListener('click', () => { zoomTo(null, 0); cells.focus(); });
       const hit = file.groups.hit[shape.zoom], inGroup = file.groups.rows[shape.zoom];
-      crumb.replaceChildren(back, element('span', { text: `Row group ${ofTotal(shape.zoom + 1, file.groups_total, 'row groups')}: ${ofTotal(hit, inGroup, 'rows to read')}` }));
+      crumb.replaceChildren(back, element('span', { text: `Row group ${ofTotal(shape.zoom + 1, file.groups_total, 'row groups')}: ${ofTotal(hit, inGroup, 'rows to read')}; bands reach over the row group's values alone` }));
     }
   }
   function zoomTo(group, column) {
