@@ -1,21 +1,27 @@
-"""Pictures of plans and files."""
+"""What plans are good for: pictures, advice, the way Spark reads, a watch."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+import skipstone
 from skipstone import Table
 from tests.accept.registry import Missing, point
-from tests.accept.tables import FILES, events, write
+from tests.accept.tables import FILES, backdate, events, write
 from tests.report.browser import Browser, chromium
 from tests.report.data import parsed
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
+
+# Seconds until what should happen in the background counts as not happening.
+DEADLINE = 240
 
 
 @point("report: a page says of each file of a table what skipped it, as the plan has it")
@@ -54,3 +60,53 @@ def hostile(bench: Workbench) -> None:
         assert name in page.text("#table")
         assert page.js("document.querySelectorAll('main img, main script').length") == 0
         assert page.complaints == []
+
+
+@point("advise: queries are tried on a sample, and the command that saves most is one that runs")
+def advised(bench: Workbench) -> None:
+    root = events(bench.home / "it's events")
+    queries = bench.home / "queries.txt"
+    queries.write_text("# needles\n900\tid = 1234\n300\tday = 3\n", encoding="utf-8")
+    text = bench.skipstone("advise", root, "--queries", queries, "--sample", "8").out
+    assert f"sampled 8 of {FILES} files" in text, text
+    command = shlex.split(text.splitlines()[-1])
+    assert command[:3] == ["skipstone", "build", str(root)], command
+    told = bench.skipstone("advise", root, "--queries", queries, "--sample", "8", "--json").out
+    assert json.loads(told)["command"] == text.splitlines()[-1]
+    assert bench.skipstone(*command[1:], "--no-spark").code == 0
+    assert Table(str(root)).plan("id = 1234").files_kept == 1
+    queries.write_text("day = 3\nda = 3\n", encoding="utf-8")
+    wrong = bench.skipstone("advise", root, "--queries", queries)
+    assert (wrong.code, "line 2" in wrong.err) == (1, True), wrong.err
+
+
+@point("reading: Table.read with a limit goes by pages, says so, and gives the first rows")
+def limited(bench: Workbench) -> None:
+    spark, root = bench.spark, events(bench.home / "events")
+    table = Table(str(root))
+    table.build(indexes=["id:minmax"])
+    found = table.read(spark, "day < 6", columns=["id"], order_by="id desc", limit=3).collect()
+    plain = spark.read.parquet(str(root)).where("day < 6").orderBy("id", ascending=False)
+    assert [row.id for row in found] == [row.id for row in plain.limit(3).collect()], found
+    assert "read by: planned pages" in str(skipstone.last_scan(spark))
+    rest = table.read(spark, "id = 5", columns=["day"])
+    assert [row.day for row in rest.collect()] == [5]
+    assert "read by: Spark's own reader" in str(skipstone.last_scan(spark))
+
+
+@point("watch: a file that arrives, and one that is replaced, are indexed without being asked")
+def watched(bench: Workbench) -> None:
+    root = events(bench.home / "events")
+    table = Table(str(root))
+    table.build(indexes=["day:minmax"])
+    with skipstone.watch(bench.spark, table, interval=0.5) as watch:
+        write(root / "deep é" / "new.parquet", {"day": [77]})
+        other = write(bench.home / "other.parquet", {"day": [78]})
+        backdate(other, 9)
+        other.replace(min(root.glob("*.parquet")))
+        end = time.monotonic() + DEADLINE
+        while table.describe().fresh != FILES + 1:
+            assert time.monotonic() < end, repr(watch)
+            assert not watch.awaitTermination(1), repr(watch)
+    for day in (77, 78):
+        assert table.plan(f"day = {day}").files_kept == 1, day

@@ -106,6 +106,7 @@ def test_two_row_indexes_that_save_nothing_alone_are_found_together(tmp_path: Pa
     kinds = {name.partition(":")[0]: name.partition(":")[2] for name in found.indexes}
     assert set(kinds) == {"a", "b"}
     assert set(kinds.values()) <= {"bitmap", "rangebitmap"}
+    assert [each.order for each in found.candidates[:3]] == [1, 2, None]
     alone = {each.index: each.saves for each in found.candidates}
     assert all(alone[name] <= found.bytes_before / 100 for name in found.indexes)
     assert found.bytes_after < found.bytes_before / 2

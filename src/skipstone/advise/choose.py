@@ -177,7 +177,8 @@ class _Choice:
     def savings(self, table: str, notes: Sequence[str]) -> Savings:
         """The figures of the whole table."""
         found = [self._of(each) for each in self.candidates]
-        found.sort(key=lambda each: (each.order or len(found) + 1, -each.saves, each.bytes))
+        last = len(found) + 1
+        found.sort(key=lambda each: (each.order or last, -each.saves, each.bytes))
         size_ = sum(each.bytes for each in found if each.order is not None)
         columns = {each.index.column for each in self.chosen}
         stored = store_bytes(len(self.listing), len(columns)) if columns else 0

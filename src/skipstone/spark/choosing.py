@@ -62,7 +62,8 @@ class Choice:
     why: str
 
     def __str__(self) -> str:
-        return f"{'planned pages' if self.pages else 'Spark’s own reader'}: {self.why}"
+        way = "planned pages" if self.pages else "Spark's own reader"
+        return f"{way}: {self.why}"
 
 
 def against_pages(spark: SparkSession, where: str | None) -> str | None:

@@ -177,7 +177,7 @@ def _relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
     """A leaf's file relation and format, why there is none, or ``None`` for what is no relation."""
     kind = simple_name(str(leaf.getClass().getName()))
     if kind in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
-        own = str(leaf.name()).lower().endswith("skipstone")
+        own = str(leaf.name()).rpartition(" ")[2].lower() == "skipstone"
         text = "read by a version 2 source, which has its own list of files"
         if own:
             text = "reads planned pages by itself: last_scan says which, after Table.read"

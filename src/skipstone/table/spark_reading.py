@@ -82,11 +82,11 @@ def _against(
     if table.txn is not None:
         return "a snapshot, whose files may grow meanwhile"
     if options:
-        return f"options of Spark’s reader are given ({', '.join(sorted(options))})"
+        return f"options of Spark's reader are given ({', '.join(sorted(options))})"
     if not isinstance(table.index_location, str):
-        return "the index is a store of Xskipper’s"
+        return "the index is a store of Xskipper's"
     if table.storage_options:
-        return "options of the object store would stand in Spark’s plans"
+        return "options of the object store would stand in Spark's plans"
     return against_pages(spark, where)
 
 
@@ -105,8 +105,10 @@ def _choice(
         plan = table.plan(
             where, columns=columns, order_by=order_by, limit=limit, time_zone=zone, inside=False
         )
-    except UnsupportedError as error:
+    except SkipstoneError as error:  # Spark may understand it, and else says what is wrong
         return None, Choice(False, error.message)
+    except OSError as error:
+        return None, Choice(False, str(error))
     why = undecidable(plan)
     if why is not None:
         return plan, Choice(False, why)
