@@ -44,7 +44,9 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     }
     for kind, keys in kinds.items():
         for name, way in handed(table).items():
-            alone, planned, asked_files = [], [], []
+            alone: list[float] = []
+            planned: list[float] = []
+            asked_files: list[float] = []
             for turn, key in enumerate(keys):
                 text = f"SELECT * FROM t WHERE key = {key}"
                 started = time.perf_counter()

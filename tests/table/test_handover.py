@@ -283,6 +283,16 @@ def test_many_ranges_become_few_that_hold_them() -> None:
     assert all(any(a <= row < b for a, b in found) for row in wanted.positions().tolist())
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "polars"])
+def test_of_many_files_those_are_cut_that_save_most(
+    table: skipstone.Table, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One page of file 0 is wanted and two of file 1: file 0 is cut, file 1 read whole."""
+    monkeypatch.setattr("skipstone.plan.handover._MOST_CUT", 1)
+    found = rows_of(ENGINES[engine](table.plan("id IN (5, 355, 455)")))
+    assert found == expected([*range(10), *range(300, 600)])
+
+
 # -- any layout ------------------------------------------------------------------------------------
 
 VALUES = st.one_of(st.none(), st.integers(-20, 20))
@@ -317,14 +327,15 @@ def test_rows_are_those_of_brute_force(
             path = Path(folder) / "t" / f"p={number % 2}" / f"{number}.parquet"
             write(path, whole[-1], row_group_size=row_group, max_rows_per_page=page)
         every = pa.concat_tables(whole)
-        wanted = sorted(duckdb.sql(f"SELECT a, b FROM every WHERE {where}").fetchall(), key=repr)
+        memory: Any = duckdb
+        wanted = sorted(memory.sql(f"SELECT a, b FROM every WHERE {where}").fetchall(), key=repr)
         assert every.num_rows == sum(map(len, files))
         table = skipstone.Table(str(Path(folder) / "t"))
         table.build(indexes=["a:bitmap", "b:minmax"])
         plan = table.plan(where)
         for name, read in ENGINES.items():
             handed = read(plan)
-            found = duckdb.sql(f"SELECT a, b FROM handed WHERE {where}").fetchall()
+            found = memory.sql(f"SELECT a, b FROM handed WHERE {where}").fetchall()
             assert sorted(found, key=repr) == wanted, name
             if plan.rows_kept >= 0:
                 assert handed.num_rows >= plan.rows_kept, name

@@ -8,17 +8,16 @@ the caller filters it by the rules of that engine, which may mean something else
 comparison of texts. Where everything is skipped there are no rows, and the same columns.
 
 The engines read by themselves, later. Files are looked at when they are handed over: one that has
-changed since it was planned is a ``StaleError``. One that is replaced after that nobody notices, and
-it is read at the places of the old one.
+changed since it was planned is a ``StaleError``. One that is replaced after that nobody notices,
+and it is read at the places of the old one.
 
 DuckDB and polars are imported when they are asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +36,9 @@ __all__ = ["Handed", "HandedFile", "duckdb_relation", "polars_frame", "pyarrow_d
 
 # Ranges of rows that a file is read in; nearer ones are joined until there are no more.
 _MOST_RANGES = {"duckdb": 64, "polars": 16}
+# Files that are read in part, each by a scan of its own, which takes an engine some milliseconds to
+# plan; of more the others are read whole, many by one scan.
+_MOST_CUT = 64
 _ROW_NUMBER = "file_row_number"
 
 
@@ -81,8 +83,19 @@ class Handed:
         """The columns without dictionaries: how values are stored is no part of their type."""
         return pa.schema([(field.name, _plain(field.type)) for field in self.schema])
 
+    def bounded(self) -> Handed:
+        """The same with no more than ``_MOST_CUT`` files in part, which are those of which most is
+        left out."""
+        cut = [file for file in self.files if file.rows is not None]
+        if len(cut) <= _MOST_CUT:
+            return self
+        cut.sort(key=lambda file: len(file.rows or ()) - file.num_rows)
+        whole = {file.path for file in cut[_MOST_CUT:]}
+        files = [replace(file, rows=None) if file.path in whole else file for file in self.files]
+        return replace(self, files=tuple(files))
+
     def alike(self) -> Iterator[list[HandedFile]]:
-        """The files side by side that one scan can read: all of them whole, and of one kind.
+        """The files that one scan can read: all of them whole, and of one kind.
 
         A file of which only some rows are wanted is alone.
         """
@@ -90,9 +103,13 @@ class Handed:
         def kind(file: HandedFile) -> object:
             if file.rows is not None:
                 return file.path
-            return tuple(file.given.values()), file.schema.remove_metadata(), tuple(file.names)
+            given = tuple(value.as_py() for value in file.given.values())
+            return given, tuple(map(str, file.schema.remove_metadata())), tuple(file.names)
 
-        return (list(files) for _, files in groupby(self.files, kind))
+        found: dict[object, list[HandedFile]] = {}
+        for file in self.files:
+            found.setdefault(kind(file), []).append(file)
+        return iter(found.values())
 
 
 def _plain(type: pa.DataType) -> pa.DataType:
@@ -113,7 +130,7 @@ def _late(name: str) -> Any:
 
 def duckdb_relation(handed: Handed, connection: Any = None) -> Any:
     """A ``DuckDBPyRelation`` on ``connection`` (by default one of its own, in memory)."""
-    duckdb = _late("duckdb")
+    duckdb, handed = _late("duckdb"), handed.bounded()
     connection = duckdb.connect() if connection is None else connection
     try:
         empty = connection.from_arrow(handed.plain_schema.empty_table())
@@ -171,7 +188,7 @@ def _globbed(path: str) -> str:
 
 def polars_frame(handed: Handed) -> Any:
     """A ``polars.LazyFrame``."""
-    pl = _late("polars")
+    pl, handed = _late("polars"), handed.bounded()
     empty = pl.from_arrow(handed.plain_schema.empty_table())
     target = dict(empty.schema)
     frames = [
