@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -49,8 +50,9 @@ def known(root: str, txn: Txn, batch_id: int | None) -> Commit | None:
     """What to answer where a batch is committed already; ``None`` where it is new, or none."""
     if batch_id is None:
         return None
-    if batch_id < 0:
-        raise SkipstoneError(f"batch_id={batch_id}", hint="0 or more")
+    given: object = batch_id
+    if not isinstance(given, Integral) or not 0 <= batch_id < 1 << 63:
+        raise SkipstoneError(f"batch_id={batch_id!r}", hint="a whole number from 0 to 2^63 - 1")
     if batch_id > txn.seq_txn:
         return None
     if batch_id < txn.seq_txn:

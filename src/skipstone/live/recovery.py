@@ -24,18 +24,26 @@ def recover(disk: Disk, root: str, definition: LiveDefinition) -> None:
     """Cut the tails of ``data.parquet``, remove directories that were never committed.
 
     Only under the writer's lock. A ``_pm`` is never cut. ``FormatError`` where committed bytes are
-    missing.
+    missing; nothing is removed then, as what is left may be these bytes under another name.
     """
     if not Path(root, TXN).exists():
         # Nothing was ever committed: its maker died between the mark and this.
         disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
     txn, partitioning = read_txn(root, open_storage(root)), definition.partitioning
-    for name in unnamed(root, txn, partitioning).never_committed:
-        disk.remove(f"{root}/{name}", OWN_FILES)
+    longer: list[tuple[str, int]] = []
     for partition, name in zip(txn.partitions, named(txn, partitioning), strict=True):
         path, size = f"{root}/{name}/{DATA}", partition.parquet_file_size
-        length = Path(path).stat().st_size
+        try:
+            length = Path(path).stat().st_size
+        except FileNotFoundError:
+            raise FormatError(
+                "a partition without its file", file=path, expected=size, got="no such file"
+            ) from None
         if length < size:
             raise FormatError("data.parquet is cut short", file=path, expected=size, got=length)
         if length > size:
-            disk.cut(path, size)
+            longer.append((path, size))
+    for name in unnamed(root, txn, partitioning).never_committed:
+        disk.remove(f"{root}/{name}", OWN_FILES)
+    for path, size in longer:
+        disk.cut(path, size)

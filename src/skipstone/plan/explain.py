@@ -35,7 +35,8 @@ def one_line(plan: Plan) -> str:
             f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
             f"planned in {duration(sum(plan.milliseconds.values()))}"
         )
-    skipped = percent(plan.bytes_total - plan.bytes_kept, plan.bytes_total)
+    # A bound of what may be read can be more than what there is.
+    skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
     planned = duration(sum(plan.milliseconds.values()))
     within = "" if plan.coverage is None else f" of {plan.coverage}"
     found = plan.foreseen

@@ -120,6 +120,8 @@ def first_rows(
     if limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
     orders = orders_of(order_by)
+    if not orders:
+        raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
     plan = table.plan(where, time_zone=time_zone)
     listing = plan.listing
     schema = table.schema(listing)

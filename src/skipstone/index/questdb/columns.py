@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 
     from skipstone.formats.questdb.pm import Pm
     from skipstone.formats.questdb.snapshot import Snapshot
+    from skipstone.formats.questdb.values import Column
 
-__all__ = ["as_questdb_writes", "element_of", "named", "stored_as"]
+__all__ = ["as_questdb_writes", "element_of", "element_of_column", "named", "stored_as"]
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 #: Written REQUIRED by versions before 9.
@@ -178,6 +179,18 @@ def element_of(described: Described) -> SchemaElement | None:
         described.flags >> FIELD_REPETITION_SHIFT & 3,
         described.max_rep_level,
         described.max_def_level,
+    )
+
+
+def element_of_column(column: Column) -> SchemaElement | None:
+    """The same of a column that is yet to be written."""
+    return _element(
+        column.type,
+        column.physical_type,
+        column.fixed_byte_len,
+        column.repetition,
+        column.max_rep_level,
+        column.max_def_level,
     )
 
 

@@ -4,32 +4,42 @@ Leaves whose order a reader of the ``_pm`` alone would take wrongly keep their s
 themselves: those that ``Described.doubtful`` names, and dates and timestamps before the calendars
 agree in a file that may be of the old one (``index/calendar.py``).
 
+Leaves that would be read as another type by the ``_pm`` alone (unsigned integers, times of day,
+local timestamps, durations) get no ID: what has none is not taken for a column of QuestDB's
+(``columns.py``), and the footer is read for it.
+
 Where the file has Bloom filters, their headers are read too, ``HEADER_BYTES`` each, together: a
 ``_pm`` says where bitsets begin, and a footer does not. ``inlined`` reads the filters whole.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from skipstone.bounds import ByteRange
 from skipstone.errors import UnsupportedError
+from skipstone.formats.parquet.arrow_types import arrow_schema
 from skipstone.formats.parquet.enums import ConvertedType, Type
 from skipstone.formats.parquet.footer import Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
+from skipstone.formats.parquet.metadata import SchemaElement
+from skipstone.formats.parquet.schema import Schema
 from skipstone.formats.questdb.convert import HEADER_BYTES, BloomPlace, convert
 from skipstone.formats.questdb.convert_arrays import bloom_places_of, convert_arrays, describe
 from skipstone.formats.questdb.pm import Pm
 
 from ..calendar import FIRST_DATE, FIRST_TIMESTAMP, proleptic
+from .columns import element_of_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from skipstone.bounds import Fetched
     from skipstone.formats.parquet.schema import Leaf
+    from skipstone.formats.questdb.values import Column
 
 __all__ = ["MOST_FILTERS", "PM", "PmMode", "made_as", "make_pm"]
 
@@ -62,11 +72,11 @@ def make_pm(
     footer.check_extent(tail.offset)
     described = describe(footer)
     silent = {*described.doubtful(footer.column_orders), *_ancient(footer)}
+    described = replace(described, columns=_identified(footer, described.columns))
     blooms = _blooms(footer, mode, path, fetch)
     if mode == "inlined" and blooms:
-        return convert(
-            footer.metadata, tail, blooms=blooms, silent=silent, on_stale="ignore"
-        ).to_bytes()
+        made = convert(footer.metadata, tail, blooms=blooms, silent=silent, on_stale="ignore")
+        return replace(made, head=replace(made.head, columns=described.columns)).to_bytes()
     return convert_arrays(footer, tail, described, blooms=blooms, silent=silent)
 
 
@@ -74,6 +84,27 @@ def made_as(data: bytes | memoryview) -> PmMode:
     """In which mode a ``_pm`` was made, as far as it shows."""
     pm = Pm(data)
     return "inlined" if pm.bloom_columns and not pm.bloom_external else "external"
+
+
+def _identified(footer: FooterArrays, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns, without the IDs of those that a ``_pm`` alone would read as another type."""
+    having = [column.id >= 0 for column in columns]
+    if not any(having):
+        return columns
+    elements = [
+        element_of_column(column) if has and len(leaf.path) == 1 else None
+        for column, has, leaf in zip(columns, having, footer.schema.leaves, strict=True)
+    ]
+    flat = [replace(each, name=f"c{at}") for at, each in enumerate(elements) if each is not None]
+    whole = (SchemaElement(name="schema", num_children=len(flat)), *flat)
+    alone = {each.name: each.type for each in arrow_schema(Schema.of(whole), whole)}
+    read = arrow_schema(footer.schema, footer.schema_elements, footer.key_value_metadata)
+    roots = {node.path[0]: at for at, node in enumerate(footer.schema.root.children)}
+    found = []
+    for at, (column, leaf) in enumerate(zip(columns, footer.schema.leaves, strict=True)):
+        same = alone.get(f"c{at}") == read.field(roots[leaf.path[0]]).type
+        found.append(column if same else replace(column, id=-1))
+    return tuple(found)
 
 
 def _blooms(
