@@ -35,7 +35,7 @@ SIMPLE = {
 
 
 #: Verbs with tests of their own, beside what they are about.
-ELSEWHERE = {"count", "ingest", "inspect", "migrate", "query", "report"}
+ELSEWHERE = {"count", "ingest", "inspect", "migrate", "query", "report", "retrofit"}
 
 
 def test_every_other_verb_is_tried_here() -> None:

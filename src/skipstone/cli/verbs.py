@@ -40,6 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("keeping", "Publish an index in a format that others read."),
     "ingest": ("ingesting", "Append rows to a live table, in place, while it is read."),
     "migrate": ("migrating", "Make row group metadata (_pm) for files that lack it."),
+    "retrofit": ("retrofitting", "Add page indexes, filters and checksums to Parquet files."),
     "inspect": ("inspecting", "Show what is inside an index store, or any Parquet file."),
 }
 EXAMPLES = """\b

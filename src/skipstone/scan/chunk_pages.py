@@ -186,7 +186,7 @@ class ChunkPages:
                 if isinstance(index, OffsetIndexArrays):
                     table = table_of_index(index, place, not leaf.max_repetition_level)
                 elif where is None:
-                    table = table_of_walk(self._walked(cell), leaf, place)
+                    table = table_of_walk(self.walked(cell), leaf, place)
                 else:
                     data: bytes | memoryview = found[where]
                     decryptor = self.column_decryptor(cell)
@@ -235,7 +235,7 @@ class ChunkPages:
                 seen += values
             at += size
 
-    def _walked(self, cell: Cell) -> Iterator[WalkedPage]:
+    def walked(self, cell: Cell) -> Iterator[WalkedPage]:
         """The same with the rows that begin in each page."""
         place, leaf = self.place(cell), self.footer.schema.leaves[cell[1]]
         for found in self.walk(cell):

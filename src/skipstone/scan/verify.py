@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .chunk_pages import Cell
     from .file import ParquetFile
 
-__all__ = ["Problem", "Verification", "verify_file"]
+__all__ = ["Problem", "Verification", "is_sorted", "verify_file"]
 
 # Problems that are kept of each chunk: the first ones tell the story.
 _MOST = 10
@@ -418,7 +418,7 @@ def _sorting(file: ParquetFile, row_group: int, wanted: set[int], counts: _Count
         return
     name = leaves[places[0]].name
     try:
-        holds = _is_sorted(file, row_group, claimed)
+        holds = is_sorted(file, row_group, claimed)
     except SkipstoneError as error:
         counts.problems.append(
             Problem(row_group=row_group, column=name, claim="sorting columns", text=error.message)
@@ -440,8 +440,8 @@ def _sorting(file: ParquetFile, row_group: int, wanted: set[int], counts: _Count
         )
 
 
-def _is_sorted(file: ParquetFile, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
-    """``None`` where a column has a type without an order."""
+def is_sorted(file: ParquetFile, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
+    """Whether the rows of a row group are so; ``None`` where a column has a type without order."""
     if not file.footer.group("num_rows")[row_group]:
         return True
     undecided: Any = None

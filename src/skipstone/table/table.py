@@ -35,6 +35,7 @@ from .extremes import extreme
 from .planning import plan_query
 from .query import engine_of
 from .reading import ParquetReading, Progress, reading_of
+from .retrofitting import retrofit_table
 from .rows import FirstRows, count_rows, first_rows
 from .txn_table import TxnTable
 
@@ -439,12 +440,13 @@ class Table:
 
         Beside ``data.parquet`` in each Parquet partition of a table of QuestDB, which nobody may
         have open; below ``destination`` for any other table, by default ``pm/`` beside the facts.
-        ``dry_run`` only says what would be written, ``progress`` is called with files done and
-        files to do.
+        ``dry_run`` only says what would be written; ``progress`` gets files done and to do.
         """
         from .migrating import migrate_table
 
         return migrate_table(self, destination, dry_run=dry_run, progress=progress)
+
+    retrofit = retrofit_table
 
     def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
         """Publish the index for others to read.

@@ -1,0 +1,97 @@
+"""`retrofit`: indexes, filters and checksums for Parquet files that lack them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .asking import FOUND
+from .options import index_options, reporting, table_of
+
+if TYPE_CHECKING:
+    from .output import Output
+
+__all__ = ["retrofit"]
+
+
+@click.command()
+@index_options
+@click.option(
+    "--bloom",
+    "blooms",
+    metavar="COLUMN[:FPP]",
+    multiple=True,
+    help="A Bloom filter on a column, with the probability of a false positive (0.01 unless "
+    "given); may be given again.",
+)
+@click.option(
+    "--page-rows",
+    type=click.IntRange(min=1),
+    help="Split pages that hold more rows than this; only these are encoded anew.",
+)
+@click.option(
+    "--sorting",
+    "sorting",
+    metavar="COLUMN[:desc]",
+    multiple=True,
+    help="Say that row groups are sorted so, where they are; may be given again.",
+)
+@click.option(
+    "--output",
+    "output",
+    metavar="OUT",
+    help="Write another file, and leave the first as it is.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be added, and the size.")
+@reporting
+def retrofit(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    blooms: tuple[str, ...],
+    page_rows: int | None,
+    sorting: tuple[str, ...],
+    output: str | None,
+    dry_run: bool,
+    out: Output,
+) -> None:
+    """Add page index, checksums, statistics and Bloom filters to TABLE, or to one file.
+
+    Pages are not encoded anew: their bodies are copied byte for byte. A file is replaced at once
+    when the new one is complete, so a run that was killed leaves every file whole, old or new; the
+    next run goes on where it ended, because a file that has all that is asked is passed over. Facts
+    of an index are refreshed in the same run. Exit code 3 when some file could not be done.
+    """
+    from skipstone.rewrite.missing import parse_bloom
+
+    bloom = dict(parse_bloom(each) for each in blooms)
+    keys = sorting or None
+    if Path(table).is_file():
+        from skipstone.rewrite.retrofitting import retrofit as retrofit_one
+
+        out.result(
+            retrofit_one(
+                table,
+                bloom=bloom,
+                page_rows=page_rows,
+                sorting=keys,
+                output=output,
+                dry_run=dry_run,
+            )
+        )
+        return
+    if output is not None:
+        raise click.UsageError("--output is for one file: a table is rewritten in place")
+    with out.progress("retrofit") as progress:
+        report = table_of(table, index_location, storage_options).retrofit(
+            bloom=bloom,
+            page_rows=page_rows,
+            sorting=keys,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    out.result(report)
+    if not report.ok:
+        click.get_current_context().exit(FOUND)

@@ -1,0 +1,251 @@
+"""What the values of a column chunk say, page by page: column index, statistics, size statistics.
+
+Pages are added in their order; from them come
+
+    ColumnIndex     null_pages, bounds, boundary_order, null_counts, nan_counts, histograms
+    Statistics      bounds with their exactness, null_count, nan_count
+    SizeStatistics  histograms of the levels, bytes of byte arrays without their lengths
+    Bloom filter    of all values, as large as their distinct number wants: bloom_filling.py
+
+A column index must not be there where a page has values and no bounds (all of them NaN in
+TYPE_ORDER, or an order that is not known). Histograms of levels that are always 0 are left out.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.formats.parquet.encodings.values import ByteArrays
+from skipstone.formats.parquet.enums import BoundaryOrder, Type
+from skipstone.formats.parquet.indexes import ColumnIndex
+from skipstone.formats.parquet.statistics import SizeStatistics, Statistics
+from skipstone.formats.parquet.xxh64 import xxh64_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.formats.parquet.bloom_filter import BloomFilter
+    from skipstone.formats.parquet.column import LeafColumn, Run
+    from skipstone.formats.parquet.schema import Leaf
+
+    from .bloom_filling import BloomFilling
+    from .column_order import Ordering
+
+__all__ = ["ChunkFacts"]
+
+
+class ChunkFacts:
+    """Of one chunk; ``order`` is ``None`` where its values have none that is known."""
+
+    def __init__(
+        self, leaf: Leaf, order: Ordering | None, *, filling: BloomFilling | None = None
+    ) -> None:
+        self.leaf, self.order, self.filling = leaf, order, filling
+        self.rows: list[int] = []
+        self.nulls: list[int] = []
+        self.nans: list[int] = []
+        self.lows: list[bytes | None] = []
+        self.highs: list[bytes | None] = []
+        self.empty: list[bool] = []
+        self.sizes: list[int] = []
+        self.definition: list[NDArray[np.int64]] = []
+        self.repetition: list[NDArray[np.int64]] = []
+        #: a page begins within a row: there can be no page index
+        self.within_rows = False
+        self._used: tuple[Any, NDArray[np.bool_]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, column: LeafColumn) -> None:
+        """The entries of the next page."""
+        leaf, values = self.leaf, column.num_values
+        repetition, definition = column.repetition_levels, column.definition_levels
+        if repetition is not None and len(repetition) and repetition[0]:
+            self.within_rows = True
+        self.rows.append(column.num_rows)
+        self.nulls.append(column.num_entries - values)
+        self.empty.append(not values)
+        self.definition.append(
+            _histogram(definition, leaf.max_definition_level, column.num_entries, top=True)
+        )
+        self.repetition.append(
+            _histogram(repetition, leaf.max_repetition_level, column.num_entries, top=False)
+        )
+        low: bytes | None = None
+        high: bytes | None = None
+        nans = size = 0
+        for run in column.runs:
+            if not len(run):
+                continue
+            if leaf.type is Type.BYTE_ARRAY:
+                size += _bytes_of(run)
+            if self.filling is not None:
+                self._hash(run)
+            if self.order is not None:
+                found = self.order.extremes(run)
+                nans += found.nans
+                low, high = self._wider(low, high, found.low, found.high)
+        self.lows.append(low)
+        self.highs.append(high)
+        self.nans.append(nans)
+        self.sizes.append(size)
+
+    def _wider(
+        self, low: bytes | None, high: bytes | None, lower: bytes | None, higher: bytes | None
+    ) -> tuple[bytes | None, bytes | None]:
+        assert self.order is not None
+        if lower is None or higher is None:
+            return low, high
+        if low is None or high is None:
+            return lower, higher
+        return min(low, lower, key=self.order.key), max(high, higher, key=self.order.key)
+
+    # -- Bloom filter ------------------------------------------------------------------------------
+
+    def _hash(self, run: Run) -> None:
+        if run.indices is None:
+            self._keep(xxh64_values(run.values))
+            return
+        if self._used is None or self._used[0] is not run.values:
+            self._flush()
+            self._used = (run.values, np.zeros(len(run.values), np.bool_))
+        self._used[1][run.indices] = True
+
+    def _flush(self) -> None:
+        if self._used is not None:
+            values, used = self._used
+            self._used = None
+            self._keep(xxh64_values(values)[used])
+
+    def _keep(self, hashes: NDArray[np.uint64]) -> None:
+        assert self.filling is not None
+        self.filling.add(hashes)
+
+    def bloom_filter(self, fpp: float) -> BloomFilter:
+        """The filter of all values, as large as their distinct number wants."""
+        assert self.filling is not None
+        self._flush()
+        return self.filling.filter(fpp)
+
+    # -- what is written ---------------------------------------------------------------------------
+
+    def column_index(self) -> ColumnIndex | None:
+        """``None`` where there must not be one."""
+        order = self.order
+        if order is None or self.within_rows or not len(self):
+            return None
+        lows, highs = list[bytes](), list[bytes]()
+        for low, high, empty in zip(self.lows, self.highs, self.empty, strict=True):
+            if empty:
+                lows.append(b"")
+                highs.append(b"")
+            elif low is None or high is None:
+                return None
+            else:
+                lows.append(order.lower(low).value)
+                highs.append(order.upper(high).value)
+        known = [at for at, empty in enumerate(self.empty) if not empty]
+        return ColumnIndex(
+            null_pages=tuple(self.empty),
+            min_values=tuple(lows),
+            max_values=tuple(highs),
+            boundary_order=_boundary_order(
+                [order.key(lows[at]) for at in known], [order.key(highs[at]) for at in known]
+            ),
+            null_counts=tuple(self.nulls),
+            repetition_level_histograms=self._histograms(
+                self.repetition, self.leaf.max_repetition_level
+            ),
+            definition_level_histograms=self._histograms(
+                self.definition, self.leaf.max_definition_level
+            ),
+            nan_counts=tuple(self.nans) if order.floating else None,
+        )
+
+    def _histograms(self, found: Sequence[NDArray[np.int64]], level: int) -> tuple[int, ...] | None:
+        if not level:
+            return None
+        return tuple(np.concatenate(found).tolist())
+
+    def statistics(self, old: Statistics | None, *, trusted: bool) -> Statistics | None:
+        """What was said before, and what was missing. Old bounds stay where they are ``trusted``
+        (the footer names their order) and could not have been NaN."""
+        made: dict[str, Any] = {}
+        order = self.order
+        if old is not None:
+            made = {name: getattr(old, name) for name in ("max", "min", "distinct_count")}
+            made["unknown"] = old.unknown
+            if order is None:
+                names = ("min_value", "max_value", "is_min_value_exact", "is_max_value_exact")
+                made |= {name: getattr(old, name) for name in names} if trusted else {}
+        made["null_count"] = sum(self.nulls)
+        if order is not None:
+            if order.floating:
+                made["nan_count"] = sum(self.nans)
+            lows = [each for each in self.lows if each is not None]
+            highs = [each for each in self.highs if each is not None]
+            if lows:
+                low = order.lower(min(lows, key=order.key))
+                high = order.upper(max(highs, key=order.key))
+                made |= {
+                    "min_value": low.value,
+                    "is_min_value_exact": low.exact,
+                    "max_value": high.value,
+                    "is_max_value_exact": high.exact,
+                }
+        return Statistics(**made)
+
+    def size_statistics(self) -> SizeStatistics:
+        """Of the whole chunk."""
+
+        def summed(found: list[NDArray[np.int64]], level: int) -> tuple[int, ...] | None:
+            if not level:
+                return None
+            return tuple(np.sum(found, axis=0).tolist()) if found else (0,) * (level + 1)
+
+        return SizeStatistics(
+            unencoded_byte_array_data_bytes=self.unencoded,
+            repetition_level_histogram=summed(self.repetition, self.leaf.max_repetition_level),
+            definition_level_histogram=summed(self.definition, self.leaf.max_definition_level),
+        )
+
+    @property
+    def unencoded(self) -> int | None:
+        """Bytes of all byte arrays; ``None`` for other types."""
+        return sum(self.sizes) if self.leaf.type is Type.BYTE_ARRAY else None
+
+
+def _histogram(
+    levels: NDArray[np.uint8] | None, highest: int, count: int, *, top: bool
+) -> NDArray[np.int64]:
+    if levels is None:
+        found = np.zeros(highest + 1, np.int64)
+        found[highest if top else 0] = count
+        return found
+    return np.bincount(levels, minlength=highest + 1).astype(np.int64)
+
+
+def _bytes_of(run: Run) -> int:
+    values = run.values
+    assert isinstance(values, ByteArrays)
+    if run.indices is None:
+        return values.nbytes
+    counts = np.bincount(run.indices, minlength=len(values))
+    return int(counts @ values.lengths)
+
+
+def _boundary_order(lows: list[Any], highs: list[Any]) -> BoundaryOrder:
+    def rises(values: list[Any]) -> bool:
+        return all(a <= b for a, b in pairwise(values))
+
+    if rises(lows) and rises(highs):
+        return BoundaryOrder.ASCENDING
+    if rises(lows[::-1]) and rises(highs[::-1]):
+        return BoundaryOrder.DESCENDING
+    return BoundaryOrder.UNORDERED

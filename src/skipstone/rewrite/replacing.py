@@ -1,0 +1,131 @@
+"""A file in the place of another: whole or not at all, whatever happens in between.
+
+    _tmp-NAME  written, synced  ->  renamed over NAME  ->  the directory synced
+
+The temporary file lies in the same directory; readers of tables pass over names that begin with an
+underscore. It is locked while it is written, so that two writers of one file do not meet; what a
+killed one left is taken over by the next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Counting", "Output", "Written", "local_path", "replacing"]
+
+PREFIX: Final = "_tmp-"
+_BUFFER: Final = 1 << 20
+
+
+class Output(Protocol):
+    """What takes the bytes of a new file, one behind the other."""
+
+    #: the bytes so far
+    at: int
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """Append."""
+        ...
+
+
+class Counting:
+    """Bytes that go nowhere: how large a file would be."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """Count."""
+        self.at += len(piece)
+
+
+class Written:
+    """Bytes that go into a descriptor, small pieces together."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.at = descriptor, 0
+        self._held: list[bytes | memoryview] = []
+        self._size = 0
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """Append."""
+        self._held.append(piece)
+        self._size += len(piece)
+        self.at += len(piece)
+        if self._size >= _BUFFER or len(self._held) >= 512:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        held, self._held, self._size = self._held, [], 0
+        left = sum(map(len, held))
+        while left:
+            done = os.writev(self.descriptor, held)
+            left -= done
+            while held and done >= len(held[0]):
+                done -= len(held.pop(0))
+            if done:
+                held[0] = memoryview(held[0])[done:]
+
+
+def local_path(path: str) -> Path:
+    """A file of this machine; links are followed, so that the file is replaced and not the link."""
+    if "://" in path:
+        raise UnsupportedError(
+            f"{path} lies in an object store: only local files are rewritten",
+            hint="copy it here, rewrite it, and copy it back",
+        )
+    return Path(path).resolve()
+
+
+@contextmanager
+def replacing(path: Path, *, still: Callable[[], None] | None = None) -> Iterator[Written]:
+    """Write the new content of ``path``, which is there when the block has ended without an error.
+
+    ``still`` is called before the rename; what it raises leaves everything as it was. The new file
+    has the permissions of the old one.
+    """
+    temporary = path.with_name(PREFIX + path.name)
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SkipstoneError(
+                f"{path} is being rewritten by another process", hint="wait until it is done"
+            ) from None
+        try:
+            os.ftruncate(descriptor, 0)
+            made = Written(descriptor)
+            yield made
+            made.flush()
+            with suppress(FileNotFoundError):
+                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+            os.fsync(descriptor)
+            if still is not None:
+                still()
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    finally:
+        os.close(descriptor)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
