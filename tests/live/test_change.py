@@ -183,8 +183,12 @@ def test_a_failed_write_leaves_the_table_as_it_was(
 
 
 def test_files_of_others_are_left_alone(table: LiveTable) -> None:
-    """A directory with a partition's name in which somebody else keeps a file, and other names."""
+    """A directory with a partition's name in which somebody else keeps a file, other names, and
+    names of partitions of another unit, whatever is in them."""
     home = Path(table.root)
+    for name in ("1999", "1999-01", "1999-01-01T05", "default"):
+        (home / name).mkdir()
+        (home / name / "data.parquet").touch()
     (home / "1999-01-01").mkdir()
     (home / "1999-01-01" / "notes.txt").touch()
     (home / "archive").mkdir()
@@ -194,4 +198,6 @@ def test_files_of_others_are_left_alone(table: LiveTable) -> None:
         again.vacuum(older_than=-1)
     assert (home / "1999-01-01" / "notes.txt").exists()
     assert (home / "archive").exists()
+    for name in ("1999", "1999-01", "1999-01-01T05", "default"):
+        assert (home / name / "data.parquet").exists()
     assert not (home / "1999-01-02").exists()

@@ -7,7 +7,8 @@ first. So a name tells its past:
                       all: a writer died before its commit. Nobody has ever read it.
     superseded        any other: readers of an older snapshot may be reading it.
 
-Nothing is removed but directories with the name of a partition in which only our own files lie.
+Nothing is removed but directories with the name of a partition of the table's unit, in which only
+our own files lie.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ __all__ = ["OWN_FILES", "SUPERSEDED", "Unnamed", "base_name", "named", "unnamed"
 SUPERSEDED: Final = "_superseded"
 OWN_FILES: Final = (DATA, PM, SUPERSEDED)
 
-_PARTITION: Final = re.compile(r"(default|\d{4}(?:-\d{2}(?:-\d{2}(?:T\d{2})?)?)?)(?:\.(\d+))?")
+# By the table's own unit: a directory that looks like another's is somebody else's.
+_NAMES: Final = {
+    "none": "default",
+    "year": r"\d{4}",
+    "month": r"\d{4}-\d{2}",
+    "week": r"\d{4}-W\d{2}",
+    "day": r"\d{4}-\d{2}-\d{2}",
+    "hour": r"\d{4}-\d{2}-\d{2}T\d{2}",
+}
 
 
 class Unnamed(NamedTuple):
@@ -54,8 +63,9 @@ def unnamed(root: str, txn: Txn, partitioning: Partitioning) -> Unnamed:
     bases = {base_name(name) for name in current}
     never: list[str] = []
     superseded: list[str] = []
+    own = re.compile(rf"({_NAMES[partitioning.unit]})(?:\.(\d+))?")
     for entry in sorted(Path(root).iterdir()):
-        found = _PARTITION.fullmatch(entry.name)
+        found = own.fullmatch(entry.name)
         if found is None or entry.name in current or entry.is_symlink() or not entry.is_dir():
             continue
         if any(each.name not in OWN_FILES for each in entry.iterdir()):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.human import of_total
+from skipstone.human import of_total, plural
 from skipstone.index.paimon.kinds import RangeBitmap
 from skipstone.index.paimon.topn import TopFile
 from skipstone.index.partitions import PartitionColumns
@@ -64,7 +64,10 @@ class FirstRows:
     def __str__(self) -> str:
         files = of_total(len(self.rows), self.files_total, "files")
         verb = "the first rows" if self.exact else "the first rows are among these"
-        lines = [f"{verb}: {len(self):,} rows in {files}"]
+        whole = sum(rows is None for rows in self.rows.values())
+        count = f"{len(self):,} rows" if len(self) or not whole else "rows"
+        more = f" and all of {plural(whole, 'file')}" if whole and len(self) else ""
+        lines = [f"{verb}: {count}{more} in {files}"]
         lines += [
             f"  {path}: {'all rows' if rows is None else f'{len(rows):,} rows'}"
             for path, rows in self.rows.items()
@@ -99,7 +102,7 @@ def orders_of(order_by: str | Sequence[str]) -> list[Order]:
 
     ``PredicateError`` for text that is none.
     """
-    items = order_by.split(",") if isinstance(order_by, str) else list(order_by)
+    items = _split(order_by) if isinstance(order_by, str) else list(order_by)
     found = []
     for item in items:
         match = _ORDER.fullmatch(item)
@@ -113,12 +116,24 @@ def orders_of(order_by: str | Sequence[str]) -> list[Order]:
     return found
 
 
+def _split(text: str) -> list[str]:
+    """Sort keys between commas; a comma within backquotes is part of a name."""
+    found, quoted = [""], False
+    for char in text:
+        quoted ^= char == "`"
+        if char == "," and not quoted:
+            found.append("")
+        else:
+            found[-1] += char
+    return found
+
+
 def first_rows(
     table: Table, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
 ) -> FirstRows:
     """See ``Table.top``."""
-    if limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
+    if not isinstance(limit, int) or limit < 0:
+        raise ValueError(f"limit is a whole number, 0 or more, not {limit!r}")
     orders = orders_of(order_by)
     if not orders:
         raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
