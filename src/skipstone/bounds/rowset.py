@@ -59,7 +59,9 @@ class RowSet:
         """The given positions, in any order, repeats allowed."""
         if isinstance(positions, Iterable) and not isinstance(positions, np.ndarray):
             positions = np.fromiter(positions, np.int64)
-        array = np.unique(np.asarray(positions, np.int64))
+        array = np.asarray(positions, np.int64)
+        if array.ndim != 1 or not bool((array[1:] > array[:-1]).all()):
+            array = np.unique(array)  # takes many times as long as to see that it is not needed
         if len(array):
             _check(int(array[0]), int(array[-1]))
         breaks = np.flatnonzero(np.diff(array) != 1)

@@ -63,6 +63,8 @@ class PartitionColumns:
         schema); others are inferred. Paths that disagree about the columns give none.
         """
         cut = len(root.rstrip("/")) + 1
+        if "=" not in "".join(paths):  # and no file of a table without folders has one
+            return cls({})
         folders = [path[cut : path.rfind("/") + 1] for path in paths]
         distinct = {folder: i for i, folder in enumerate(dict.fromkeys(folders))}
         parsed = [_pairs(folder) for folder in distinct]

@@ -121,6 +121,7 @@ class Beside:
     _opened: dict[tuple[ObjectId, ObjectId], _Opened] = field(default_factory=dict)
     _sidecars: dict[str, ObjectId] = field(default_factory=dict)
     _parquet: dict[ObjectId, bool] = field(default_factory=dict)
+    _listed: Listing | None = None
 
     def __bool__(self) -> bool:
         """Whether the last listing had any."""
@@ -128,7 +129,10 @@ class Beside:
 
     def data_files(self, listing: Listing) -> Listing:
         """A listing without its sidecars, which are remembered for ``rows_of``."""
+        if listing is self._listed:
+            return listing  # it had none the last time
         rest, found = without_sidecars(listing)
+        self._listed = listing if rest is listing else None
         if len(rest) != len(listing):
             data = self._data_among(listing, rest)
             if data:

@@ -98,6 +98,7 @@ class Snapshot:
         self._warn = warn
         self._columns: dict[tuple[str, str, str], list[Column]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
+        self._matched: Matched | None = None
 
     def __repr__(self) -> str:
         rows = sum(part.rows for part in self.parts)
@@ -274,7 +275,10 @@ class Snapshot:
         """
         from .matching import match
 
-        return match(self, listing, fingerprint or None)
+        last = self._matched
+        if last is None or last.listing is not listing or last.fingerprint != (fingerprint or None):
+            last = self._matched = match(self, listing, fingerprint or None)
+        return last
 
 
 def _built(field_: FactField) -> int:
