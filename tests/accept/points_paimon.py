@@ -366,3 +366,26 @@ def counts(bench: Workbench) -> None:
     half = "city = 'Oslo' AND key LIKE '%7'"
     assert table.plan(half).count() is None
     assert table.count(half) == sum(map(len, expected(half)))
+
+
+@point("paimon: a key of a map is a column: built, asked in SQL, exact where a map lacks it")
+def map_keys(bench: Workbench) -> None:
+    attributes = [
+        {"k": f"v{n % 7}", "other": "x"} if n % 3 else ({} if n % 2 else None) for n in range(ROWS)
+    ]
+    folder = bench.home / "maps"
+    write(
+        folder / "a é.parquet",
+        {"id": np.arange(ROWS), "m": pa.array(attributes, pa.map_(pa.string(), pa.string()))},
+    )
+    table = Table(str(folder))
+    table.build(indexes=["m['k']:bitmap"])
+    for where, wanted in (
+        ("m['k'] = 'v3'", [n for n in range(ROWS) if n % 3 and n % 7 == 3]),
+        ("m['k'] IS NULL", [n for n in range(ROWS) if not n % 3]),
+        ("m['none'] = 'v3'", []),
+    ):
+        assert table.query(where, columns=["id"])["id"].to_pylist() == wanted, where
+    plan = table.plan("m['k'] = 'v3'")
+    assert plan.details[0].rows is not None
+    assert plan.count() == len([n for n in range(ROWS) if n % 3 and n % 7 == 3])
