@@ -1,0 +1,363 @@
+"""Where chunks and row groups begin among pages that lie one behind the other.
+
+    pages     d p p p │ d p p │ p p p p ║ d p p p │ …     d: a dictionary, which begins a chunk
+    leaves       0        1        2          0          │ chunk, ║ row group
+    rows       8 8 4     20     5 5 5 5    8 8 4         as many in every chunk of a row group
+
+Chunks of a row group lie in the order of the schema and hold as many rows each. A number of rows
+for the first chunk therefore fixes all others, if it fits at all: a candidate. Row groups that
+follow each other are a path from the first page to the last, and there may be several:
+
+    certain      the row group lies on every path
+    ambiguous    it lies on some: another division of the same pages says something else
+    incomplete   no path has it whole
+
+Only what is certain is taken. A file of one column needs no borders: any division gives its rows.
+Where the beginning or the end of the pages is lost, a path may begin or end within a row group.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from skipstone.formats.parquet.enums import Encoding, PageType
+
+from .page_check import may_belong
+from .page_walk import ENCODING, NUM_VALUES, OFFSET, TYPE, UNCOMPRESSED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from skipstone.formats.parquet.indexes import OffsetIndex
+    from skipstone.formats.parquet.schema import Leaf
+
+    from .page_check import PageCheck
+    from .page_map import Region
+
+    I64 = npt.NDArray[np.int64]
+
+__all__ = ["Borders", "RowGroupAt", "find_borders"]
+
+# Pages looked at in all, per page: what needs more is ambiguous.
+_EFFORT: Final = 64
+_LEAST: Final = 2_000_000
+_TORN: Final = -1
+_INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
+_FEW_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupAt:
+    """A row group of ``num_rows``: chunk ``k`` is the pages ``borders[k]`` to ``borders[k+1]``."""
+
+    borders: tuple[int, ...]
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borders:
+    """The row groups that are certain; and of how many pages it is not known where they belong."""
+
+    row_groups: tuple[RowGroupAt, ...]
+    ambiguous_pages: int = 0
+    incomplete_pages: int = 0
+    why: str = ""
+
+
+class _TooMuchError(Exception):
+    pass
+
+
+def find_borders(
+    region: Region,
+    leaves: Sequence[Leaf],
+    check: PageCheck,
+    *,
+    indexes: Iterable[OffsetIndex] = (),
+    row_group_rows: int | None = None,
+) -> Borders:
+    """The row groups among the pages of a region. ``row_group_rows``: how many rows every row group
+    has but the last, which has no more."""
+    pages = len(region.rows)
+    if not pages or not leaves:
+        return Borders(row_groups=(), incomplete_pages=pages)
+    if not region.begins and len(leaves) == 1 and leaves[0].max_repetition_level:
+        # The first pages may go on with a row that is lost.
+        return Borders(row_groups=(), incomplete_pages=pages)
+    finder = _Finder(region, leaves, check, indexes, row_group_rows)
+    found = Borders(row_groups=(), ambiguous_pages=pages, why="too many ways to divide the pages")
+    for deep in (False, True):
+        finder.deep = deep
+        try:
+            found = finder.found()
+        except _TooMuchError:
+            continue
+        if not found.ambiguous_pages:
+            break
+    return found
+
+
+class _Finder:
+    def __init__(
+        self,
+        region: Region,
+        leaves: Sequence[Leaf],
+        check: PageCheck,
+        indexes: Iterable[OffsetIndex],
+        row_group_rows: int | None,
+    ) -> None:
+        self.region, self.rows, self.leaves, self.check = region, region.rows, leaves, check
+        self.count = len(region.rows)
+        self.row_group_rows = row_group_rows
+        self.border = _border(region, indexes)
+        self.deep = False
+        self.effort = 0
+        self.fits_memo: dict[tuple[int, int], bool] = {}
+
+    def found(self) -> Borders:
+        self.effort = max(_LEAST, _EFFORT * self.count)
+        self.fits_memo.clear()
+        if len(self.leaves) == 1:
+            return self._single()
+        return self._certain()
+
+    # -- one column --------------------------------------------------------------------------------
+
+    def _single(self) -> Borders:
+        """Chunks as long as can be: where one ends is of no consequence."""
+        made: list[RowGroupAt] = []
+        at = lost = 0
+        leaf = self.leaves[0]
+        while at < self.count:
+            stop = at + 1
+            while stop < self.count and self.border[stop] != 1:
+                stop += 1
+            rows = 0
+            fits = all(self.fits(k, 0) for k in range(at, stop))
+            for k in range(at, stop):
+                begun = self.check.begins(self.rows[k], leaf)
+                fits = fits and begun is not None and not (k == at and begun[1])
+                rows += begun[0] if begun is not None else 0
+            if stop == self.count and not self.ends_row(stop, 0):
+                fits = False
+            if fits and rows:
+                made.append(RowGroupAt(borders=(at, stop), num_rows=rows))
+            else:
+                lost += stop - at
+            at = stop
+        return Borders(row_groups=tuple(made), incomplete_pages=lost)
+
+    # -- several -----------------------------------------------------------------------------------
+
+    def fits(self, page: int, leaf: int) -> bool:
+        key = page, leaf
+        found = self.fits_memo.get(key)
+        if found is None:
+            row = self.rows[page]
+            found = may_belong(row, self.leaves[leaf])
+            if found and self.deep and int(row[TYPE]) != PageType.INDEX_PAGE:
+                found = self.check.decodes(row, self.leaves[leaf]) or self.damaged(page)
+            self.fits_memo[key] = found
+        return found
+
+    def damaged(self, page: int) -> bool:
+        """Whether a page is of no column at all: it says nothing of where it belongs."""
+        self.effort -= len(self.leaves)
+        row = self.rows[page]
+        return not any(self.check.decodes(row, leaf) for leaf in self.leaves)
+
+    def ends_row(self, stop: int, leaf: int) -> bool:
+        """Whether a chunk of this leaf may end before page ``stop``."""
+        if stop == self.count:
+            if self.region.followed or not self.leaves[leaf].max_repetition_level:
+                return True
+            return int(self.rows[stop - 1][TYPE]) == PageType.DATA_PAGE_V2
+        return True
+
+    def ends(self, start: int, leaf: int, wanted: int | None) -> Iterator[tuple[int, int]]:
+        """Where a chunk that begins at ``start`` may end, and its rows; ``_TORN`` for the end where
+        the pages end before it does."""
+        rows, k = 0, start
+        while k < self.count:
+            if k > start and self.border[k] == 1:
+                return
+            if k == start and self.border[k] == -1:
+                return
+            self.effort -= 1
+            if self.effort < 0:
+                raise _TooMuchError
+            if not self.fits(k, leaf):
+                return
+            begun = self.check.begins(self.rows[k], self.leaves[leaf])
+            if begun is None or (begun[1] and not rows):
+                return
+            rows += begun[0]
+            k += 1
+            if wanted is not None and rows > wanted:
+                return
+            may_end = self.border[k] != -1 and self.ends_row(k, leaf)
+            if rows and may_end and (wanted is None or rows == wanted):
+                yield k, rows
+        open_ended = wanted is None or rows < wanted or not self.ends_row(self.count, leaf)
+        if not self.region.ends and open_ended:
+            yield _TORN, rows
+
+    def groups(self, start: int) -> Iterator[RowGroupAt | None]:
+        """Row groups that may begin at a page; ``None`` once for one that is not whole."""
+        torn = False
+        for stop, rows in self.ends(start, 0, None):
+            if stop == _TORN:
+                torn = True
+                continue
+            if self.row_group_rows is not None and rows > self.row_group_rows:
+                break
+            least = rows < (self.row_group_rows or 0)
+            for each in self.rest(1, ((None, start), stop), rows):
+                if each is None:
+                    torn = True
+                elif not least or each.borders[-1] == self.count:
+                    yield each
+        if torn:
+            yield None
+
+    def rest(self, leaf: int, path: object, rows: int) -> Iterator[RowGroupAt | None]:
+        """Row groups whose first chunks are those of ``path``; ``None`` for one not whole."""
+        stack: list[tuple[int, object]] = [(leaf, path)]
+        while stack:
+            leaf, path = stack.pop()
+            at: int = path[1]  # type: ignore[index]
+            if leaf == len(self.leaves):
+                yield RowGroupAt(borders=_unwound(path), num_rows=rows)
+                continue
+            if at == self.count:
+                if not self.region.ends:
+                    yield None
+                continue
+            for stop, _ in self.ends(at, leaf, rows):
+                if stop == _TORN:
+                    yield None
+                else:
+                    stack.append((leaf + 1, (path, stop)))
+
+    def entries(self) -> set[int]:
+        """Pages before which a row group may begin that is the first one whole; ``count``: none."""
+        if self.region.begins:
+            return {0}
+        found = {0} if self.border[0] != -1 else set()
+        # The leaf of which the first pages are may have lost pages before them, and a dictionary.
+        kept, self.border[0] = self.border[0], 0
+        try:
+            for leaf in range(len(self.leaves)):
+                for stop, least in self.ends(0, leaf, None):
+                    if stop == _TORN or stop == self.count:
+                        found.add(self.count)
+                    elif leaf == len(self.leaves) - 1:
+                        found.add(stop)
+                    else:
+                        for after, rows in self.ends(stop, leaf + 1, None):
+                            if after == _TORN:
+                                found.add(self.count)
+                            elif rows >= least:
+                                for each in self.rest(leaf + 2, ((None, stop), after), rows):
+                                    found.add(self.count if each is None else each.borders[-1])
+        finally:
+            self.border[0] = kept
+        return found
+
+    def _certain(self) -> Borders:
+        entries = self.entries()
+        edges: dict[int, list[RowGroupAt | None]] = {}
+        todo = sorted(entries, reverse=True)
+        while todo:
+            at = todo.pop()
+            if at in edges or at == self.count:
+                continue
+            edges[at] = list(self.groups(at))
+            todo += [each.borders[-1] for each in edges[at] if each is not None]
+        # How many paths lead to a page, and from it to the end.
+        onward: dict[int, int] = defaultdict(int)
+        onward[self.count] = 1
+        for at in sorted(edges, reverse=True):
+            onward[at] = sum(1 if e is None else onward[e.borders[-1]] for e in edges[at])
+        toward: dict[int, int] = defaultdict(int)
+        for at in entries:
+            toward[at] += 1
+        for at in sorted(edges):
+            for each in edges[at]:
+                if each is not None:
+                    toward[each.borders[-1]] += toward[at]
+        total = sum(onward[at] for at in entries)
+        if not total:
+            return Borders(
+                row_groups=(),
+                ambiguous_pages=self.count,
+                why="the pages do not divide into row groups of this schema",
+            )
+        made: list[RowGroupAt] = []
+        unsure = 0
+        for at in sorted(edges):
+            for each in edges[at]:
+                if each is None:
+                    continue
+                through = toward[at] * onward[each.borders[-1]]
+                if through == total:
+                    made.append(each)
+                elif through:
+                    unsure += 1
+        kept = sum(each.borders[-1] - each.borders[0] for each in made)
+        if unsure:
+            return Borders(
+                row_groups=tuple(made),
+                ambiguous_pages=self.count - kept,
+                why="columns of one type: the pages divide into row groups in more than one way",
+            )
+        return Borders(row_groups=tuple(made), incomplete_pages=self.count - kept)
+
+
+def _unwound(path: object) -> tuple[int, ...]:
+    found: list[int] = []
+    while path is not None:
+        found.append(path[1])  # type: ignore[index]
+        path = path[0]  # type: ignore[index]
+    return tuple(reversed(found))
+
+
+def _border(region: Region, indexes: Iterable[OffsetIndex]) -> list[int]:
+    """Before each page, and behind the last: 1 a chunk begins there, -1 none does, 0 unknown."""
+    rows, count = region.rows, len(region.rows)
+    border = [0] * (count + 1)
+    kinds = rows[:, TYPE].tolist()
+    for k, kind in enumerate(kinds):
+        # Indices need a dictionary before them, unless there are none: nulls take no room.
+        indices = kind != PageType.DICTIONARY_PAGE and rows[k, ENCODING] in _INDICES
+        within = kind == PageType.INDEX_PAGE or not rows[k, NUM_VALUES]
+        if within or (indices and rows[k, UNCOMPRESSED] > _FEW_BYTES):
+            border[k] = -1
+    places = {int(offset): k for k, offset in enumerate(rows[:, OFFSET].tolist())}
+    for index in indexes:
+        pages = [places.get(each.offset) for each in index.page_locations]
+        known = [page for page in pages if page is not None]
+        if not known or len(known) != len(pages):
+            continue
+        first = known[0]
+        if first and kinds[first - 1] == PageType.DICTIONARY_PAGE:
+            first -= 1
+        border[first + 1 : known[-1] + 1] = [-1] * (known[-1] - first)
+        border[first] = border[known[-1] + 1] = 1
+    for k, kind in enumerate(kinds):
+        if kind == PageType.DICTIONARY_PAGE:
+            border[k] = 1
+            if k + 1 < count and kinds[k + 1] != PageType.DICTIONARY_PAGE:
+                border[k + 1] = -1
+    for k in region.starts:
+        border[k] = 1
+    if region.begins:
+        border[0] = 1
+    if region.ends:
+        border[count] = 1
+    return border

@@ -1,0 +1,208 @@
+"""Page headers one behind the other, without a footer that says where they are.
+
+A page header says how long its page is, so the next one lies right behind: from the first byte
+after the magic on they chain, until something else comes. ``walk`` fills one row of integers for
+each page; -1 stands for a field that the header has not:
+
+    TYPE UNCOMPRESSED COMPRESSED CRC HAS_CRC NUM_VALUES ENCODING DEFINITION REPETITION
+    NUM_NULLS NUM_ROWS DEFINITION_LENGTH REPETITION_LENGTH IS_COMPRESSED OFFSET HEADER_LENGTH
+
+A header is taken only if it is one in full: type, sizes and the struct of its type are there, and
+its page ends within the data. Runs as Python, or compiled (``page_walk_jit``) where there is much
+to walk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    I64 = npt.NDArray[np.int64]
+
+__all__ = ["FIELDS", "candidates", "header", "walk", "walk_few", "walk_pages_of"]
+
+TYPE: Final = 0
+UNCOMPRESSED: Final = 1
+COMPRESSED: Final = 2
+CRC: Final = 3
+HAS_CRC: Final = 4
+NUM_VALUES: Final = 5
+ENCODING: Final = 6
+DEFINITION: Final = 7
+REPETITION: Final = 8
+NUM_NULLS: Final = 9
+NUM_ROWS: Final = 10
+DEFINITION_LENGTH: Final = 11
+REPETITION_LENGTH: Final = 12
+IS_COMPRESSED: Final = 13
+OFFSET: Final = 14
+HEADER_LENGTH: Final = 15
+FIELDS: Final = 16
+
+# After so many pages compiled code pays for its import.
+_FEW: Final = 1 << 11
+_BATCH: Final = 1 << 14
+
+
+def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
+    """The place behind the header at ``at``, whose fields are then in ``row``; -1: none there."""
+    start = at
+    for k in range(FIELDS):
+        row[k] = -1
+    row[HAS_CRC] = 0
+    row[IS_COMPRESSED] = 1
+    kind_of_page = 0
+    depth = 0
+    stack[0] = 0
+    while True:
+        if at >= end:
+            return -1
+        byte = int(data[at])
+        at += 1
+        if byte == 0:
+            if depth == 0:
+                break
+            depth -= 1
+            continue
+        kind = byte & 15
+        delta = byte >> 4
+        if delta == 0:
+            return -1
+        stack[depth] += delta
+        id = stack[depth]
+        if kind <= 2:
+            if depth == 1 and stack[0] == 8 and id == 7:
+                row[IS_COMPRESSED] = 1 if kind == 1 else 0
+        elif kind == 12:
+            depth += 1
+            if depth > 5:
+                return -1
+            stack[depth] = 0
+            if depth == 1 and id >= 5 and id <= 8:
+                kind_of_page = id
+        elif kind == 5 or kind == 6 or kind == 8:
+            value = 0
+            shift = 0
+            while True:
+                if at >= end or shift > 63:
+                    return -1
+                byte = int(data[at])
+                at += 1
+                value |= (byte & 127) << shift
+                shift += 7
+                if byte < 128:
+                    break
+            if kind == 8:
+                if value < 0 or value > end - at:
+                    return -1
+                at += value
+            else:
+                number = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
+                if depth == 0 and id <= 4:
+                    row[id - 1] = number
+                    if id == 4:
+                        row[HAS_CRC] = 1
+                elif (depth == 1 and stack[0] == 5 and id <= 4) or (
+                    depth == 1 and stack[0] == 7 and id <= 2
+                ):
+                    row[NUM_VALUES + id - 1] = number
+                elif depth == 1 and stack[0] == 8:
+                    if id == 1:
+                        row[NUM_VALUES] = number
+                    elif id == 2 or id == 3:
+                        row[NUM_NULLS + id - 2] = number
+                    elif id == 4:
+                        row[ENCODING] = number
+                    elif id == 5 or id == 6:
+                        row[DEFINITION_LENGTH + id - 5] = number
+        else:
+            return -1
+    page = row[TYPE]
+    if row[UNCOMPRESSED] < 0 or row[COMPRESSED] < 0 or row[COMPRESSED] > end - at:
+        return -1
+    if row[UNCOMPRESSED] > 0x7FFFFFFF or row[NUM_VALUES] > 0x7FFFFFFF:
+        return -1
+    if page == 1:
+        pass
+    elif page == 0 or page == 2:
+        if kind_of_page != page + 5 or row[NUM_VALUES] < 0 or row[ENCODING] < 0:
+            return -1
+        if page == 0 and (row[DEFINITION] < 0 or row[REPETITION] < 0):
+            return -1
+    elif page == 3:
+        if kind_of_page != 8 or row[NUM_VALUES] < 0 or row[NUM_ROWS] < 0 or row[ENCODING] < 0:
+            return -1
+        if row[NUM_NULLS] < 0 or row[NUM_NULLS] > row[NUM_VALUES]:
+            return -1
+        if row[NUM_ROWS] > row[NUM_VALUES]:
+            return -1
+        if row[DEFINITION_LENGTH] < 0 or row[REPETITION_LENGTH] < 0:
+            return -1
+        if row[DEFINITION_LENGTH] + row[REPETITION_LENGTH] > row[COMPRESSED]:
+            return -1
+    else:
+        return -1
+    row[OFFSET] = start
+    row[HEADER_LENGTH] = at - start
+    return at
+
+
+def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
+    """Pages from ``at`` on, as many as there are rows; how many, and where the next would begin."""
+    count = 0
+    while count < len(rows) and at < end:
+        stop = header(data, at, end, rows[count], stack)
+        if stop < 0:
+            break
+        at = stop + rows[count, COMPRESSED]
+        count += 1
+    return count, at
+
+
+def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
+    """The pages that chain from ``at`` on, int64 (pages, ``FIELDS``), and where the chain ends."""
+    count, at, rows = _walk_slowly(data, at, end)
+    parts = [rows]
+    if count == _FEW:
+        from .page_walk_jit import compiled
+
+        function, stack = compiled(), np.zeros(8, np.int64)
+        array = np.frombuffer(data, np.uint8)
+        while count:
+            rows = np.empty((_BATCH, FIELDS), np.int64)
+            count, at = function(array, at, end, rows, stack)
+            # A copy, for the last batch of a chain is mostly room.
+            parts.append(rows[:count].copy())
+    return np.concatenate(parts), int(at)
+
+
+def _walk_slowly(data: memoryview, at: int, end: int) -> tuple[int, int, I64]:
+    found, at = walk_few(data, at, end, _FEW)
+    return len(found), at, np.array(found, np.int64).reshape(len(found), FIELDS)
+
+
+def walk_few(data: memoryview, at: int, end: int, most: int) -> tuple[list[list[int]], int]:
+    """The same of at most so many pages, as lists."""
+    found: list[list[int]] = []
+    stack = [0] * 8
+    while len(found) < most and at < end:
+        row = [0] * FIELDS
+        stop = int(header(data, at, end, row, stack))
+        if stop < 0:
+            break
+        at = stop + row[COMPRESSED]
+        found.append(row)
+    return found, at
+
+
+def candidates(data: memoryview, at: int, end: int) -> I64:
+    """Places from ``at`` on where a page header may begin: two i32 fields, the first a type."""
+    array = np.frombuffer(data, np.uint8)[at:end]
+    if len(array) < 3:
+        return np.empty(0, np.int64)
+    first = np.flatnonzero((array[:-2] == 0x15) & (array[2:] == 0x15))
+    return (first[array[first + 1] <= 6] + at).astype(np.int64)
