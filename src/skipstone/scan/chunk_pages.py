@@ -156,10 +156,15 @@ class ChunkPages:
         return [made[cell] if cell in made else self._tables[cell] for cell in cells]
 
     def _is_whole(self, cell: Cell, full: Collection[int]) -> bool:
-        if self._nulls is None or cell in self._tables:
+        if cell in self._tables:
             return False
         if self.all_null(cell):
             return True
+        # Where every request takes its time, to walk is to read the chunk twice.
+        if self._nulls is None and (not self.reader.storage.remote or self.is_known(cell)):
+            return False
+        if self._nulls is None and self.has_index(cell):
+            return False
         place = self.place(cell)
         if place.num_values != place.rows:
             return False  # a walk says what is wrong
