@@ -316,9 +316,10 @@ class _Top:
         count = len(first)
         stored = bounds.stored.type
         alike = stored is not None and same_keys(stored, self.type) and len(bounds) == count
-        promises = [Promises.anything(self.type)] * count
         if alike:
             promises = [Promises.of(bounds.all, self.orders[0])]
+        else:
+            promises = [Promises.anything(self.type)] * count
         return _Units(
             file=np.full(count, file), first=first, rows=rows, promises=Promises.concat(promises)
         )
