@@ -30,6 +30,7 @@ TOPICS = (
     "paimon_formats",
     "questdb_formats",
     "questdb_evidence",
+    "encrypt",
     "ingest",
     "facts",
     "planning",

@@ -35,7 +35,18 @@ SIMPLE = {
 
 
 #: Verbs with tests of their own, beside what they are about.
-ELSEWHERE = {"count", "ingest", "inspect", "migrate", "query", "report", "retrofit"}
+ELSEWHERE = {
+    "count",
+    "decrypt",
+    "encrypt",
+    "ingest",
+    "inspect",
+    "migrate",
+    "query",
+    "rekey",
+    "report",
+    "retrofit",
+}
 
 
 def test_every_other_verb_is_tried_here() -> None:

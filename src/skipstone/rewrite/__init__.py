@@ -1,4 +1,8 @@
-"""Data files, metadata and indexes written anew from what is there, without Spark."""
+"""Data files, metadata and indexes written anew from what is there, without Spark.
+
+>>> from skipstone.rewrite import Encryption, encrypt
+>>> encrypt("orders.parquet", encryption=Encryption(footer_key=key))
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from skipstone.formats.parquet.encryption.encryption import Encryption
+
+    from .encrypting import EncryptReport, decrypt, encrypt
+    from .rekeying import RekeyReport, rekey
     from .retrofit_report import RetrofitReport
     from .retrofitting import retrofit
 
-__all__ = ["RetrofitReport", "retrofit"]
+__all__ = [
+    "EncryptReport",
+    "Encryption",
+    "RekeyReport",
+    "RetrofitReport",
+    "decrypt",
+    "encrypt",
+    "rekey",
+    "retrofit",
+]
 
 _HOMES = {
+    "EncryptReport": "skipstone.rewrite.encrypting",
+    "RekeyReport": "skipstone.rewrite.rekeying",
     "RetrofitReport": "skipstone.rewrite.retrofit_report",
+    "Encryption": "skipstone.formats.parquet.encryption.encryption",
+    "decrypt": "skipstone.rewrite.encrypting",
+    "encrypt": "skipstone.rewrite.encrypting",
+    "rekey": "skipstone.rewrite.rekeying",
     "retrofit": "skipstone.rewrite.retrofitting",
 }
 

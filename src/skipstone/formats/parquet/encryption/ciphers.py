@@ -3,6 +3,9 @@
 Nonces are 12 random bytes per module (the RBG-based construction of NIST SP 800-38D, 8.2.2). A
 module that does not authenticate tells nothing of the cause: a wrong key, a wrong AAD prefix, a
 module from another place and a damaged one all look alike, so all are an ``AuthenticationError``.
+
+Random nonces of 96 bits may repeat. The same publication (8.3) therefore allows a key at most 2^32
+invocations, over all files: what writes has a ``CountedCipher``, which refuses to go beyond.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 from cryptography.hazmat.primitives.constant_time import bytes_eq
 
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, UnsupportedError
 
 from .modules import LENGTH_SIZE, NONCE_LENGTH, SIGNATURE_LENGTH, Buffer, split_module
 
-__all__ = ["KEY_LENGTHS", "AuthenticationError", "Cipher"]
+__all__ = ["KEY_LENGTHS", "MAX_INVOCATIONS", "AuthenticationError", "Cipher", "CountedCipher"]
 
 KEY_LENGTHS = (16, 24, 32)
+#: with one key and random nonces
+MAX_INVOCATIONS = 1 << 32
 _FIRST_COUNTER = b"\0\0\0\1"
 _CHUNK = 1 << 20
 
@@ -138,6 +143,44 @@ class Cipher:
         if len(signature) != SIGNATURE_LENGTH:
             return False
         return bytes_eq(self.sign(data, aad, nonce=signature[:NONCE_LENGTH]), signature)
+
+
+class CountedCipher(Cipher):
+    """One that counts what it has encrypted, ``invocations``, and stops at the limit.
+
+    Not to be shared between threads: two might see the same count.
+    """
+
+    __slots__ = ("invocations",)
+
+    def __init__(self, key: Buffer, invocations: int = 0) -> None:
+        super().__init__(key)
+        if invocations < 0:
+            raise ValueError(f"{invocations} invocations of a key")
+        self.invocations = invocations
+
+    def encrypt_module(
+        self, plain: Buffer, aad: bytes, *, ctr: bool = False, nonce: bytes | None = None
+    ) -> bytes:
+        self._count()
+        return super().encrypt_module(plain, aad, ctr=ctr, nonce=nonce)
+
+    def seal(self, plain: Buffer, aad: bytes, nonce: bytes | None = None) -> bytes:
+        self._count()
+        return super().seal(plain, aad, nonce)
+
+    def sign(self, data: Buffer, aad: bytes, *, nonce: bytes | None = None) -> bytes:
+        if nonce is None:  # with one, a signature is being verified
+            self._count()
+        return super().sign(data, aad, nonce=nonce)
+
+    def _count(self) -> None:
+        if self.invocations >= MAX_INVOCATIONS:
+            raise UnsupportedError(
+                f"a key has encrypted {self.invocations:,} modules, and may encrypt no more",
+                hint="go on with another key: beyond 2^32 a random nonce may repeat",
+            )
+        self.invocations += 1
 
 
 def _nonce(nonce: bytes | None) -> bytes:

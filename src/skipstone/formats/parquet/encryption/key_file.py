@@ -21,7 +21,7 @@ from skipstone.errors import FormatError
 
 from .keys import Decryption
 
-__all__ = ["decryption_from_json"]
+__all__ = ["decryption_from_json", "key_from_text"]
 
 _ENTRIES = {"footer_key", "column_keys", "aad_prefix"}
 
@@ -62,6 +62,11 @@ def _required(found: dict[str, Any], name: str, shown: str, file: str | None) ->
     value = found[name]
     if not isinstance(value, str):
         raise _wrong(f"{shown} is no string", file)
+    return key_from_text(value, shown, file)
+
+
+def key_from_text(value: str, shown: str, file: str | None = None) -> bytes:
+    """Bytes in hex, or after ``base64:`` or ``text:``; ``shown`` is what messages call them."""
     kind, colon, rest = value.partition(":")
     try:
         if colon and kind == "text":

@@ -1,0 +1,195 @@
+"""``encrypt`` and ``decrypt``: an existing file, module by module, without decoding a page."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.formats.parquet.encryption.file_encryptor import FileEncryptor
+from skipstone.formats.parquet.encryption.material import key_material_path
+from skipstone.formats.parquet.footer import MAGIC
+from skipstone.human import duration, size
+from skipstone.identity import canonical_path
+from skipstone.predicate.types import column_name
+from skipstone.scan.file import ParquetFile
+from skipstone.storage import open_storage
+
+from .replacing import local_path, replacing
+from .transcription import Transcription
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from skipstone.formats.parquet.encryption.encryption import Encryption
+    from skipstone.formats.parquet.encryption.keys import Decryption
+
+__all__ = ["EncryptReport", "decrypt", "encrypt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptReport:
+    """What was done with one file: ``algorithm`` and ``footer`` are ``None`` after decryption.
+
+    ``columns`` says of every leaf "footer key", "column key" or "plaintext"; ``modules`` were
+    encrypted or decrypted; ``left_out`` counts index pages and Bloom filters of old kinds, for
+    which there is no module; ``key_material`` is the file with the wrapped keys.
+    """
+
+    path: str
+    output: str
+    algorithm: str | None
+    footer: str | None
+    columns: Mapping[str, str]
+    modules: int
+    left_out: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+    key_material: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "columns": dict(self.columns)}
+
+    def __str__(self) -> str:
+        how = "decrypted"
+        if self.algorithm is not None:
+            kinds = list(self.columns.values())
+            parts = [
+                f"{kinds.count(kind):,} {text}"
+                for kind, text in (
+                    ("footer key", "with the footer key"),
+                    ("column key", "with their own"),
+                    ("plaintext", "in the clear"),
+                )
+                if kind in kinds
+            ]
+            how = f"encrypted with {self.algorithm}, {self.footer} footer; columns: " + ", ".join(
+                parts
+            )
+        lines = [
+            f"{self.output}: {how}",
+            f"{self.modules:,} modules, {size(self.bytes_read)} read,"
+            f" {size(self.bytes_written)} written in {duration(1000 * self.seconds)}",
+        ]
+        if self.key_material is not None:
+            lines.append(f"wrapped keys in {self.key_material}")
+        if self.left_out:
+            lines.append(
+                f"{self.left_out:,} index pages or Bloom filters left out: no module is theirs"
+            )
+        return "\n".join(lines)
+
+
+def encrypt(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    encryption: Encryption,
+    decryption: Decryption | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> EncryptReport:
+    """Encrypt the file at ``path``, in its place or as ``output``.
+
+    ``decryption`` opens a file that is encrypted already, to encrypt it with other keys. The file
+    is replaced whole or not at all. Raises ``SkipstoneError`` for an encrypted file without
+    ``decryption`` and for keys of columns that it has not; otherwise as ``ParquetFile``.
+    """
+    started = time.perf_counter()
+    file = _opened(path, decryption, storage_options)
+    target = file.path if output is None else canonical_path(output)
+    if file.chunks_pages.decryptor is not None and decryption is None:
+        raise SkipstoneError(
+            f"{file.path} is encrypted already",
+            hint="give its keys too, and it is encrypted anew",
+        )
+    leaves = tuple(leaf.path for leaf in file.footer.schema.leaves)
+    encryptor = FileEncryptor(encryption, leaves, target)
+    material, beside = encryptor.key_material_file, key_material_path(target)
+    storage = open_storage(target, storage_options)
+    if material is not None:
+        if storage.exists(beside):
+            raise UnsupportedError(
+                f"{beside} is there already, and the keys in it may be needed",
+                hint="give another output, or keep the wrapped keys in the file",
+            )
+        # First: a file without its keys is lost, and keys without a file harm nobody.
+        storage.put(beside, material)
+    try:
+        done = _transcribe(file, encryptor, target)
+    except BaseException:
+        if material is not None:
+            storage.delete(beside)
+        raise
+    kinds = encryptor.key_kinds
+    return EncryptReport(
+        path=file.path,
+        output=target,
+        algorithm=encryption.algorithm,
+        footer="plaintext, signed" if encryption.plaintext_footer else "encrypted",
+        columns={column_name(leaf): kinds.get(leaf, "plaintext") for leaf in leaves},
+        modules=done.modules,
+        left_out=done.left_out,
+        bytes_read=file.reader.bytes_read,
+        bytes_written=done.at,
+        seconds=time.perf_counter() - started,
+        key_material=None if material is None else beside,
+    )
+
+
+def decrypt(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    decryption: Decryption,
+    storage_options: Mapping[str, str] | None = None,
+) -> EncryptReport:
+    """Decrypt the file at ``path``, in its place or as ``output``; every column's key is needed.
+
+    Raises ``KeyUnavailableError`` for a key that is missing, ``AuthenticationError`` for a wrong
+    one and for a file that was tampered with: no output is written then.
+    """
+    started = time.perf_counter()
+    file = _opened(path, decryption, storage_options)
+    target = file.path if output is None else canonical_path(output)
+    if file.chunks_pages.decryptor is None:
+        raise SkipstoneError(f"{file.path} is not encrypted", hint="there is nothing to do")
+    done = _transcribe(file, None, target)
+    return EncryptReport(
+        path=file.path,
+        output=target,
+        algorithm=None,
+        footer=None,
+        columns={leaf.name: "plaintext" for leaf in file.footer.schema.leaves},
+        modules=done.modules,
+        left_out=done.left_out,
+        bytes_read=file.reader.bytes_read,
+        bytes_written=done.at,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _opened(
+    path: str | os.PathLike[str],
+    decryption: Decryption | None,
+    storage_options: Mapping[str, str] | None,
+) -> ParquetFile:
+    file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
+    if decryption is not None:
+        for reason in file.unavailable.values():
+            raise reason
+    return file
+
+
+def _transcribe(file: ParquetFile, encryptor: FileEncryptor | None, target: str) -> Transcription:
+    def still() -> None:
+        file.reader.one(file.path, 0, len(MAGIC))  # StaleError if it was replaced meanwhile
+
+    with replacing(local_path(target), still=still) as out:
+        done = Transcription(file, encryptor, out)
+        done.run()
+    return done
