@@ -46,6 +46,7 @@ ELSEWHERE = {
     "rekey",
     "report",
     "retrofit",
+    "salvage",
 }
 
 

@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ingest": ("ingesting", "Append rows to a live table, in place, while it is read."),
     "migrate": ("migrating", "Make row group metadata (_pm) for files that lack it."),
     "retrofit": ("retrofitting", "Add page indexes, filters and checksums to Parquet files."),
+    "salvage": ("salvaging", "Save the rows of a Parquet file whose footer is lost."),
     "encrypt": ("encrypting", "Encrypt a Parquet file as it is, without decoding it."),
     "decrypt": ("encrypting", "Decrypt a Parquet file as it is, without decoding it."),
     "rekey": ("encrypting", "Wrap the data keys of an encrypted Parquet file anew."),

@@ -16,27 +16,33 @@ if TYPE_CHECKING:
     from .rekeying import RekeyReport, rekey
     from .retrofit_report import RetrofitReport
     from .retrofitting import retrofit
+    from .salvage_report import SalvageReport
+    from .salvaging import salvage
 
 __all__ = [
     "EncryptReport",
     "Encryption",
     "RekeyReport",
     "RetrofitReport",
+    "SalvageReport",
     "decrypt",
     "encrypt",
     "rekey",
     "retrofit",
+    "salvage",
 ]
 
 _HOMES = {
     "EncryptReport": "skipstone.rewrite.encrypting",
     "RekeyReport": "skipstone.rewrite.rekeying",
     "RetrofitReport": "skipstone.rewrite.retrofit_report",
+    "SalvageReport": "skipstone.rewrite.salvage_report",
     "Encryption": "skipstone.formats.parquet.encryption.encryption",
     "decrypt": "skipstone.rewrite.encrypting",
     "encrypt": "skipstone.rewrite.encrypting",
     "rekey": "skipstone.rewrite.rekeying",
     "retrofit": "skipstone.rewrite.retrofitting",
+    "salvage": "skipstone.rewrite.salvaging",
 }
 
 
