@@ -27,6 +27,7 @@ TOPICS = (
     "parquet_footer",
     "parquet_encodings",
     "parquet_lookup",
+    "salvage",
     "paimon_formats",
     "questdb_formats",
     "questdb_evidence",
