@@ -27,6 +27,7 @@ TOPICS = (
     "parquet_footer",
     "parquet_encodings",
     "parquet_lookup",
+    "retrofit",
     "salvage",
     "paimon_formats",
     "questdb_formats",
