@@ -108,6 +108,12 @@ class Encryption:
             raise ValueError("key ids are of a kms, which takes no keys and no key metadata")
         if data_key_bits // 8 not in KEY_LENGTHS or data_key_bits % 8:
             raise ValueError(f"data_key_bits is 128, 192 or 256, not {data_key_bits}")
+        if (
+            aad_prefix is not None
+            and not isinstance(aad_prefix, bytes)
+            and not callable(aad_prefix)
+        ):
+            raise TypeError(f"aad_prefix is bytes or a function, not {type(aad_prefix).__name__}")
         self._ciphers: dict[bytes, CountedCipher] = {}
         self._footer = (
             None
@@ -182,8 +188,8 @@ class Encryption:
     def prefix_for(self, file: str) -> bytes | None:
         """The AAD prefix of a file."""
         prefix = self.aad_prefix(file) if callable(self.aad_prefix) else self.aad_prefix
-        if prefix is not None and (not isinstance(prefix, bytes) or not prefix):
-            raise ValueError("an AAD prefix is bytes, and not empty")
+        if prefix is not None and not prefix:
+            raise ValueError("an AAD prefix is not empty")
         return prefix
 
     def key_of_footer(self) -> CountedCipher | None:
