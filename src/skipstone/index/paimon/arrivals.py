@@ -9,14 +9,17 @@ them it would cost a row.
 A checksum is the lower half of XXH3 with 64 bits: CRC-32 takes many times as long, which shows
 where an answer takes megabytes. A blob of up to 32 KiB is one block, since it is read whole; a
 larger one has blocks of the least power of two from 4 KiB on that makes no more than 1,024 of them:
-at most 4 KiB in the facts, and the larger the index, the wider its reads. Bit slices, of which most
-answers take nearly all, have blocks from 32 KiB on.
+at most 4 KiB in the facts, and the larger the index, the wider its reads. None is wider than
+64 KiB, so that an answer of a few bytes never takes a megabyte: above 64 MiB the checksums are one
+part in 16,384 of the index. Bit slices, of which most answers take nearly all, have blocks from
+32 KiB on.
 
 | blob | block | sums | read for ``=`` on a bitmap, at least |
 |---|---|---|---|
 | 10 KiB | 32 KiB | 8 B | 10 KiB |
 | 1 MiB | 4 KiB | 1 KiB | 4 + 16 + 4 KiB: head, a block of its dictionary, rows |
 | 9 MiB | 16 KiB | 2.3 KiB | 16 + 16 + 16 KiB |
+| 800 MiB | 64 KiB | 50 KiB | 64 + 64 + 64 KiB |
 
 Facts of before have a CRC-32 of the whole blob alone, and what others wrote has nothing:
 ``unsure`` says that bytes were used on trust.
@@ -43,13 +46,16 @@ if TYPE_CHECKING:
 
     from ..kind import Blob
 
-__all__ = ["LEAST", "SMALL", "Arrivals", "Sums"]
+__all__ = ["KEPT", "LEAST", "SMALL", "Arrivals", "Kept", "Sums"]
 
 #: A blob of up to so many bytes is read whole: less than one more request costs.
 SMALL = 32 * 1024
 #: Bytes of a block of a larger one, at least.
 LEAST = 4 * 1024
+#: Bytes of a blob that are kept between questions.
+KEPT = 1 << 20
 _MOST_BLOCKS = 1024
+_WIDEST = 64 * 1024
 # Bytes between two spans that are read along rather than apart.
 _GAP = 256
 
@@ -65,7 +71,7 @@ class Sums:
     def of(cls, blob: bytes, least: int = LEAST) -> Sums:
         """Of all bytes of a blob, in blocks of ``least`` bytes or more."""
         block = SMALL if len(blob) <= SMALL else least
-        while len(blob) > _MOST_BLOCKS * block:
+        while len(blob) > _MOST_BLOCKS * block and block < _WIDEST:
             block *= 2
         view = memoryview(blob)
         found = [_sum(view[at : at + block]) for at in range(0, len(blob), block)]
@@ -107,17 +113,43 @@ class Sums:
                 )
 
 
+class Kept:
+    """The bytes of a blob that arrived first, up to ``KEPT``, each held against its checksum.
+
+    Whatever is asked, the head of an index is read before anything else, so it is among them. A
+    blob that facts have checksums of never changes.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: tuple[tuple[int, bytes], ...] = ()
+
+    def add(self, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        """Keep these as well, if they are not too many."""
+        held = dict(self.parts)
+        for at, part in parts:
+            size = sum(map(len, held.values())) - len(held.get(at, b""))
+            if len(part) > len(held.get(at, b"")) and size + len(part) <= KEPT:
+                held[at] = bytes(part)
+        self.parts = tuple(held.items())  # in one step: others read it meanwhile
+
+
 class Arrivals:
     """What is at hand of the blob at ``blob``, and how to ask for more; see the module.
 
     Without ``sums``, ``crc`` is the CRC-32 of the whole blob, -1 for none.
     """
 
-    __slots__ = ("_asked", "_crc", "_sums", "blob", "pieces", "unsure", "whole")
+    __slots__ = ("_asked", "_crc", "_kept", "_sums", "blob", "pieces", "unsure", "whole")
 
-    def __init__(self, blob: Blob, sums: Sums | None = None, crc: int = -1) -> None:
-        """``FormatError`` where the bytes are at hand, and others than were written."""
+    def __init__(
+        self, blob: Blob, sums: Sums | None = None, crc: int = -1, kept: Kept | None = None
+    ) -> None:
+        """``kept`` is what earlier ones were told of this blob. ``FormatError`` where the bytes are
+        at hand, and others than were written."""
         self.blob, self._sums, self._crc = blob, sums, crc
+        self._kept = kept if sums is not None else None
         self._asked: dict[ByteRange, int] = {}
         self.unsure = False
         #: every byte is at hand
@@ -127,6 +159,8 @@ class Arrivals:
             self.pieces = Pieces.whole(blob.inline)
         else:
             self.pieces = Pieces(blob.length)
+            if self._kept is not None and self._kept.parts:
+                self.pieces.add(list(self._kept.parts))
 
     def ask(self, spans: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """What to fetch so that these bytes (offset, length) can be used."""
@@ -149,6 +183,8 @@ class Arrivals:
                 self.whole = self.whole or len(part) == self.blob.length
             if parts:
                 self.pieces.add(parts)
+                if self._kept is not None and not self.whole:
+                    self._kept.add(parts)
         return self.pieces
 
     def _check(self, at: int, data: bytes | memoryview) -> None:

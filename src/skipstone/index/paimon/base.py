@@ -15,7 +15,7 @@ from skipstone.predicate.types import MapKey, column_path
 
 from ..kind import Blob, Index
 from ..types import atomic, refuse
-from .arrivals import LEAST, Arrivals, Sums
+from .arrivals import LEAST, SMALL, Arrivals, Kept, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,8 @@ __all__ = [
     "place_fields",
 ]
 
+# Blobs of which the first bytes are kept between plans.
+_KEPT = 64
 _SIZE = re.compile(r"(\d+)\s*(b|bytes|k|kb|kibibytes?|m|mb|mebibytes?|g|gb|gibibytes?)?", re.I)
 _FACTORS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -108,7 +110,11 @@ class PaimonIndex(Index):
     def arrivals(self, row: int, blob: Blob) -> Arrivals:
         """The bytes of ``blob``, which is that of one fact row, to be asked for. ``FormatError``
         where they are at hand, and not what was written."""
-        return Arrivals(blob, self.sums(row), self.crc(row))
+        assert self.stored is not None
+        kept: dict[int, Kept] = self.stored.cache.setdefault("kept", {})
+        if row not in kept and len(kept) < _KEPT and blob.length > SMALL:
+            kept[row] = Kept()
+        return Arrivals(blob, self.sums(row), self.crc(row), kept.get(row))
 
     def blob(self, row: int) -> Blob | None:
         """Where the blob of one fact row lies; ``None`` where that is nowhere."""
