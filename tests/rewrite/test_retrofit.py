@@ -34,6 +34,7 @@ _DAMAGED = {
     "rle-dict-uncompressed-corrupt-checksum.parquet",
 }
 NAN = float("nan")
+_LARGE = 100_000
 
 
 def table(rows: int = 6_000) -> pa.Table:
@@ -203,6 +204,8 @@ def test_golden_files_keep_their_rows(
         whole = pq.ParquetFile(golden / name).read()
     except (OSError, pa.ArrowException, NotImplementedError):
         whole = None
+    if page_rows is not None and (golden / name).stat().st_size > _LARGE:
+        pytest.skip("large files are not split: the small ones have every encoding")
     failed: SkipstoneError | None = None
     try:
         report = retrofit(golden / name, output=out, page_rows=page_rows)

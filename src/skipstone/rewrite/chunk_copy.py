@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Copied", "copy_chunk", "stored_pages"]
 
-_WINDOW: Final = 4 << 20
+_WINDOW: Final = 2 << 20
 _I32: Final = 0x15
 # type, uncompressed_page_size and compressed_page_size come first in every header that is met.
 _FIRST: Final = 3

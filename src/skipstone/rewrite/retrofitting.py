@@ -282,7 +282,7 @@ class _Work:
         waiting: deque[tuple[Cell, Future[_Chunk] | None]] = deque()
         with ThreadPoolExecutor(_WORKERS) as pool:
             todo = iter(cells)
-            for _ in range(_WORKERS + 1):
+            for _ in range(_WORKERS):
                 self._begin(pool, waiting, next(todo, None))
             try:
                 while waiting:
