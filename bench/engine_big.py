@@ -92,9 +92,7 @@ def _asked_in_turn(
     for question in questions[:10]:
         ours(question)
     turn = iter(questions * 20)
-    taken = interleaved(
-        _FEW_RUNS, {name: lambda way=way: way(next(turn)) for name, way in peers.items()}
-    )
+    taken = interleaved(_FEW_RUNS, {name: partial(_ask, way, turn) for name, way in peers.items()})
     taken["skipstone"], read = [], []
     for question in questions[10:]:
         before, started = read_so_far(), time.perf_counter()
@@ -104,6 +102,10 @@ def _asked_in_turn(
         if found.num_rows != 1:
             raise AssertionError(f"{found.num_rows} rows for {question}")
     return taken, read
+
+
+def _ask(way: Callable[[str], pa.Table], questions: Iterator[str]) -> None:
+    way(next(questions))
 
 
 def _key(

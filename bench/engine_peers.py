@@ -6,8 +6,9 @@ DataFusion its registered table, pyarrow its dataset with the metadata of every 
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -95,9 +96,9 @@ PEERS: Mapping[str, Callable[[str], Callable[[str], pa.Table]]] = {
 
 def same_rows(tables: Mapping[str, pa.Table], order: str) -> None:
     """``AssertionError`` unless all hold the same rows, which ``order`` puts into one order."""
-    plain: dict[str, list[dict[str, object]]] = {}
+    plain: dict[str, list[dict[str, Any]]] = {}
     for name, table in tables.items():
-        plain[name] = sorted(table.to_pylist(), key=lambda row: row[order])
+        plain[name] = sorted(table.to_pylist(), key=itemgetter(order))
     first = next(iter(plain.values()))
     for name, rows in plain.items():
         if rows != first:
