@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from operator import index as whole
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,8 +133,9 @@ def first_rows(
     table: Table, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
 ) -> FirstRows:
     """See ``Table.top``."""
-    if not isinstance(limit, int) or limit < 0:
-        raise ValueError(f"limit is a whole number, 0 or more, not {limit!r}")
+    limit = whole(limit)  # TypeError for what is no whole number
+    if limit < 0:
+        raise ValueError(f"limit is 0 or more, not {limit}")
     orders = orders_of(order_by)
     if not orders:
         raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
