@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.bounds import Level, RowSet, Units
+from skipstone.plan import planner
 from skipstone.plan.planner import Source, make_plan
 from skipstone.predicate.tree import And, Bound, Leaf, Op, Opaque, Or
 
@@ -25,6 +26,8 @@ from .model import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from skipstone.plan import Plan
 
 
@@ -95,16 +98,20 @@ def test_no_plan_loses_a_row_and_exact_is_exact(data: st.DataObject) -> None:
         row_level = ModelRows(
             {f: data.draw(told(table, Level.ROW, f)) for f in data.draw(some) if f < count}
         )
-    plan = make_plan(
-        tree,
-        table.listing(),
-        data.draw(told(table, Level.OBJECT)),
-        table="t",
-        predicate=str(tree),
-        row_counts=row_counts,
-        finer=finer,
-        rows=row_level,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):  # two files are many, and one of them the sample
+            patch.setattr(planner, "_WAVE", 1)
+            patch.setattr(planner, "_MANY", 2)
+        plan = make_plan(
+            tree,
+            table.listing(),
+            data.draw(told(table, Level.OBJECT)),
+            table="t",
+            predicate=str(tree),
+            row_counts=row_counts,
+            finer=finer,
+            rows=row_level,
+        )
     check(plan, table, tree)
 
 
@@ -286,6 +293,37 @@ def test_a_file_that_matches_whole_at_the_row_level_is_exact() -> None:
     assert plan.exact
     assert plan.must.tolist() == [True, False]
     assert plan.residual is None
+
+
+class Counted(ModelRows):
+    """Remembers of which files it was asked."""
+
+    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[ModelEvidence]:
+        asked.append(file)
+        return super().evidence(file, columns)
+
+
+asked: list[int] = []
+
+
+def test_rows_of_many_files_are_asked_where_a_sample_says_that_it_pays() -> None:
+    """300 files of two rows: a = 1 is in the first of each, and nothing is known of b.
+
+    Rows of a leave one of two out, so all files are asked. That a is not null, and b is 11, leaves
+    nothing out and proves nothing, and beyond 64 files, spread over all, none is asked.
+    """
+    table = ModelTable([pages([[1, 2]]) for _ in range(300)])
+    rows = Counted({f: [evidence(table, Level.ROW, "a", file=f)] for f in range(300)})
+    asked.clear()
+    plan = plan_of(table, leaf("a", Op.EQ, 1), [], rows=rows)
+    assert sorted(asked) == list(range(300))
+    assert plan.count() == 300
+    asked.clear()
+    plan = plan_of(table, And((leaf("a", Op.NOT_NULL), leaf("b", Op.EQ, 11))), [], rows=rows)
+    assert len(asked) == 64
+    assert asked[0] == 0
+    assert asked[-1] == 299
+    assert any("not asked" in str(reason) for reason in plan.reasons)
 
 
 def test_what_cannot_be_split_is_carried_on_whole() -> None:

@@ -36,6 +36,9 @@ log = logging.getLogger("skipstone")
 
 # Files whose rows are asked about in one wave: what it fetches is held until all have answered.
 _WAVE = 64
+# Of so many files and more a sample is asked first, and the others only where at least one in so
+# many of its rows could be left out, or proved to match.
+_MANY, _WORTH = 4 * _WAVE, 32
 # Files whose rows are asked about at all: beyond that, planning would take longer than it saves.
 _MOST_FILES = 10_000
 
@@ -344,9 +347,14 @@ def _rows(
     found_rows: dict[int, Bounds[RowSet]] = {}
     steps: dict[tuple[str, str], Step] = {}
 
+    alive = undecided = 0
+
     def ask() -> None:
+        nonlocal alive, undecided
         results, asked = evaluate_rows(tree, tasks, fetch=fetch)
         found_rows.update(zip(files, results, strict=True))
+        alive += sum(len(task.alive) for task in tasks)
+        undecided += sum(len(bounds.may) - len(bounds.must) for bounds in results)
         for step in asked:
             key = (step.index, step.column)
             steps[key] = steps[key].plus(step) if key in steps else step
@@ -358,7 +366,19 @@ def _rows(
         failures.append(_too_many(len(open_files) - _MOST_FILES))
     order = np.argsort(units.file, kind="stable")
     edges = np.searchsorted(units.file[order], np.stack([open_files, open_files + 1]))
-    for ordinal, file in enumerate(open_files[:_MOST_FILES].tolist()):
+    walk = np.arange(min(len(open_files), _MOST_FILES))
+    sampling = len(walk) >= _MANY
+    if sampling:
+        sample = np.linspace(0, len(walk) - 1, _WAVE).astype(np.int64)
+        walk = np.concatenate([sample, np.setdiff1d(walk, sample)])
+    for turn, ordinal in enumerate(walk.tolist()):
+        file = int(open_files[ordinal])
+        if sampling and turn == _WAVE:
+            sampling = False
+            ask()
+            if (alive - undecided) * _WORTH < alive:
+                failures.append(_not_worth(len(walk) - _WAVE))
+                break
         try:
             found = source.evidence(file, columns)
         except Exception as error:  # as above
@@ -409,6 +429,11 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
 
 def _too_many(count: int) -> Reason:
     text = f"looked at in {_MOST_FILES:,} files and not in the others"
+    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
+
+
+def _not_worth(count: int) -> Reason:
+    text = "a sample of the files says that it leaves out next to nothing; the others are not asked"
     return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
 
 
