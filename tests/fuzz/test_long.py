@@ -14,7 +14,8 @@ from tests.fuzz.fuzzing import exercised, golden_files, sound
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.fuzz
+# With both marks: `make fuzz` and `make soak` run these, and `make test` does not.
+pytestmark = [pytest.mark.fuzz, pytest.mark.soak]
 
 COUNT = 20_000
 

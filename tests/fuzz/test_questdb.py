@@ -40,6 +40,7 @@ def test_damaged_txn_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.fuzz
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [1_000_000, 2_000_000])
 def test_many_damaged_pm_files(tmp_path: Path, seed: int) -> None:
     count = 50 * COUNT
@@ -47,6 +48,7 @@ def test_many_damaged_pm_files(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.fuzz
+@pytest.mark.soak
 def test_many_damaged_txn_files(tmp_path: Path) -> None:
     count = 100 * COUNT
     found = exercised(tmp_path, files("._txn"), count=count, seed=1_000_000, batteries=list(TXN))
