@@ -158,3 +158,26 @@ def test_a_dataframe_is_planned_once(session: SparkSession, tmp_path: Path) -> N
     assert load(session, root, where="id = 5").collect() == []
     # The old plan reads the file that it named as it is now, whole, and decides it.
     assert before.collect() == []
+
+
+def test_a_snapshot_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    """A file of a table with a ``_txn`` may grow while it is read."""
+    from skipstone.live import LiveTable
+
+    root = tmp_path / "live"
+    at = pa.array([datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": at, "id": [1]})
+    with LiveTable.create(str(root), rows.schema, timestamp="at") as live:
+        live.append(rows)
+    with pytest.raises(Exception, match="format skipstone reads no snapshots"):
+        load(spark, root, where="id = 1").collect()
+
+
+def test_what_cannot_be_planned_is_an_error_and_not_no_rows(
+    session: SparkSession, table: Path
+) -> None:
+    """Spark takes NotImplementedError for "no partitions", which would be a result without rows."""
+    with pytest.raises(Exception, match="cannot decide"):
+        load(session, table, where="upper(s) = 'S1'").collect()
+    with pytest.raises(Exception, match=r"there is no column|below another column"):
+        load(session, table, orderBy="s.x", limit="1").collect()

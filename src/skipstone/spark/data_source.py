@@ -95,6 +95,12 @@ class SkipstoneSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that are asked for, with Spark's types."""
+        try:
+            return self._schema()
+        except NotImplementedError as error:
+            raise _seen_by_spark(error) from error
+
+    def _schema(self) -> StructType:
         return spark_schema(self._table(), _names(self.options.get("columns")))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
@@ -112,9 +118,21 @@ class SkipstoneReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The plan in portions. ``[]`` would be a partition of nothing, so it is one."""
+        try:
+            return self._portions()
+        except NotImplementedError as error:
+            raise _seen_by_spark(error) from error
+
+    def _portions(self) -> list[InputPartition]:
         from skipstone.scan.dataset import QueryReader
         from skipstone.scan.dataset.portion import portions
 
+        if self.table.txn is not None:
+            # Tasks would open the files at their ends, and not at the snapshot's.
+            raise UnsupportedError(
+                f"{self.table.path} has a _txn: format skipstone reads no snapshots",
+                hint="read it with skipstone.Table(path).read(spark, where)",
+            )
         limit = self.options.get("limit")
         plan: Plan = self.table.plan(
             self.options.get("where"),
@@ -154,6 +172,14 @@ def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
     arrow = output_schema(table.schema(table.listing()), columns)
     fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
     return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+
+
+def _seen_by_spark(error: NotImplementedError) -> SkipstoneError:
+    """The same as an error that Spark does not take for "this source has no partitions": it would
+    read one, of nothing, and there would be no row."""
+    if isinstance(error, SkipstoneError):
+        return SkipstoneError(error.message, hint=error.hint)
+    return SkipstoneError(f"not implemented: {error}", hint="read with skipstone.Table.read")
 
 
 def _canonical(type: pa.DataType, name: str) -> pa.DataType:
