@@ -59,9 +59,9 @@ def explain(
       skipstone explain data/events "user_id = 'u-8814' and ts >= '2026-01-01'"
       skipstone explain data/events "user_id = 'u-8814'" --columns ts,amount --analyze
     """
-    from .rows import split_names
+    from .rows import columns_of
 
-    names = None if columns is None else split_names(columns)
+    names = columns_of(columns)
     plan = table_of(table, index_location, storage_options).explain(
         where, columns=names, order_by=order_by, limit=limit, inside=not facts_only
     )

@@ -43,10 +43,10 @@ def query(
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
       skipstone query data/events --order-by "amount desc" --limit 10
     """
-    from .rows import Rows, split_names
+    from .rows import Rows, columns_of
 
     found = table_of(table, index_location, storage_options)
-    names = None if columns is None else split_names(columns)
+    names = columns_of(columns)
     plan = found.plan(where, columns=names, order_by=order_by, limit=limit)
     rows = Rows(plan, "csv" if as_csv else "table")
     if out.as_json:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from skipstone.plan import Plan
 
-__all__ = ["Count", "Rows", "split_names"]
+__all__ = ["Count", "Rows", "columns_of"]
 
 # Rows whose widths are taken for those of all: results are printed while they are read.
 _FIRST = 1000
@@ -40,17 +40,11 @@ class Count:
         return {"rows": self.rows}
 
 
-def split_names(text: str) -> list[str]:
-    """Names between commas; a comma within backquotes is part of a name."""
-    found, quoted = [""], False
-    for char in text:
-        if char == "`":
-            quoted = not quoted
-        if char == "," and not quoted:
-            found.append("")
-        else:
-            found[-1] += char
-    return [name.strip() for name in found if name.strip()]
+def columns_of(text: str | None) -> list[str] | None:
+    """``"a, b"`` as names; ``None`` for no text."""
+    from skipstone.predicate.types import split_names
+
+    return None if text is None else [n.strip() for n in split_names(text) if n.strip()]
 
 
 class Rows:

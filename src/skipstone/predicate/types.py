@@ -50,6 +50,7 @@ __all__ = [
     "schema_from_spark",
     "spark_name",
     "spark_type",
+    "split_names",
 ]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -197,6 +198,18 @@ def column_path(name: str) -> tuple[str, ...]:
     if "`" not in name and "['" not in name:
         return tuple(name.split("."))
     return tuple(_part(match) for match in _PART.finditer(name))
+
+
+def split_names(text: str) -> list[str]:
+    """The parts between commas, as written; a comma within backquotes is part of a name."""
+    found, quoted = [""], False
+    for char in text:
+        quoted ^= char == "`"
+        if char == "," and not quoted:
+            found.append("")
+        else:
+            found[-1] += char
+    return found
 
 
 def _part(match: re.Match[str]) -> str:

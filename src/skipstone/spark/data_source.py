@@ -30,7 +30,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.predicate import bind, parse_sql
-from skipstone.predicate.types import column_name, spark_type
+from skipstone.predicate.types import column_name, spark_type, split_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -231,14 +231,7 @@ def checked_zone(table: Any, options: Mapping[str, str]) -> str:
 def _names(text: str | None) -> list[str] | None:
     if text is None:
         return None
-    found, quoted = [""], False
-    for char in text:
-        quoted ^= char == "`"
-        if char == "," and not quoted:
-            found.append("")
-        else:
-            found[-1] += char
-    return [name.strip() for name in found if name.strip()]
+    return [name.strip() for name in split_names(text) if name.strip()]
 
 
 def _whole(text: str) -> int:

@@ -19,7 +19,7 @@ from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import spelled_path
 from skipstone.plan.counting import known_count
 from skipstone.plan.top import Order, TopCandidate, top_rows
-from skipstone.predicate.types import column_name
+from skipstone.predicate.types import column_name, split_names
 
 from .txn_table import Partial
 
@@ -103,7 +103,7 @@ def orders_of(order_by: str | Sequence[str]) -> list[Order]:
 
     ``PredicateError`` for text that is none.
     """
-    items = _split(order_by) if isinstance(order_by, str) else list(order_by)
+    items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
     found = []
     for item in items:
         match = _ORDER.fullmatch(item)
@@ -114,18 +114,6 @@ def orders_of(order_by: str | Sequence[str]) -> list[Order]:
         descending = (match["way"] or "").lower() == "desc"
         nulls = (match["nulls"] or ("last" if descending else "first")).lower()
         found.append(Order(match["column"], descending, nulls == "first"))
-    return found
-
-
-def _split(text: str) -> list[str]:
-    """Sort keys between commas; a comma within backquotes is part of a name."""
-    found, quoted = [""], False
-    for char in text:
-        quoted ^= char == "`"
-        if char == "," and not quoted:
-            found.append("")
-        else:
-            found[-1] += char
     return found
 
 
