@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from . import rows as incoming
 from .directories import OWN_FILES, SUPERSEDED
-from .encode import Encoded, encode
+from .encode import encode
 from .reading import read_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from skipstone.formats.parquet.encoded import Encoded
 
     from .definition import LiveDefinition
     from .disk import Disk

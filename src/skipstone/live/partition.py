@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.formats.parquet.encoded import Encoded, Placed
 from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
+from skipstone.formats.parquet.footer_pieces import FooterPieces
 from skipstone.formats.parquet.metadata import FileMetaData
 from skipstone.formats.parquet.metadata import RowGroup as ParquetRowGroup
 from skipstone.formats.parquet.splice import rebase_row_group
@@ -35,8 +37,6 @@ from skipstone.formats.questdb.writer import append
 from skipstone.scan.txn_snapshot import DATA, PM
 
 from .disk import mapped
-from .encode import Encoded, Placed
-from .footer import FooterPieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

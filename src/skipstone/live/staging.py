@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.formats.parquet.encoded import Encoded
+
 from . import rows as incoming
 from .disk import mapped
-from .encode import Encoded, encode
+from .encode import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.formats.parquet.encoded import Encoded
 from skipstone.formats.questdb.partitions import directory
 from skipstone.formats.questdb.txn import Partition, Txn, created
 from skipstone.scan.txn_snapshot import TXN, read_txn
@@ -35,7 +36,7 @@ from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition
 from .description import LiveDescription, described
 from .directories import base_name, named, unnamed
 from .disk import Disk
-from .encode import Encoded, encode
+from .encode import encode
 from .lock import WriterLock
 from .partition import PartitionState, create, edit
 from .places import local_root, refuse_foreign, refuse_taken

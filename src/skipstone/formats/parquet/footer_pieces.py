@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from skipstone.errors import UnsupportedError
-from skipstone.formats.parquet.splice import row_group_bytes
-from skipstone.formats.parquet.thrift import STRUCT, Reader, Writer
+
+from .splice import row_group_bytes
+from .thrift import STRUCT, Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.formats.parquet.footer_arrays import FooterArrays
+    from .footer_arrays import FooterArrays
 
 __all__ = ["FooterPieces"]
 
