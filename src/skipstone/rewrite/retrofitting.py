@@ -24,7 +24,7 @@ from skipstone.formats.parquet.indexes import OffsetIndex, PageLocation
 from skipstone.formats.parquet.thrift import read_struct
 from skipstone.scan.file import ParquetFile
 from skipstone.scan.index_parts import bloom_filter, offset_index
-from skipstone.scan.verify import is_sorted
+from skipstone.scan.sorted_rows import is_sorted
 
 from .bloom_filling import BloomFilling
 from .chunk_copy import Copied, copy_chunk, stored_pages

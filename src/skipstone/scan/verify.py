@@ -33,9 +33,9 @@ from skipstone.human import aligned, of_total, plural
 from skipstone.index.parquet.chunk_bounds import chunk_bounds
 from skipstone.index.parquet.dictionary import plain_values
 from skipstone.index.parquet.value_bounds import ValueBounds
-from skipstone.predicate.literals import Keys, order_keys
 
 from .index_parts import bloom_filter
+from .sorted_rows import is_sorted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from skipstone.formats.parquet.column import LeafColumn
     from skipstone.formats.parquet.encodings.values import Values
     from skipstone.formats.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.formats.parquet.metadata import SortingColumn
     from skipstone.formats.parquet.page import Page
     from skipstone.formats.parquet.schema import Leaf
+    from skipstone.predicate.literals import Keys
 
     from .chunk_pages import Cell
     from .file import ParquetFile
 
-__all__ = ["Problem", "Verification", "is_sorted", "verify_file"]
+__all__ = ["Problem", "Verification", "verify_file"]
 
 # Problems that are kept of each chunk: the first ones tell the story.
 _MOST = 10
@@ -438,54 +438,3 @@ def _sorting(file: ParquetFile, row_group: int, wanted: set[int], counts: _Count
                 text="the rows are not in this order",
             )
         )
-
-
-def is_sorted(file: ParquetFile, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
-    """Whether the rows of a row group are so; ``None`` where a column has a type without order."""
-    if not file.footer.group("num_rows")[row_group]:
-        return True
-    undecided: Any = None
-    for each in claimed:
-        leaf = file.footer.schema.leaves[each.column_idx]
-        type_ = file.indexed.stored(each.column_idx).type
-        if type_ is None:
-            return None
-        values: Any = file.read_row_group(row_group, [leaf.name]).column(0).combine_chunks()
-        for part in leaf.path[1:]:
-            values = values.field(part) if values.null_count == 0 else _child(values, part)
-        order = _steps(order_keys(values, type_), each)
-        if undecided is None:
-            undecided = np.ones(len(order), np.bool_)
-        if np.any(undecided & (order > 0)):
-            return False
-        undecided &= order == 0
-    return True
-
-
-def _child(values: Any, name: str) -> Any:
-    """A field of a struct array, null where the struct is."""
-    import pyarrow.compute as pc
-
-    return pc.struct_field(values, name)
-
-
-def _steps(keys: Keys, claim: SortingColumn) -> Any:
-    """Of each row but the first: -1, 0 or 1 as the one before it comes before, with, after it."""
-    if isinstance(keys.data, np.ndarray):
-        before, after = keys.data[:-1], keys.data[1:]
-        steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)
-    else:
-        import pyarrow.compute as pc
-
-        before, after = keys.data[:-1], keys.data[1:]
-        more = pc.greater(before, after).fill_null(False).to_numpy(zero_copy_only=False)
-        less = pc.less(before, after).fill_null(False).to_numpy(zero_copy_only=False)
-        steps = more.astype(np.int8) - less.astype(np.int8)
-    if claim.descending:
-        steps = -steps
-    here, there = keys.valid[:-1], keys.valid[1:]
-    steps[~here & ~there] = 0
-    nulls_late = -1 if claim.nulls_first else 1
-    steps[~here & there] = nulls_late
-    steps[here & ~there] = -nulls_late
-    return steps

@@ -61,6 +61,7 @@ class FileEncryptor:
         "encryption",
         "file",
         "file_aad",
+        "file_unique",
         "footer_key_metadata",
     )
 
@@ -68,6 +69,7 @@ class FileEncryptor:
         encryption.check_columns(leaves)
         self.encryption, self.file = encryption, file
         prefix, unique = encryption.prefix_for(file), os.urandom(_UNIQUE_LENGTH)
+        self.file_unique = unique
         self.file_aad = (prefix or b"") + unique
         self.ctr = encryption.algorithm == "AES_GCM_CTR_V1"
         stored = prefix if encryption.store_aad_prefix else None
@@ -208,22 +210,27 @@ class FileEncryptor:
             encrypted_column_metadata=sealed,
         )
 
+    def described(self, metadata: FileMetaData) -> FileMetaData:
+        """The metadata with what they say of the encryption, where it is for them to say."""
+        plaintext = self.encryption.plaintext_footer
+        return replace(
+            metadata,
+            encryption_algorithm=self.algorithm if plaintext else None,
+            footer_signing_key_metadata=self.footer_key_metadata if plaintext else None,
+        )
+
     def footer(self, metadata: FileMetaData) -> bytes:
         """All that lies between the modules and the length of the footer.
 
         ``metadata`` are those of chunks that ``seal_chunk`` has passed.
         """
+        return self.seal_footer(self.described(metadata).to_bytes())
+
+    def seal_footer(self, data: bytes) -> bytes:
+        """The same of the bytes of metadata that ``described`` has passed."""
         aad = module_aad(self.file_aad, ModuleType.FOOTER)
         if self.encryption.plaintext_footer:
-            data = replace(
-                metadata,
-                encryption_algorithm=self.algorithm,
-                footer_signing_key_metadata=self.footer_key_metadata,
-            ).to_bytes()
             return data + self._footer.sign(data, aad)
-        data = replace(
-            metadata, encryption_algorithm=None, footer_signing_key_metadata=None
-        ).to_bytes()
         crypto = FileCryptoMetaData(
             encryption_algorithm=self.algorithm, key_metadata=self.footer_key_metadata
         )
