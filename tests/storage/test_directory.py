@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from skipstone.errors import SkipstoneError
+from skipstone.storage import directory
 from skipstone.storage.local import LocalStorage
+from skipstone.storage.statx import Names, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True, params=["one by one", "all at once"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the files of a directory are looked at the second time."""
+    way: str = request.param
+    if way == "all at once":
+        monkeypatch.setattr(directory, "_MANY", 1)
+        monkeypatch.setattr(directory, "_PATIENCE", Patience(seconds=Patience.enough))
+    else:
+        monkeypatch.setattr(directory, "_PATIENCE", Patience(failed=True))
+    return way
 
 
 @pytest.fixture
@@ -101,3 +116,48 @@ def test_other_tables_are_forgotten_not_mixed_up(tmp_path: Path) -> None:
             folder.mkdir(exist_ok=True)
             (folder / str(turn)).write_bytes(b"data")
             assert len(storage.list_files(str(folder))) == turn + 1
+
+
+def test_many_files_by_several_threads(tmp_path: Path) -> None:
+    """1,000 files, of which the last one changes; what is told of each is what ``stat`` tells."""
+    for number in range(1000):
+        (tmp_path / f"é {number}").write_bytes(b"x" * (number % 7 + 1))
+    storage = LocalStorage()
+    before = storage.list_files(str(tmp_path))
+    assert storage.list_files(str(tmp_path)) is before
+    os.utime(tmp_path / "é 999", ns=(1, 1_000_000_000_000_000_007))
+    after = storage.list_files(str(tmp_path))
+    assert after.same_files(LocalStorage().list_files(str(tmp_path)))
+    assert not after.same_files(before)
+    assert len(after) == 1000
+
+
+def test_statx_and_stat_agree(tmp_path: Path) -> None:
+    call = Patience(seconds=Patience.enough).call()
+    if call is None:
+        pytest.skip("this system has no statx")
+    names = ["a", "link", "folder", "b ü"]
+    (tmp_path / "a").write_bytes(b"123")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "b ü").touch()
+    os.utime(tmp_path / "b ü", ns=(0, -3_000_000_001))
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        found = Names.of(names).look(descriptor, call)
+        gone = Names.of([*names, "gone"]).look(descriptor, call)
+    finally:
+        os.close(descriptor)
+    assert gone is None
+    assert found is not None
+    for at, name in enumerate(names):
+        told = (tmp_path / name).stat()
+        assert found[:, at].tolist() == [
+            told.st_mode, told.st_size, told.st_mtime_ns, told.st_ino, told.st_ctime_ns,
+        ]  # fmt: skip
+
+
+def test_the_compiler_waits_until_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    assert Patience(seconds=0.4).call() is None
+    assert Patience(failed=True, seconds=9.0).call() is None

@@ -88,15 +88,33 @@ class Part:
         found: dict[str, int] = {}
         for group in range(self.metadata.num_row_groups):
             row_group = self.metadata.row_group(group)
-            for leaf in range(row_group.num_columns):
-                chunk = row_group.column(leaf)
-                # A leaf's path begins with its column's name, which may itself hold dots.
-                path = chunk.path_in_schema
-                name = next(
-                    (n for n in self.schema.names if path == n or path.startswith(f"{n}.")), path
-                )
-                found[name] = found.get(name, 0) + chunk.total_compressed_size
+            for leaf, name in enumerate(self._column_of_leaf):
+                found[name] = found.get(name, 0) + row_group.column(leaf).total_compressed_size
         return found
+
+    @cached_property
+    def decoded_bytes(self) -> Sequence[Mapping[str, int]]:
+        """Decompressed bytes by top-level column, of every row group."""
+        found: list[dict[str, int]] = []
+        for group in range(self.metadata.num_row_groups):
+            row_group = self.metadata.row_group(group)
+            sums: dict[str, int] = {}
+            for leaf, name in enumerate(self._column_of_leaf):
+                sums[name] = sums.get(name, 0) + row_group.column(leaf).total_uncompressed_size
+            found.append(sums)
+        return found
+
+    @cached_property
+    def _column_of_leaf(self) -> Sequence[str]:
+        """The top-level column of every leaf: its path begins with that name, which may itself
+        hold dots."""
+        leaves = self.metadata.schema
+        paths = [leaves.column(at).path for at in range(len(leaves))]
+        names = self.schema.names
+        return [
+            next((n for n in names if path == n or path.startswith(f"{n}.")), path)
+            for path in paths
+        ]
 
     def filled(self, name: str) -> NDArray[np.bool_] | None:
         """Which rows have a value in this column, as far as the footer tells: ``None`` if it does

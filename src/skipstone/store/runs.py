@@ -92,7 +92,14 @@ def column_bytes(snapshot: Snapshot, columns: Collection[str]) -> int:
     """
     if not snapshot.in_runs:
         return 0
-    return sum(run.nbytes for run in _cut(snapshot.parts, wanted(snapshot, columns)))
+    keys = [field.key for field in wanted(snapshot, columns)]
+    return sum(
+        sizes.get(part.by_key[key].arrow.name, 0)
+        for part in snapshot.parts
+        for key in keys
+        if key in part.by_key
+        for sizes in part.decoded_bytes
+    )
 
 
 def runs(matched: Matched, columns: Collection[str]) -> list[FactRun]:
@@ -108,25 +115,14 @@ def runs(matched: Matched, columns: Collection[str]) -> list[FactRun]:
 
 
 def _cut(
-    parts: Sequence[Part], fields: Sequence[FactField], starts: dict[str, int] | None = None
+    parts: Sequence[Part], fields: Sequence[FactField], starts: dict[str, int]
 ) -> list[FactRun]:
     found = []
     for part in parts:
-        first = 0 if starts is None else starts[part.name]
+        first = starts[part.name]
         names = {part.by_key[field.key].arrow.name for field in fields if field.key in part.by_key}
-        leaves = part.metadata.schema
-        # A leaf's path begins with the name of its column, which may hold dots itself.
-        chosen = [
-            at
-            for at in range(len(leaves))
-            if any(
-                leaves.column(at).path == n or leaves.column(at).path.startswith(f"{n}.")
-                for n in names
-            )
-        ]
-        for group in range(part.metadata.num_row_groups):
-            about = part.metadata.row_group(group)
-            nbytes = sum(about.column(at).total_uncompressed_size for at in chosen)
+        for group, sizes in enumerate(part.decoded_bytes):
+            rows = part.metadata.row_group(group).num_rows
             found.append(
                 FactRun(
                     name=part.name,
@@ -134,11 +130,11 @@ def _cut(
                     mtime=part.mtime,
                     group=group,
                     first=first,
-                    rows=about.num_rows,
-                    nbytes=nbytes,
+                    rows=rows,
+                    nbytes=sum(sizes.get(name, 0) for name in names),
                 )
             )
-            first += about.num_rows
+            first += rows
     return found
 
 

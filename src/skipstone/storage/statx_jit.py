@@ -1,0 +1,49 @@
+"""statx(2) in a loop, compiled by numba: imported only where many files are looked at often.
+
+Machine code is cached in a folder that can be written. ``names`` holds a zero behind every name,
+and ``found`` 256 bytes for each, so nothing outside the arrays is touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+from numba import njit, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["compiled"]
+
+# int statx(int dirfd, const char *pathname, int flags, unsigned mask, struct statx *statxbuf)
+_NAME = "skipstone_statx"
+_statx: Any = types.ExternalFunction(
+    _NAME, types.int32(types.int32, types.intp, types.int32, types.uint32, types.intp)
+)
+_BASIC = 0x7FF
+_LENGTH = 256
+
+
+def _look(directory: Any, names: Any, starts: Any, found: Any) -> Any:
+    text, out = names.ctypes.data, found.ctypes.data
+    for i in range(len(starts)):
+        if _statx(directory, text + starts[i], 0, _BASIC, out + i * _LENGTH) != 0:
+            return i + 1
+    return 0
+
+
+@cache
+def compiled() -> Callable[..., Any]:
+    """``look(directory, names, starts, found)``: 0, or how many calls it took to fail."""
+    # By a name of ours, so that code which is loaded from the cache finds it as well. A C library
+    # without it is an AttributeError.
+    call = ctypes.cast(ctypes.CDLL(None).statx, ctypes.c_void_p)
+    llvm.add_symbol(_NAME, call.value)
+    try:
+        made: Callable[..., Any] = njit(cache=True, nogil=True)(_look)
+    except RuntimeError:  # no folder for the cache can be written
+        made = njit(nogil=True)(_look)
+    return made
