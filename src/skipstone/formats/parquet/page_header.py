@@ -43,7 +43,12 @@ class DataPageHeader(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPageHeader(Declared):
-    """Of an index page; the format never said what is in it."""
+    """Of an index page of 2013 (``index_pages.py``): how many entries it has.
+
+    parquet.thrift leaves the struct empty; README.md of 2013 says that the number is in it.
+    """
+
+    num_entries: int | None = optional(1, I32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
