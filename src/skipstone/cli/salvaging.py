@@ -25,6 +25,11 @@ __all__ = ["salvage"]
     type=click.IntRange(min=1),
     help="Rows of every row group but the last, where columns look alike.",
 )
+@click.option(
+    "--footer-only",
+    is_flag=True,
+    help="Nothing but the footer is lost: a row group ends with the last page.",
+)
 @reporting
 def salvage(
     file: str,
@@ -32,6 +37,7 @@ def salvage(
     output: str | None,
     skip_bad_pages: bool,
     row_group_rows: int | None,
+    footer_only: bool,
     out: Output,
 ) -> None:
     """Save what can be saved of FILE, a Parquet file whose footer is lost, torn or damaged.
@@ -50,6 +56,7 @@ def salvage(
         schema=schema,
         skip_bad_pages=skip_bad_pages,
         row_group_rows=row_group_rows,
+        footer_only=footer_only,
     )
     out.result(report)
     if not report.ok:

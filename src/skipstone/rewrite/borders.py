@@ -14,6 +14,10 @@ follow each other are a path from the first page to the last, and there may be s
 
 Only what is certain is taken. A file of one column needs no borders: any division gives its rows.
 Where the beginning or the end of the pages is lost, a path may begin or end within a row group.
+
+Pages are kept from leaves that they cannot belong to, each stage only if those before it left more
+than one division: by their headers; by decoding them; by what the column may hold (``plausible``),
+and by the codec, of which a chunk has one.
 """
 
 from __future__ import annotations
@@ -22,24 +26,19 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skipstone.formats.parquet.enums import Encoding, PageType
+from skipstone.formats.parquet.enums import PageType
 
+from .known_chunks import Evidence, known_of
 from .page_check import may_belong
-from .page_walk import ENCODING, NUM_VALUES, OFFSET, TYPE, UNCOMPRESSED
+from .page_walk import TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
-    from skipstone.formats.parquet.indexes import OffsetIndex
     from skipstone.formats.parquet.schema import Leaf
 
     from .page_check import PageCheck
     from .page_map import Region
-
-    I64 = npt.NDArray[np.int64]
 
 __all__ = ["Borders", "RowGroupAt", "find_borders"]
 
@@ -47,8 +46,13 @@ __all__ = ["Borders", "RowGroupAt", "find_borders"]
 _EFFORT: Final = 64
 _LEAST: Final = 2_000_000
 _TORN: Final = -1
-_INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
-_FEW_BYTES: Final = 16
+_HEADERS, _DECODED, _PLAUSIBLE = _STAGES = range(3)
+_MOST_COUNTS: Final = 8
+_BEGUN: Final = "lists whose first pages are lost may go on with a row that is lost"
+_TOO_MANY: Final = "too many ways to divide the pages"
+_NO_WAY: Final = "the pages do not divide into row groups of this schema"
+_TORN_OFF: Final = "row groups that are not whole"
+_GOES_ON: Final = "its last list may go on behind the last byte"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +65,16 @@ class RowGroupAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Borders:
-    """The row groups that are certain; and of how many pages it is not known where they belong."""
+    """The row groups that are certain; and of how many pages it is not known where they belong.
+
+    ``row_counts``: rows of every row group but the last, each of which would divide all the pages.
+    """
 
     row_groups: tuple[RowGroupAt, ...]
     ambiguous_pages: int = 0
     incomplete_pages: int = 0
     why: str = ""
+    row_counts: tuple[int, ...] = ()
 
 
 class _TooMuchError(Exception):
@@ -78,7 +86,7 @@ def find_borders(
     leaves: Sequence[Leaf],
     check: PageCheck,
     *,
-    indexes: Iterable[OffsetIndex] = (),
+    evidence: Evidence | None = None,
     row_group_rows: int | None = None,
 ) -> Borders:
     """The row groups among the pages of a region. ``row_group_rows``: how many rows every row group
@@ -88,11 +96,10 @@ def find_borders(
         return Borders(row_groups=(), incomplete_pages=pages)
     if not region.begins and len(leaves) == 1 and leaves[0].max_repetition_level:
         # The first pages may go on with a row that is lost.
-        return Borders(row_groups=(), incomplete_pages=pages)
-    finder = _Finder(region, leaves, check, indexes, row_group_rows)
-    found = Borders(row_groups=(), ambiguous_pages=pages, why="too many ways to divide the pages")
-    for deep in (False, True):
-        finder.deep = deep
+        return Borders(row_groups=(), incomplete_pages=pages, why=_BEGUN)
+    finder = _Finder(region, leaves, check, evidence or Evidence(), row_group_rows)
+    found = Borders(row_groups=(), ambiguous_pages=pages, why=_TOO_MANY)
+    for finder.stage in _STAGES:
         try:
             found = finder.found()
         except _TooMuchError:
@@ -108,14 +115,15 @@ class _Finder:
         region: Region,
         leaves: Sequence[Leaf],
         check: PageCheck,
-        indexes: Iterable[OffsetIndex],
+        evidence: Evidence,
         row_group_rows: int | None,
     ) -> None:
         self.region, self.rows, self.leaves, self.check = region, region.rows, leaves, check
         self.count = len(region.rows)
         self.row_group_rows = row_group_rows
-        self.border = _border(region, indexes)
-        self.deep = False
+        known = known_of(region, leaves, evidence)
+        self.border, self.owner = known.border, known.owner
+        self.stage = _HEADERS
         self.effort = 0
         self.fits_memo: dict[tuple[int, int], bool] = {}
 
@@ -159,9 +167,10 @@ class _Finder:
         found = self.fits_memo.get(key)
         if found is None:
             row = self.rows[page]
-            found = may_belong(row, self.leaves[leaf])
-            if found and self.deep and int(row[TYPE]) != PageType.INDEX_PAGE:
-                found = self.check.decodes(row, self.leaves[leaf]) or self.damaged(page)
+            wary = self.stage >= _PLAUSIBLE
+            found = may_belong(row, self.leaves[leaf]) and self.owner[page] in (-1, leaf)
+            if found and self.stage and int(row[TYPE]) != PageType.INDEX_PAGE:
+                found = self.check.decodes(row, self.leaves[leaf], wary=wary) or self.damaged(page)
             self.fits_memo[key] = found
         return found
 
@@ -169,7 +178,8 @@ class _Finder:
         """Whether a page is of no column at all: it says nothing of where it belongs."""
         self.effort -= len(self.leaves)
         row = self.rows[page]
-        return not any(self.check.decodes(row, leaf) for leaf in self.leaves)
+        wary = self.stage >= _PLAUSIBLE
+        return not any(self.check.decodes(row, leaf, wary=wary) for leaf in self.leaves)
 
     def ends_row(self, stop: int, leaf: int) -> bool:
         """Whether a chunk of this leaf may end before page ``stop``."""
@@ -183,6 +193,7 @@ class _Finder:
         """Where a chunk that begins at ``start`` may end, and its rows; ``_TORN`` for the end where
         the pages end before it does."""
         rows, k = 0, start
+        codecs: frozenset[int] | None = None
         while k < self.count:
             if k > start and self.border[k] == 1:
                 return
@@ -193,6 +204,11 @@ class _Finder:
                 raise _TooMuchError
             if not self.fits(k, leaf):
                 return
+            if self.stage >= _PLAUSIBLE:
+                own = self.check.codecs(self.rows[k])
+                codecs = own if codecs is None or not codecs else codecs & (own or codecs)
+                if own and not codecs:
+                    return
             begun = self.check.begins(self.rows[k], self.leaves[leaf])
             if begun is None or (begun[1] and not rows):
                 return
@@ -293,11 +309,7 @@ class _Finder:
                     toward[each.borders[-1]] += toward[at]
         total = sum(onward[at] for at in entries)
         if not total:
-            return Borders(
-                row_groups=(),
-                ambiguous_pages=self.count,
-                why="the pages do not divide into row groups of this schema",
-            )
+            return Borders(row_groups=(), ambiguous_pages=self.count, why=_NO_WAY)
         made: list[RowGroupAt] = []
         unsure = 0
         for at in sorted(edges):
@@ -309,14 +321,50 @@ class _Finder:
                     made.append(each)
                 elif through:
                     unsure += 1
-        kept = sum(each.borders[-1] - each.borders[0] for each in made)
+        left = self.count - sum(each.borders[-1] - each.borders[0] for each in made)
         if unsure:
+            # Counts of paths grow beyond any meaning.
+            ways = f"{total:,}" if total < 1_000_000 else "more than a million"
+            why = f"columns of one type: the pages divide into row groups in {ways} ways"
             return Borders(
                 row_groups=tuple(made),
-                ambiguous_pages=self.count - kept,
-                why="columns of one type: the pages divide into row groups in more than one way",
+                ambiguous_pages=left,
+                why=why,
+                row_counts=self.row_counts(edges, entries),
             )
-        return Borders(row_groups=tuple(made), incomplete_pages=self.count - kept)
+        last = made[-1].borders[-1] if made else 0
+        goes_on = left and last < self.count and not self.region.followed
+        nested = goes_on and any(leaf.max_repetition_level for leaf in self.leaves[-1:])
+        why = _GOES_ON if nested else _TORN_OFF if left else ""
+        return Borders(row_groups=tuple(made), incomplete_pages=left, why=why)
+
+    def row_counts(
+        self, edges: dict[int, list[RowGroupAt | None]], entries: set[int]
+    ) -> tuple[int, ...]:
+        """Rows that every row group but the last may have."""
+        if len(entries) != 1:
+            return ()
+        first = min(entries)
+        found: list[int] = []
+        wanted = sorted({each.num_rows for each in edges.get(first, ()) if each is not None})
+        for rows in wanted:
+            todo, seen, ends = [first], set[int](), False
+            while todo and not ends:
+                at = todo.pop()
+                if at in seen:
+                    continue
+                seen.add(at)
+                for each in edges.get(at, ()):
+                    ends = ends or each is None
+                    if each is not None and each.num_rows <= rows:
+                        ends = ends or each.borders[-1] == self.count
+                        if each.num_rows == rows:
+                            todo.append(each.borders[-1])
+            if ends:
+                found.append(rows)
+            if len(found) > _MOST_COUNTS:
+                break
+        return tuple(found)
 
 
 def _unwound(path: object) -> tuple[int, ...]:
@@ -325,39 +373,3 @@ def _unwound(path: object) -> tuple[int, ...]:
         found.append(path[1])  # type: ignore[index]
         path = path[0]  # type: ignore[index]
     return tuple(reversed(found))
-
-
-def _border(region: Region, indexes: Iterable[OffsetIndex]) -> list[int]:
-    """Before each page, and behind the last: 1 a chunk begins there, -1 none does, 0 unknown."""
-    rows, count = region.rows, len(region.rows)
-    border = [0] * (count + 1)
-    kinds = rows[:, TYPE].tolist()
-    for k, kind in enumerate(kinds):
-        # Indices need a dictionary before them, unless there are none: nulls take no room.
-        indices = kind != PageType.DICTIONARY_PAGE and rows[k, ENCODING] in _INDICES
-        within = kind == PageType.INDEX_PAGE or not rows[k, NUM_VALUES]
-        if within or (indices and rows[k, UNCOMPRESSED] > _FEW_BYTES):
-            border[k] = -1
-    places = {int(offset): k for k, offset in enumerate(rows[:, OFFSET].tolist())}
-    for index in indexes:
-        pages = [places.get(each.offset) for each in index.page_locations]
-        known = [page for page in pages if page is not None]
-        if not known or len(known) != len(pages):
-            continue
-        first = known[0]
-        if first and kinds[first - 1] == PageType.DICTIONARY_PAGE:
-            first -= 1
-        border[first + 1 : known[-1] + 1] = [-1] * (known[-1] - first)
-        border[first] = border[known[-1] + 1] = 1
-    for k, kind in enumerate(kinds):
-        if kind == PageType.DICTIONARY_PAGE:
-            border[k] = 1
-            if k + 1 < count and kinds[k + 1] != PageType.DICTIONARY_PAGE:
-                border[k + 1] = -1
-    for k in region.starts:
-        border[k] = 1
-    if region.begins:
-        border[0] = 1
-    if region.ends:
-        border[count] = 1
-    return border

@@ -7,7 +7,7 @@ none                 everything is divided by ``borders``
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,8 +20,10 @@ from skipstone.formats.parquet.page import chunk_range
 from skipstone.formats.parquet.schema import Schema
 
 from .borders import find_borders
+from .known_chunks import Evidence
 from .page_map import FileMap, map_file
-from .page_walk import NUM_VALUES, OFFSET, TYPE, walk_pages_of
+from .page_walk import COMPRESSED, HEADER_LENGTH, NUM_VALUES, OFFSET, TYPE, walk_pages_of
+from .salvage_report import LeftOut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
     from skipstone.formats.parquet.schema import Leaf
 
+    from .borders import Borders
     from .page_check import PageCheck
+    from .page_map import Region
     from .salvage_report import FooterState
 
     I64 = npt.NDArray[np.int64]
@@ -61,6 +65,7 @@ class FoundGroups:
     ambiguous_pages: int = 0
     incomplete_pages: int = 0
     lost: tuple[tuple[int, int], ...] = ()
+    left_out: list[LeftOut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -87,10 +92,12 @@ def find_groups(
     footer: FileMetaData | None,
     found_map: FileMap | None,
     row_group_rows: int | None,
+    footer_only: bool = False,
 ) -> FoundGroups:
     """Every row group that is certain, in the order of the file.
 
     ``found_map`` is needed where ``footer`` is ``None``, or proves to be of other bytes.
+    ``footer_only``: a row group is known to end with the last page.
     """
     if footer is not None:
         made = FoundGroups(footer="whole")
@@ -112,14 +119,23 @@ def find_groups(
                 f"a footer that ends at byte {stop:,} tells of {len(each.row_groups):,} row groups"
             )
             break
+    evidence = Evidence(
+        offset_indexes=found_map.offset_indexes,
+        column_indexes=found_map.column_indexes if len(found_map.regions) == 1 else (),
+        chunks=found_map.chunks,
+        size=found_map.size,
+    )
+    last = found_map.regions[-1] if found_map.regions else None
     for region in found_map.regions:
         if region.start < begin:
             continue
+        if footer_only and region is last:
+            region = replace(region, ends=True, followed=True)
         borders = find_borders(
             region,
             leaves,
             check,
-            indexes=found_map.offset_indexes,
+            evidence=evidence,
             row_group_rows=row_group_rows,
         )
         for group in borders.row_groups:
@@ -130,11 +146,30 @@ def find_groups(
             )
         made.ambiguous_pages += borders.ambiguous_pages
         made.incomplete_pages += borders.incomplete_pages
-        if borders.why and borders.why not in made.notes:
-            made.notes.append(borders.why)
-    if made.ambiguous_pages:
-        made.notes.append("how many rows a row group has (--row-group-rows) may tell more")
+        if borders.why:
+            made.left_out += _left_out(region, borders)
     return made
+
+
+def _left_out(region: Region, borders: Borders) -> list[LeftOut]:
+    """The stretches of pages between the row groups that are certain."""
+    found: list[LeftOut] = []
+    at = 0
+    stops = [(each.borders[0], each.borders[-1]) for each in borders.row_groups]
+    for first, after in [*stops, (len(region.rows), 0)]:
+        if first > at:
+            last = region.rows[first - 1]
+            found.append(
+                LeftOut(
+                    start=int(region.rows[at, OFFSET]),
+                    stop=int(last[OFFSET] + last[HEADER_LENGTH] + last[COMPRESSED]),
+                    pages=first - at,
+                    why=borders.why,
+                    row_counts=borders.row_counts,
+                )
+            )
+        at = after
+    return found
 
 
 def _of_footer(

@@ -37,6 +37,7 @@ from .page_walk import (
     TYPE,
     UNCOMPRESSED,
 )
+from .plausible import plausible, plausible_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +78,9 @@ _CODECS: Final = (
 )
 # A page of which that little is stored says little about its codec.
 _TRIES: Final = 4
+_PADDING: Final = 1 << 13
+# Of so few bytes Brotli may make something, and so may another codec of what Brotli made.
+_TINY: Final = 64
 
 
 def _width(leaf: Leaf) -> int:
@@ -115,7 +119,8 @@ def may_belong(row: I64, leaf: Leaf) -> bool:
         return True
     if not leaf.max_definition_level:
         return size == values * width
-    return size <= values * (width + 2) + 64
+    # Writers pad levels, DuckDB to 256 of them.
+    return size <= values * (width + 2) + _PADDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +151,8 @@ class PageCheck:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self._begins: dict[tuple[int, int, int], tuple[int, bool] | None] = {}
-        self._decodes: dict[tuple[int, tuple[int, int, int, int]], bool] = {}
+        self._decodes: dict[tuple[int, tuple[int, ...]], bool] = {}
+        self._codecs: dict[int, frozenset[int]] = {}
 
     def page(self, row: I64) -> Page:
         """The page of one row of ``page_walk``."""
@@ -201,30 +207,58 @@ class PageCheck:
             return started, bool(len(repetition) and repetition[0])
         return None
 
-    def decodes(self, row: I64, leaf: Leaf) -> bool:
-        """Whether a page can be read as one of this column (without its dictionary)."""
+    def codecs(self, row: I64) -> frozenset[int]:
+        """Every codec that may be that of a page; none where it is damaged or says nothing."""
+        key = int(row[OFFSET])
+        if key not in self._codecs:
+            page = self.page(row)
+            at = page.definition_levels_byte_length + page.repetition_levels_byte_length
+            found: set[int] = set()
+            for codec in (*_CODECS, CompressionCodec.BROTLI):
+                if codec is CompressionCodec.BROTLI and found and len(page.body) - at > _TINY:
+                    break
+                size = page.uncompressed_page_size - at
+                if size <= 0 or not page.is_compressed:
+                    break
+                try:
+                    decompress(codec, page.body[at:], size)
+                except (FormatError, UnsupportedError, MemoryError):
+                    continue
+                found.add(codec)
+            self._codecs[key] = frozenset(found)
+        return self._codecs[key]
+
+    def decodes(self, row: I64, leaf: Leaf, *, wary: bool = False) -> bool:
+        """Whether a page can be read as one of this column (without its dictionary); ``wary`` asks
+        of its values too whether they may be this column's."""
         kind = (
             int(leaf.type),
             leaf.type_length,
             leaf.max_definition_level,
             leaf.max_repetition_level,
+            leaf.ordinal if wary else -1,
         )
         key = int(row[OFFSET]), kind
         if key not in self._decodes:
             page = self.page(row)
             self._decodes[key] = any(
-                self._decoded(page, leaf, codec) for codec in self.fitting(page)
+                self._decoded(page, leaf, codec, wary) for codec in self.fitting(page)
             )
         return self._decodes[key]
 
-    def _decoded(self, page: Page, leaf: Leaf, codec: int) -> bool:
+    def _decoded(self, page: Page, leaf: Leaf, codec: int, wary: bool = False) -> bool:
         try:
             if page.type == PageType.DICTIONARY_PAGE:
-                decode_dictionary_page(page, leaf, codec, page.body)
-            elif page.is_data and page.encoding in _DICTIONARY:
+                values = decode_dictionary_page(page, leaf, codec, page.body)
+                return not wary or plausible_values(leaf, values)
+            if page.is_data and page.encoding in _DICTIONARY:
                 _levels(page, leaf, codec)
             elif page.is_data:
-                _strict(page, leaf, codec, decode_data_page(page, leaf, codec, None, page.body))
+                column = decode_data_page(page, leaf, codec, None, page.body)
+                _strict(page, leaf, codec, column)
+                if wary:
+                    size = page.uncompressed_page_size - _levels(page, leaf, codec)
+                    return plausible(page, column, size)
         except (FormatError, MemoryError):
             return False
         except UnsupportedError:
@@ -297,11 +331,12 @@ def _name(encoding: int) -> str:
     return Encoding(encoding).name if encoding in set(Encoding) else str(encoding)
 
 
-def _levels(page: Page, leaf: Leaf, codec: int) -> None:
+def _levels(page: Page, leaf: Leaf, codec: int) -> int:
+    """Where the values begin in the decompressed page."""
     if page.type == PageType.DATA_PAGE_V2:
-        levels_v2(page, page.body, leaf)
-    else:
-        levels_v1(page, decompress(codec, page.body, page.uncompressed_page_size), leaf)
+        return levels_v2(page, page.body, leaf)[2]
+    plain = decompress(codec, page.body, page.uncompressed_page_size)
+    return levels_v1(page, plain, leaf)[2]
 
 
 def _strict(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> None:
@@ -316,10 +351,7 @@ def _strict(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> None:
         )
     width = _width(leaf)
     if width and page.encoding == Encoding.PLAIN:
-        at = page.definition_levels_byte_length + page.repetition_levels_byte_length
-        if page.type == PageType.DATA_PAGE:
-            plain = decompress(codec, page.body, page.uncompressed_page_size)
-            _, _, at = levels_v1(page, plain, leaf)
+        at = _levels(page, leaf, codec)
         if page.uncompressed_page_size - at != column.num_values * width:
             raise FormatError(
                 "bytes of a page",

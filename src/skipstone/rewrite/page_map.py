@@ -30,11 +30,10 @@ from skipstone.formats.parquet.metadata import (
     ColumnChunk,
     ColumnMetaData,
     FileMetaData,
-    SchemaElement,
 )
 from skipstone.formats.parquet.page_header import BloomFilterHeader
 from skipstone.formats.parquet.schema import Schema
-from skipstone.formats.parquet.thrift import I32, LIST, STRUCT, Reader
+from skipstone.formats.parquet.thrift import Reader
 
 from .page_walk import (
     COMPRESSED,
@@ -47,6 +46,7 @@ from .page_walk import (
     walk_few,
     walk_pages_of,
 )
+from .torn_footer import TornFooter, torn_footer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -90,8 +90,11 @@ class FileMap:
     regions: list[Region] = field(default_factory=list)
     footers: list[tuple[int, int, FileMetaData]] = field(default_factory=list)
     offset_indexes: list[OffsetIndex] = field(default_factory=list)
+    column_indexes: list[ColumnIndex] = field(default_factory=list)
+    # Behind their pages, or in what is left of a footer.
+    chunks: list[ColumnMetaData] = field(default_factory=list)
     lost: list[tuple[int, int]] = field(default_factory=list)
-    torn_schema: tuple[SchemaElement, ...] | None = None
+    torn: TornFooter | None = None
     index_bytes: int = 0
     # An index is looked at twice, and takes long.
     indexes: dict[int, tuple[OffsetIndex | ColumnIndex, int] | None] = field(default_factory=dict)
@@ -138,7 +141,10 @@ def _region(
             stop, followed = at, False
         after = _bloom_filter(data, at, end)
         if after is None and count:
-            after = _chunk_metadata(data, at, end)
+            described = _chunk_metadata(data, at, end)
+            if described is not None:
+                meta, after = described
+                found.chunks.append(meta)
         if after is None:
             break
         found.index_bytes += after - at
@@ -174,8 +180,8 @@ def _bloom_filter(data: memoryview, at: int, end: int) -> int | None:
     return reader.at + size
 
 
-def _chunk_metadata(data: memoryview, at: int, end: int) -> int | None:
-    """The place behind the metadata of a chunk, which writers of old left behind its pages too."""
+def _chunk_metadata(data: memoryview, at: int, end: int) -> tuple[ColumnMetaData, int] | None:
+    """The metadata of a chunk, which writers of old left behind it, and where they end."""
     head = bytes(data[at : at + 1])
     if head not in (b"\x26", b"\x15"):
         return None
@@ -190,13 +196,13 @@ def _chunk_metadata(data: memoryview, at: int, end: int) -> int | None:
         return None
     if meta is None or not meta.path_in_schema or meta.unknown:
         return None
-    return reader.at
+    return meta, reader.at
 
 
 def _is_structure(data: memoryview, at: int, end: int, found: FileMap) -> bool:
     if at not in found.indexes:
         found.indexes[at] = _index(data, at, end)
-    return found.indexes[at] is not None or _torn_schema(data, at, end) is not None
+    return found.indexes[at] is not None or torn_footer(data, at, end, chunks=False) is not None
 
 
 def _structures(data: memoryview, at: int, end: int, found: FileMap) -> tuple[int, bool]:
@@ -207,6 +213,8 @@ def _structures(data: memoryview, at: int, end: int, found: FileMap) -> tuple[in
         if index is not None:
             if isinstance(index[0], OffsetIndex):
                 found.offset_indexes.append(index[0])
+            else:
+                found.column_indexes.append(index[0])
             found.index_bytes += index[1] - at
             at, begins = index[1], True
             continue
@@ -216,9 +224,10 @@ def _structures(data: memoryview, at: int, end: int, found: FileMap) -> tuple[in
             found.footers.append((at, stop, metadata))
             at, begins = stop, True
             continue
-        schema = _torn_schema(data, at, end)
-        if schema is not None:
-            found.torn_schema = schema
+        torn = torn_footer(data, at, end)
+        if torn is not None:
+            found.torn = torn
+            found.chunks += torn.chunks
             found.index_bytes += end - at
             return end, True
         break
@@ -257,28 +266,6 @@ def _footer(data: memoryview, at: int, end: int) -> tuple[int, FileMetaData] | N
     return stop, metadata
 
 
-def _torn_schema(data: memoryview, at: int, end: int) -> tuple[SchemaElement, ...] | None:
-    """The schema with which a footer begins, if one begins at ``at``."""
-    if bytes(data[at : at + 1]) != b"\x15":
-        return None
-    reader = Reader(data, at, end)
-    try:
-        kind, id = reader.field_head(0)
-        if (kind, id) != (I32, 1) or reader.integer(32) not in (1, 2):
-            return None
-        kind, id = reader.field_head(id)
-        if (kind, id) != (LIST, 2):
-            return None
-        kind, size = reader.list_head()
-        if kind != STRUCT or not size:
-            return None
-        elements = tuple([SchemaElement.read(reader) for _ in range(size)])
-        Schema.of(elements)
-    except (FormatError, RecursionError):
-        return None
-    return elements
-
-
 def _next(data: memoryview, at: int, end: int) -> int:
     """The next place behind ``at`` from which pages chain on; ``end`` if there is none."""
     tried = 0
@@ -306,6 +293,6 @@ def _begins(data: memoryview, at: int, end: int) -> bool:
     return (
         stop >= end
         or _index(data, stop, end) is not None
-        or _torn_schema(data, stop, end) is not None
+        or torn_footer(data, stop, end, chunks=False) is not None
         or bool(_bloom_filter(data, stop, end))
     )

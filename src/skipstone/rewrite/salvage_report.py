@@ -10,12 +10,40 @@ from skipstone.human import duration, of_total, percent, plural, size
 if TYPE_CHECKING:
     from .page_check import BadPage
 
-__all__ = ["FooterState", "GroupReport", "SalvageReport"]
+__all__ = ["FooterState", "GroupReport", "LeftOut", "SalvageReport"]
 
 #: The footer could be used; a cumulative one before the end could; there was none.
 FooterState: TypeAlias = Literal["whole", "checkpoint", "lost"]
 
 _SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Pages between bytes ``start`` and ``stop`` that are in no row group that is certain.
+
+    ``row_counts``: what ``row_group_rows`` might be, each of which makes it certain.
+    """
+
+    start: int
+    stop: int
+    pages: int
+    why: str
+    row_counts: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {name: getattr(self, name) for name in self.__slots__} | {
+            "row_counts": list(self.row_counts)
+        }
+
+    def __str__(self) -> str:
+        text = f"bytes {self.start:,} to {self.stop:,}, {plural(self.pages, 'page')}: {self.why}"
+        if self.row_counts:
+            counts = ", ".join(f"{each:,}" for each in self.row_counts[:_SHOWN])
+            more = ", …" if len(self.row_counts) > _SHOWN else ""
+            text += f"; --row-group-rows decides, and may be {counts}{more}"
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +99,7 @@ class SalvageReport:
     pages_with_checksum: int = 0
     ambiguous_pages: int = 0
     incomplete_pages: int = 0
+    left_out: tuple[LeftOut, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = field(default=())
     seconds: float = 0.0
@@ -132,6 +161,7 @@ class SalvageReport:
             "pages_incomplete": self.incomplete_pages,
             "values_made_null": sum(each.rows_without_values for each in self.row_groups),
             "bytes_lost": self.bytes_lost,
+            "left_out": [each.to_dict() for each in self.left_out],
             "lost": [list(each) for each in self.lost],
             "notes": list(self.notes),
             "seconds": self.seconds,
@@ -179,9 +209,12 @@ class SalvageReport:
         ):
             if count:
                 lines.append(f"{of_total(count, self.pages_found, 'pages')} {text}")
+        lines += [f"  {each}" for each in self.left_out[:_SHOWN]] + _rest(len(self.left_out))
         if self.lost:
             share = percent(self.bytes_lost, self.size)
-            lines.append(f"{size(self.bytes_lost)} ({share}) are nothing known")
+            lines.append(f"{size(self.bytes_lost)} ({share}) are nothing known:")
+            lines += [f"  bytes {start:,} to {stop:,}" for start, stop in self.lost[:_SHOWN]]
+            lines += _rest(len(self.lost))
         return "\n".join([*lines, *(f"note: {each}" for each in self.notes)])
 
 

@@ -70,6 +70,7 @@ def salvage(
     schema: str | Path | pa.Schema | None = None,
     skip_bad_pages: bool = False,
     row_group_rows: int | None = None,
+    footer_only: bool = False,
 ) -> SalvageReport:
     """Write what can be saved of the Parquet file ``path`` to ``output``.
 
@@ -77,8 +78,9 @@ def salvage(
     ``schema``: a Parquet file, an Arrow schema (or a file of one), or a text; without it, what is
     left of the footer, or the files beside it. ``skip_bad_pages``: a damaged page of an optional
     column of the root becomes nulls; otherwise its row group is left out. ``row_group_rows``: rows
-    of every row group but the last, where only that tells chunks apart. ``FormatError`` if it is no
-    Parquet file or there is no schema, ``UnsupportedError`` if it is encrypted.
+    of every row group but the last, where only that tells chunks apart. ``footer_only``: no more
+    than the footer is lost, so that a row group ends with the last page. ``FormatError`` if it is
+    no Parquet file or there is no schema, ``UnsupportedError`` if it is encrypted.
     """
     started = time.perf_counter()
     source = local_path(path)
@@ -102,7 +104,9 @@ def salvage(
             shape = Schema.of(origin.elements)
         if not shape.leaves:
             raise UnsupportedError(f"{origin.what} has no columns")
-        found = find_groups(data, shape.leaves, check, footer, found_map, row_group_rows)
+        found = find_groups(
+            data, shape.leaves, check, footer, found_map, row_group_rows, footer_only
+        )
         work = _Work(data, shape.leaves, check, origin, skip_bad_pages)
         checked = [work.examine(each) for each in found.groups]
         saved = any(group.saved for group, _ in checked)
@@ -122,6 +126,7 @@ def salvage(
         pages_with_checksum=work.with_checksum,
         ambiguous_pages=found.ambiguous_pages,
         incomplete_pages=found.incomplete_pages,
+        left_out=tuple(found.left_out),
         lost=found.lost,
         notes=tuple(found.notes),
         seconds=time.perf_counter() - started,
@@ -161,8 +166,8 @@ _ROOT: Final = SchemaElement(name="schema", num_children=0)
 def _schema_found(found: FileMap, source: Path) -> SchemaSource:
     for _, stop, each in reversed(found.footers):
         return SchemaSource.of_footer(f"a footer that ends at byte {stop:,}", each)
-    if found.torn_schema is not None:
-        return SchemaSource(what="what is left of its footer", elements=found.torn_schema)
+    if found.torn is not None:
+        return SchemaSource(what="what is left of its footer", elements=found.torn.schema)
     other = beside(source)
     if other is None:
         raise FormatError(
