@@ -30,12 +30,14 @@ from .column_order import Ordering
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from skipstone.formats.parquet.footer_arrays import FooterArrays
     from skipstone.formats.parquet.metadata import ColumnMetaData, SortingColumn
     from skipstone.formats.parquet.schema import Leaf
     from skipstone.scan.chunk_pages import Cell
     from skipstone.scan.file import ParquetFile
+    from skipstone.scan.selection import Selection
 
-__all__ = ["KINDS", "Asked", "lacking", "parse_bloom", "refuse"]
+__all__ = ["KINDS", "Asked", "lacking", "leaves_of", "parse_bloom", "refuse"]
 
 #: In the order in which reports name them.
 KINDS: Final = (
@@ -68,24 +70,36 @@ class Asked:
         sorting: Sequence[str] | None,
     ) -> Asked:
         """Names to leaves. ``SkipstoneError`` for names that the file does not have."""
+        return cls.of_columns(file.footer, file.selection, bloom, page_rows, sorting)
+
+    @classmethod
+    def of_columns(
+        cls,
+        footer: FooterArrays,
+        selection: Selection,
+        bloom: Mapping[str, float],
+        page_rows: int | None,
+        sorting: Sequence[str] | None,
+    ) -> Asked:
+        """The same for a file that has a footer, and no place yet."""
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows {page_rows} is a number of rows, at least 1")
-        leaves = file.footer.schema.leaves
+        leaves = footer.schema.leaves
         filters = {}
         for name, fpp in bloom.items():
             if not 0.0 < fpp < 1.0:
                 raise ValueError(f"fpp {fpp} of {name} is a probability between 0 and 1")
-            for ordinal in _leaves(file, name):
+            for ordinal in leaves_of(selection, name):
                 if leaves[ordinal].type is Type.BOOLEAN:
                     raise UnsupportedError(f"{name}: booleans have no Bloom filter")
                 filters[ordinal] = fpp
-        given = file.footer.column_orders
+        given = footer.column_orders
         orders = given if given is not None else (_TYPE_ORDER,) * len(leaves)
         found = [
             Ordering.of(leaf, orders[leaf.ordinal] if leaf.ordinal < len(orders) else None)
             for leaf in leaves
         ]
-        wanted = None if sorting is None else tuple([_sorting(file, each) for each in sorting])
+        wanted = None if sorting is None else tuple([_sorting(footer, each) for each in sorting])
         return cls(bloom=filters, page_rows=page_rows, sorting=wanted, orders=tuple(found))
 
 
@@ -100,18 +114,19 @@ def parse_bloom(text: str) -> tuple[str, float]:
     return text, 0.01
 
 
-def _leaves(file: ParquetFile, name: str) -> tuple[int, ...]:
-    leaf = file.footer.schema.leaf(name)
+def leaves_of(selection: Selection, name: str) -> tuple[int, ...]:
+    """The leaves that a name stands for; ``SkipstoneError`` where it stands for none."""
+    leaf = selection.tree.leaf(name)
     if leaf is not None:
         return (leaf.ordinal,)
-    return tuple([each for found in file.selection.fields([name]) for each in found.shape.leaves])
+    return tuple([each for found in selection.fields([name]) for each in found.shape.leaves])
 
 
-def _sorting(file: ParquetFile, text: str) -> SortingColumn:
+def _sorting(footer: FooterArrays, text: str) -> SortingColumn:
     from skipstone.formats.parquet.metadata import SortingColumn
 
     name, *words = text.split(":")
-    leaf = file.footer.schema.leaf(name)
+    leaf = footer.schema.leaf(name)
     if leaf is None or leaf.max_repetition_level:
         raise SkipstoneError(
             f"{name} is no column that rows can be sorted by", hint="name columns outside of lists"

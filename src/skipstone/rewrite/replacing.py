@@ -5,6 +5,9 @@
 The temporary file lies in the same directory; readers of tables pass over names that begin with an
 underscore. It is locked while it is written, so that two writers of one file do not meet; what a
 killed one left is taken over by the next.
+
+A file with checkpoints is ``_unfinished-NAME`` meanwhile. What is left of such a one is worth
+something: it is never taken over, and stays behind an error too once it has a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Counting", "Output", "Written", "local_path", "replacing"]
 
 PREFIX: Final = "_tmp-"
+UNFINISHED: Final = "_unfinished-"
 _BUFFER: Final = 1 << 20
 
 
@@ -89,21 +93,36 @@ def local_path(path: str) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, *, still: Callable[[], None] | None = None) -> Iterator[Written]:
+def replacing(
+    path: Path,
+    *,
+    still: Callable[[], None] | None = None,
+    worth_keeping: Callable[[], bool] | None = None,
+) -> Iterator[Written]:
     """Write the new content of ``path``, which is there when the block has ended without an error.
 
     ``still`` is called before the rename; what it raises leaves everything as it was. The new file
-    has the permissions of the old one.
+    has the permissions of the old one. ``worth_keeping``, of a file with checkpoints, is asked
+    after an error: whether what was written stays.
     """
-    temporary = path.with_name(PREFIX + path.name)
+    temporary = path.with_name((UNFINISHED if worth_keeping else PREFIX) + path.name)
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Renamed between open and lock, it is somebody's finished file by now.
+            free = os.path.samestat(os.fstat(descriptor), temporary.stat())
+        except (BlockingIOError, FileNotFoundError):
+            free = False
+        if not free:
             raise SkipstoneError(
                 f"{path} is being rewritten by another process", hint="wait until it is done"
-            ) from None
+            )
+        if worth_keeping is not None and os.fstat(descriptor).st_size:
+            raise SkipstoneError(
+                f"{temporary} is what is left of a file that was not finished",
+                hint="skipstone salvage saves its rows; then remove it",
+            )
         try:
             os.ftruncate(descriptor, 0)
             made = Written(descriptor)
@@ -116,7 +135,8 @@ def replacing(path: Path, *, still: Callable[[], None] | None = None) -> Iterato
                 still()
             temporary.rename(path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            if worth_keeping is None or not worth_keeping():
+                temporary.unlink(missing_ok=True)
             raise
     finally:
         os.close(descriptor)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from .replacing import Output
 
-__all__ = ["Transcription"]
+__all__ = ["Transcription", "page_checksum"]
 
 _COPY: Final = 8 << 20
 #: compressed_page_size of PageHeader; crc is the next
@@ -361,7 +361,7 @@ def _header(page: Page, stored: bytes | memoryview, *, padded: bool) -> bytes:
 
     Both fields are among the first four; what follows is carried over as it is.
     """
-    crc = None if page.crc is None else _crc(stored)
+    crc = None if page.crc is None else page_checksum(stored)
     data = unpadded(bytes(page.header_bytes)) if padded else page.header_bytes
     reader, previous = Reader(data), 0
     while previous != _SIZE_FIELD - 1:
@@ -383,7 +383,7 @@ def _header(page: Page, stored: bytes | memoryview, *, padded: bool) -> bytes:
     return b"".join((data[:head], writer.out, data[reader.at :]))
 
 
-def _crc(data: bytes | memoryview) -> int:
+def page_checksum(data: bytes | memoryview) -> int:
     """Of a page, as the signed 32 bits of its field."""
     value = zlib.crc32(data)
     return value - (1 << 32) if value >= 1 << 31 else value

@@ -124,4 +124,4 @@ def encode_rows(rows: pa.Table, **options: Any) -> Encoded:
         raise UnsupportedError(
             f"Arrow cannot write such rows: {error}", hint="cast the columns that it names"
         ) from error
-    return Encoded.of(memoryview(sink.getvalue()).toreadonly())
+    return Encoded.of(memoryview(sink.getvalue()).cast("B").toreadonly())
