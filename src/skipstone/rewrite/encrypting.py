@@ -21,7 +21,7 @@ from .transcription import Transcription
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from skipstone.formats.parquet.encryption.encryption import Encryption
     from skipstone.formats.parquet.encryption.keys import Decryption
@@ -36,6 +36,7 @@ class EncryptReport:
     ``columns`` says of every leaf "footer key", "column key" or "plaintext"; ``modules`` were
     encrypted or decrypted; ``left_out`` counts index pages and Bloom filters of old kinds, for
     which there is no module; ``key_material`` is the file with the wrapped keys.
+    ``aad_file_unique`` is what no other file has, in hex.
     """
 
     path: str
@@ -49,6 +50,7 @@ class EncryptReport:
     bytes_written: int
     seconds: float
     key_material: str | None = None
+    aad_file_unique: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
@@ -111,18 +113,23 @@ def encrypt(
     encryptor = FileEncryptor(encryption, leaves, target)
     material, beside = encryptor.key_material_file, key_material_path(target)
     storage = open_storage(target, storage_options)
-    if material is not None:
-        if storage.exists(beside):
-            raise UnsupportedError(
-                f"{beside} is there already, and the keys in it may be needed",
-                hint="give another output, or keep the wrapped keys in the file",
-            )
-        # First: a file without its keys is lost, and keys without a file harm nobody.
-        storage.put(beside, material)
-    try:
-        done = _transcribe(file, encryptor, target)
-    except BaseException:
+    in_place = target == file.path and file.chunks_pages.decryptor is None
+    if material is not None and not in_place and storage.exists(beside):
+        raise UnsupportedError(
+            f"{beside} is there already, and the keys in it may be needed",
+            hint="give another output, or keep the wrapped keys in the file",
+        )
+
+    def keys_first() -> None:
+        # A file without its keys is lost, and keys without a file harm nobody: what a killed run
+        # left beside a file in the clear is written over, by whoever has the lock.
         if material is not None:
+            storage.put(beside, material)
+
+    try:
+        done = _transcribe(file, encryptor, target, keys_first)
+    except BaseException:
+        if material is not None and not storage.exists(target):
             storage.delete(beside)
         raise
     kinds = encryptor.key_kinds
@@ -138,6 +145,7 @@ def encrypt(
         bytes_written=done.at,
         seconds=time.perf_counter() - started,
         key_material=None if material is None else beside,
+        aad_file_unique=encryptor.file_unique.hex(),
     )
 
 
@@ -185,9 +193,17 @@ def _opened(
     return file
 
 
-def _transcribe(file: ParquetFile, encryptor: FileEncryptor | None, target: str) -> Transcription:
+def _transcribe(
+    file: ParquetFile,
+    encryptor: FileEncryptor | None,
+    target: str,
+    before: Callable[[], None] = lambda: None,
+) -> Transcription:
+    """``before`` is called when the new file is complete, before it takes its place."""
+
     def still() -> None:
         file.reader.one(file.path, 0, len(MAGIC))  # StaleError if it was replaced meanwhile
+        before()
 
     with replacing(local_path(target), still=still) as out:
         done = Transcription(file, encryptor, out)

@@ -16,6 +16,8 @@ from skipstone.human import aligned, duration, of_total, percent, plural, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .seal_report import SealReport
+
 __all__ = [
     "BuildReport",
     "CheckReport",
@@ -212,7 +214,8 @@ class CheckReport(_Report):
     ``fresh``, ``missing`` and ``orphaned`` are counts; ``stale`` are the paths of files that
     changed since, ``corrupt`` the parts, packs or files that could not be read, each with its
     error. A deep check rebuilt the facts of ``sampled`` files and compared ``compared`` queries
-    with and without skipping; ``untrue`` says what did not agree.
+    with and without skipping; ``untrue`` says what did not agree. ``seals`` is of encrypted files,
+    where keys were given; ``indexed`` is False where there are no facts, and none is missing then.
     """
 
     table: str
@@ -227,20 +230,31 @@ class CheckReport(_Report):
     deep: bool = False
     sampled: int = 0
     compared: int = 0
+    seals: SealReport | None = None
+    indexed: bool = True
 
     @property
     def ok(self) -> bool:
         """True when nothing was found: exit code 0, else 3."""
         drift = self.stale or self.missing or self.orphaned
-        return not (drift or self.corrupt or self.untrue)
+        sealed = self.seals is None or self.seals.ok
+        return sealed and not (drift or self.corrupt or self.untrue)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values, with ``ok``."""
-        return {**_Report.to_dict(self), "ok": self.ok}
+        seals = None if self.seals is None else self.seals.to_dict()
+        return {**_Report.to_dict(self), "seals": seals, "ok": self.ok}
 
     def __str__(self) -> str:
+        lines = [f"table {self.table}   {plural(self.files_total, 'file')}"]
+        lines += self._of_facts() if self.indexed else ["no index"]
+        if self.seals is not None:
+            lines.append(str(self.seals))
+        lines.append("all is well" if self.ok else f"not well: {self._remedy()}")
+        return "\n".join(lines)
+
+    def _of_facts(self) -> list[str]:
         lines = [
-            f"table {self.table}   {plural(self.files_total, 'file')}",
             f"fresh     {of_total(self.fresh, self.files_total, 'files')}",
             f"stale     {of_total(len(self.stale), self.files_total, 'files')} changed since",
             f"missing   {of_total(self.missing, self.files_total, 'files')} without facts",
@@ -255,11 +269,11 @@ class CheckReport(_Report):
             )
         lines += _some("stale:", self.stale)
         lines += _some("corrupt:", self.corrupt)
-        lines += _some("untrue:", self.untrue)
-        lines.append("all is well" if self.ok else f"not well: {self._remedy()}")
-        return "\n".join(lines)
+        return lines + _some("untrue:", self.untrue)
 
     def _remedy(self) -> str:
+        if self.seals is not None and not self.seals.ok:
+            return "these files are not those that were encrypted: find out who changed them"
         if self.untrue:
             return "facts are untrue, run `drop` and `build`"
         if self.corrupt:

@@ -35,7 +35,7 @@ from .extremes import extreme
 from .planning import plan_query
 from .query import engine_of
 from .reading import ParquetReading, Progress, reading_of
-from .retrofitting import retrofit_table
+from .rewriting import Rewriting
 from .rows import FirstRows, count_rows, first_rows
 from .txn_table import TxnTable
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.advise import Advice, Asked, Query, Savings
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.index.questdb.making import PmMode
     from skipstone.plan import Coverage, Plan
     from skipstone.rewrite.migration import MigrateReport
@@ -72,7 +73,7 @@ Where: TypeAlias = "str | Any"
 DEFAULT_MEMORY = 512 * 2**20
 
 
-class Table:
+class Table(Rewriting):
     """A table of plain files below one directory, and its index; see the module.
 
     ``format`` may also be ``csv``, ``json`` or ``orc``, read by Spark under ``options`` and
@@ -405,13 +406,14 @@ class Table:
         self.store.require_own()
         return upkeep.drop(self, index)
 
-    def check(self, deep: bool = False, *, sample: int = 20) -> CheckReport:
-        """Find facts that are stale, missing, orphaned or corrupt.
-
-        ``deep`` also decodes ``sample`` files, proves each of their facts true, and compares what
-        plans read with what matches.
+    def check(
+        self, deep: bool = False, *, sample: int = 20, decryption: Decryption | None = None
+    ) -> CheckReport:
+        """Find facts that are stale, missing, orphaned or corrupt; ``deep`` also decodes ``sample``
+        files, proves their facts true, and compares what plans read with what matches. With
+        ``decryption`` each file must be encrypted and in its place, and none may be gone.
         """
-        return upkeep.check_table(self, deep=deep, sample=sample)
+        return upkeep.check_table(self, deep=deep, sample=sample, decryption=decryption)
 
     def compact(self) -> CompactReport:
         """Rewrite the facts into few parts, without those of files that are gone or changed.
@@ -445,8 +447,6 @@ class Table:
         from .migrating import migrate_table
 
         return migrate_table(self, destination, dry_run=dry_run, progress=progress)
-
-    retrofit = retrofit_table
 
     def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
         """Publish the index for others to read.

@@ -12,6 +12,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.registry import kind as registered
 from skipstone.plan.prove import prove
+from skipstone.rewrite.seal_check import check_seals
 from skipstone.store.check import check
 from skipstone.store.describe import describe
 from skipstone.store.reports import (
@@ -29,6 +30,8 @@ from skipstone.store.xskipper import XskipperStore, publish
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+    from skipstone.formats.parquet.encryption.keys import Decryption
 
     from .table import Table
 
@@ -86,8 +89,10 @@ def _drop_one(table: Table, index: str, before: Description) -> tuple[IndexInfo,
     return gone
 
 
-def check_table(table: Table, *, deep: bool, sample: int) -> CheckReport:
-    """Find facts that are stale, missing, orphaned or corrupt.
+def check_table(
+    table: Table, *, deep: bool, sample: int, decryption: Decryption | None = None
+) -> CheckReport:
+    """Find facts that are stale, missing, orphaned or corrupt; with keys, files that do not belong.
 
     ``deep`` also decodes ``sample`` files, proves each of their facts true, and compares what
     plans read with what matches.
@@ -106,19 +111,31 @@ def check_table(table: Table, *, deep: bool, sample: int) -> CheckReport:
         partitions = PartitionColumns.of_paths(table.path, listing.paths)
         proof = prove(matched, partitions, table.storage, table=table.path, sample=sample)
         corrupt += proof.unreadable
+    seals, indexed = None, True
+    if decryption is not None:
+        seals = check_seals(
+            table.path,
+            listing,
+            decryption,
+            orphaned=found.orphaned,
+            storage_options=table.storage_options or None,
+        )
+        indexed = bool(table.store.snapshot().definitions)
     return CheckReport(
         table=table.path,
         location=table.location.root,
         files_total=found.files,
         fresh=found.current,
         stale=found.stale,
-        missing=len(found.missing),
+        missing=len(found.missing) if indexed else 0,
         orphaned=len(found.orphaned),
         corrupt=tuple(corrupt),
         untrue=proof.untrue if proof else (),
         deep=deep,
         sampled=proof.sampled if proof else 0,
         compared=proof.compared if proof else 0,
+        seals=seals,
+        indexed=indexed,
     )
 
 

@@ -18,6 +18,7 @@ from .ciphers import KEY_LENGTHS, CountedCipher
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from .keys import Decryption
     from .material import KmsClient
 
 __all__ = ["Algorithm", "Encryption"]
@@ -178,6 +179,29 @@ class Encryption:
                 "column_keys": keys or None,
                 "prior_invocations": prior,
             },
+        )
+
+    def replaced(self, **arguments: object) -> Encryption:
+        """The same with other arguments. Its keys go on counting from here, each for itself."""
+        given = self.__reduce__()[1]
+        assert isinstance(given, tuple)
+        return _again({**given[0], **arguments})
+
+    def decryption(self) -> Decryption:
+        """What opens the files that are encrypted so; it also opens those that are not at all."""
+        from .keys import Decryption as _Decryption
+
+        footer = self._footer
+        return _Decryption(
+            footer_key=None if footer is None else footer.reveal(),
+            column_keys={
+                column_name(path): key.reveal()
+                for path, key in self._columns.items()
+                if isinstance(key, CountedCipher)
+            },
+            kms=self.kms,
+            aad_prefix=self.aad_prefix,
+            allow_plaintext_files=True,
         )
 
     @property

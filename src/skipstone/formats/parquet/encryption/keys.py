@@ -109,6 +109,12 @@ class Decryption:
             },
         )
 
+    def replaced(self, **arguments: object) -> Decryption:
+        """The same with other arguments."""
+        given = self.__reduce__()[1]
+        assert isinstance(given, tuple)
+        return _again({**given[0], **arguments})
+
     @property
     def has_keys(self) -> bool:
         """Whether there is anything that could give a key."""

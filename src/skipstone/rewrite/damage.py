@@ -1,0 +1,66 @@
+"""Whether a file is damaged: the footer opens, and every page decodes, with the checksum it states.
+
+What salvage can do nothing about is not looked at: statistics, indexes and filters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.formats.parquet.enums import PageType
+from skipstone.formats.parquet.page_values import decode_data_page, decode_dictionary_page
+from skipstone.scan.file import ParquetFile
+
+from .chunk_modules import plain_pages
+
+if TYPE_CHECKING:
+    from skipstone.formats.parquet.encodings.values import Values
+    from skipstone.formats.parquet.schema import Leaf
+
+__all__ = ["damage_of"]
+
+
+def damage_of(path: str) -> str:
+    """What is damaged of a file, empty where nothing is.
+
+    Raises ``KeyUnavailableError`` for an encrypted footer, ``UnsupportedError`` for encrypted
+    columns: nothing can be said of these.
+    """
+    try:
+        file = ParquetFile(path)
+        if file.chunks_pages.decryptor is not None:
+            raise UnsupportedError(f"{path} is encrypted: its pages cannot be told apart")
+        for row_group in range(file.num_row_groups):
+            for leaf in file.footer.schema.leaves:
+                _decode(file, row_group, leaf)
+    except FormatError as error:
+        return error.message
+    return ""
+
+
+def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
+    place = file.chunks_pages.place((row_group, leaf.ordinal))
+    dictionary: Values | None = None
+    values = rows = 0
+    where = f"column {leaf.name}, row group {row_group}"
+    for page, body in plain_pages(file.reader, place, None):
+        try:
+            if page.type == PageType.DICTIONARY_PAGE:
+                dictionary = decode_dictionary_page(page, leaf, place.codec, body)
+            elif page.is_data:
+                column = decode_data_page(page, leaf, place.codec, dictionary, body)
+                values, rows = values + page.num_values, rows + column.num_rows
+        except UnsupportedError:
+            return  # a codec or an encoding that is not ours to judge
+        except FormatError as error:
+            raise FormatError(
+                f"{where}: {error.about}", file=place.path, offset=page.offset
+            ) from error
+    if values != place.num_values or rows != place.rows:
+        raise FormatError(
+            f"{where} ends too early",
+            file=place.path,
+            expected=f"{place.num_values:,} values in {place.rows:,} rows",
+            got=f"{values:,} values in {rows:,} rows",
+        )
