@@ -229,5 +229,5 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
         format=meta.get("skipstone.format", "parquet"),
         options=meta.get("skipstone.options") or None,
         schema=meta.get("skipstone.schema"),
-        **({"partial": True} if meta.get("skipstone.partial") else {}),
+        partial=bool(meta.get("skipstone.partial")),
     )

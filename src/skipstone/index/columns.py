@@ -25,6 +25,8 @@ from .types import exactly
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
+
     from .kind import Index
     from .questdb.making import PmMode
 
@@ -58,7 +60,9 @@ class BuildSettings:
       ``None``: once there was, or is in one file, enough to hash;
     - ``hashed``: what that goes by;
     - ``pm``: whether each Parquet file gets its row group metadata (``_pm``), and whether that says
-      where the file's Bloom filters lie or has them.
+      where the file's Bloom filters lie or has them;
+    - ``decryption``: the keys of encrypted files;
+    - ``plaintext_index``: whether columns are indexed that their file encrypts.
     """
 
     memory: int = 512 * 1024 * 1024
@@ -68,6 +72,8 @@ class BuildSettings:
     compiled: bool | None = None
     hashed: Hashed = field(default_factory=Hashed, compare=False, repr=False)
     pm: PmMode = "external"
+    decryption: Decryption | None = field(default=None, compare=False)
+    plaintext_index: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

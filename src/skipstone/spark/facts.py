@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from skipstone.plan.runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.store import Matched, Store
+    from skipstone.store.location import KeyedLocation
     from skipstone.store.runs import FactRun
     from skipstone.store.xskipper import XskipperLocation
 
@@ -53,7 +54,8 @@ __all__ = ["FactsPruner", "Locations", "finder"]
 _LOG = logging.getLogger("skipstone")
 
 #: one location for all tables of a query, or table path -> location
-Locations: TypeAlias = "str | XskipperLocation | Mapping[str, str | XskipperLocation] | None"
+Place: TypeAlias = "str | XskipperLocation | KeyedLocation"
+Locations: TypeAlias = "Place | Mapping[str, Place] | None"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +194,7 @@ def finder(locations: Locations = None, kept: Shelf | None = None) -> FindPruner
     stores: dict[str, Store | None] = {}
     places: dict[tuple[str, object], Store | None] = {}
 
-    def at(folder: str, named: str | XskipperLocation | None) -> Store | None:
+    def at(folder: str, named: Place | None) -> Store | None:
         place = (folder, named)
         if place not in places:
             try:

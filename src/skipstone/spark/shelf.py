@@ -38,9 +38,10 @@ class Shelf:
     def kept(self, store: Store) -> Store:
         """``store``, or the one of the same place that was here before.
 
-        Foreign stores are not kept: they hold the keys that somebody gave for one of them.
+        Foreign and encrypted stores are not kept: they hold the keys that somebody gave for one of
+        them.
         """
-        if type(store) is not Store:
+        if type(store) is not Store or store.keys is not None:
             return store
         root = store.location.root
         with self._lock:

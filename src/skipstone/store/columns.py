@@ -25,6 +25,8 @@ Names only keep columns apart; what a column is stands in the footer, under the 
 
 An index whose values say where it lies in a sidecar of the same row has that too: ``"sidecar":
 "container"``. Its values and the sidecar's place are only ever taken from one row together.
+In an encrypted part (``sealed_parts.py``) an index and null counts also have ``"key_metadata"``,
+the label of their key: within ``index``, and beside ``nulls``.
 Further keys of an entry and further columns are kept through every rewrite, whoever wrote them.
 Beside ``fields`` may stand ``"inline_limit"``: up to how many bytes of a sidecar the build laid
 into the facts; of several parts the newest that says so counts for builds and refreshes to come.
@@ -128,9 +130,12 @@ class Definition:
     params: tuple[tuple[str, str], ...]
     types: pa.Schema
     built: int = 0
+    key_metadata: str | None = None
 
     @classmethod
-    def of(cls, index: Index, schema: pa.Schema, built: int) -> Definition:
+    def of(
+        cls, index: Index, schema: pa.Schema, built: int, key_metadata: str | None = None
+    ) -> Definition:
         """The definition of ``index`` over a table with (at least) its column in ``schema``."""
         field = schema.field(index.column)
         return cls(
@@ -139,6 +144,7 @@ class Definition:
             params=tuple(sorted(index.params.items())),
             types=pa.schema([pa.field(index.column, field.type)]),
             built=built,
+            key_metadata=key_metadata,
         )
 
     @property
@@ -183,6 +189,19 @@ class FactField:
     types: pa.Schema | None = None
 
     @property
+    def key_metadata(self) -> str | None:
+        """The label of the key that the column is encrypted with, ``None`` in the clear."""
+        if self.definition is not None:
+            return self.definition.key_metadata
+        found = json.loads(self.entry).get("key_metadata") if self.entry else None
+        return found if isinstance(found, str) else None
+
+    @property
+    def subject(self) -> str:
+        """How a reason names it."""
+        return str(self.definition) if self.definition is not None else f"nulls({self.nulls})"
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """Equal for the same column in two parts."""
         plain = self.definition is None and self.nulls is None
@@ -211,7 +230,13 @@ class FactField:
     ) -> FactField:
         """The column of an index whose stored values are of type ``stored``."""
         params = dict(definition.params)
-        described = {"name": definition.kind, "cols": list(definition.columns), "params": params}
+        described: dict[str, object] = {
+            "name": definition.kind,
+            "cols": list(definition.columns),
+            "params": params,
+        }
+        if definition.key_metadata is not None:
+            described["key_metadata"] = definition.key_metadata
         entry: dict[str, object] = {"index": described, "types": _coded(definition.types)}
         if sidecar is not None:
             entry["sidecar"] = sidecar
@@ -223,11 +248,13 @@ class FactField:
         )
 
     @classmethod
-    def of_nulls(cls, column: str, type: pa.DataType) -> FactField:
+    def of_nulls(cls, column: str, type: pa.DataType, key_metadata: str | None = None) -> FactField:
         """The column of the null counts of ``column``."""
         types = pa.schema([pa.field(column, type)])
-        entry = _text({"nulls": column, "types": _coded(types)})
-        return cls(arrow=pa.field("", pa.int64()), entry=entry, nulls=column, types=types)
+        entry: dict[str, object] = {"nulls": column, "types": _coded(types)}
+        if key_metadata is not None:
+            entry["key_metadata"] = key_metadata
+        return cls(arrow=pa.field("", pa.int64()), entry=_text(entry), nulls=column, types=types)
 
     @classmethod
     def from_json(cls, arrow: pa.Field, entry: dict[str, Any] | None) -> FactField:
@@ -271,6 +298,9 @@ def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
     texts = [index["name"], *columns, *params, *params.values()]
     if not all(isinstance(text, str) for text in texts) or type(built) is not int:
         raise ValueError(f"name, cols or params of {index['name']!r} are no texts")
+    key = index.get("key_metadata")
+    if not isinstance(key, str | None):
+        raise ValueError(f"key_metadata of {index['name']!r} is no text")
     if types is None or list(types.names) != columns or not columns:
         raise ValueError(f"the types do not describe {columns}")
     return Definition(
@@ -279,6 +309,7 @@ def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
         params=tuple(sorted(params.items())),
         types=types,
         built=built,
+        key_metadata=key,
     )
 
 

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from skipstone.index.kind import Index
     from skipstone.storage import Storage
 
+    from .labels import IndexEncryption, Sealing
     from .location import Location
+    from .sealed_packs import Segment
 
 __all__ = ["PART_BYTES", "created_by", "facts_to_parts"]
 
@@ -65,15 +67,17 @@ def facts_to_parts(
     location: Location,
     storage: Storage,
     inline_limit: int = INLINE_LIMIT,
+    sealing: Sealing | None = None,
 ) -> Iterator[tuple[str, memoryview]]:
-    """Name and bytes of the parts that hold ``facts``; writes the packs that they name.
+    """Name and bytes of the parts that hold ``facts``; writes the packs that they name, all of it
+    encrypted by ``sealing``.
 
     At least one part, so that definitions are published over an empty table too.
     """
-    fields = _fields(definitions, schema, built)
+    fields = _fields(definitions, schema, built, None if sealing is None else sealing.encryption)
 
     def pack() -> PackWriter:
-        return PackWriter(location, storage, inline_limit)
+        return PackWriter(location, storage, inline_limit, sealing)
 
     block: list[FileFacts] = []
     held, written = 0, False
@@ -93,14 +97,24 @@ def facts_to_parts(
         yield _part(block, definitions, fields, fingerprint, pack())
 
 
-def _fields(definitions: Sequence[Index], schema: pa.Schema, built: int) -> list[FactField]:
+def _fields(
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    built: int,
+    encryption: IndexEncryption | None = None,
+) -> list[FactField]:
     found = []
+    kinds: dict[str, list[str]] = {}
     for index in definitions:
+        label = None if encryption is None else encryption.label(index.name, index.column)
         stored = index.stored_type(schema.field(index.column).type)
-        definition = Definition.of(index, schema, built)
+        definition = Definition.of(index, schema, built, label)
         found.append(FactField.of_definition(definition, stored, index.sidecar))
-    columns = dict.fromkeys(index.column for index in definitions)
-    return found + [FactField.of_nulls(name, schema.field(name).type) for name in columns]
+        kinds.setdefault(index.column, []).append(index.name)
+    for name, of in kinds.items():
+        label = None if encryption is None else encryption.nulls_label(name, of)
+        found.append(FactField.of_nulls(name, schema.field(name).type, label))
+    return found
 
 
 def _part(
@@ -124,7 +138,7 @@ def _part(
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
         ROW_GROUPS: [fact.row_groups for fact in facts],
-        **_places(facts, pack),
+        **_places(facts, pack, definitions),
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
     for index, field in zip(definitions, fields, strict=False):
@@ -134,14 +148,21 @@ def _part(
         arrays.append(pa.array(counts, pa.int64()))
     names = [*OWN, *map(str, range(len(fields)))]
     limit = pack.inline_limit if any(field.sidecar for field in fields) else None
-    return encode_part(pa.Table.from_arrays(arrays, names=names), fields, created_by(), limit)
+    table = pa.Table.from_arrays(arrays, names=names)
+    return encode_part(table, fields, created_by(), limit, pack.sealing)
 
 
-def _places(facts: Sequence[FileFacts], pack: PackWriter) -> dict[str, list[Any]]:
+def _places(
+    facts: Sequence[FileFacts], pack: PackWriter, definitions: Sequence[Index]
+) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     for sidecar in ("container", "pm"):
-        held = [getattr(fact, sidecar) for fact in facts]
-        places = [None if data is None else pack.add(data) for data in held]
+        places = [
+            None
+            if (data := getattr(fact, sidecar)) is None
+            else pack.add(data, _segments(fact, sidecar, data, pack, definitions))
+            for fact in facts
+        ]
         in_pack = [place is not None and place.pack is not None for place in places]
         names = place_columns(sidecar)
         for name, attribute in zip(names, ("pack", "offset", "length", "inline"), strict=True):
@@ -155,6 +176,38 @@ def _places(facts: Sequence[FileFacts], pack: PackWriter) -> dict[str, list[Any]
             ]
     pack.close()
     return columns
+
+
+def _segments(
+    fact: FileFacts, sidecar: str, data: bytes, pack: PackWriter, definitions: Sequence[Index]
+) -> list[Segment]:
+    """A sidecar cut by whose key each piece takes; nothing where packs are not sealed."""
+    if pack.sealing is None:
+        return []
+    from .sealed_packs import Segment
+
+    encryption, number = pack.sealing.encryption, pack.count
+    footer = encryption.footer_key
+    blobs = []
+    for index in definitions:
+        value = fact.values.get(index)
+        if index.sidecar != sidecar or value is None or not value[0].is_valid:
+            continue
+        place = value[0].as_py()
+        if place["start"] is not None and place["start"] >= 0 and place["length"]:
+            label = encryption.label(index.name, index.column)
+            blobs.append((place["start"], place["length"], label, repr(index)))
+    found, at = [], 0
+    for start, length, label, name in sorted(blobs):
+        if start < at or start + length > len(data):
+            raise ValueError(f"{name} does not lie in its sidecar")
+        if start > at:
+            found.append(Segment(start - at, footer, f"{number}/{sidecar}"))
+        found.append(Segment(length, label, f"{number}/{name}"))
+        at = start + length
+    if at < len(data):
+        found.append(Segment(len(data) - at, footer, f"{number}/{sidecar}"))
+    return found
 
 
 def _values(index: Index, field: FactField, facts: Sequence[FileFacts]) -> pa.Array:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from skipstone.index.kind import Index
     from skipstone.storage import Listing
 
+    from .labels import Sealing
+
 __all__ = ["BuildJob", "Outcome", "shares"]
 
 # A part is published after so many files or seconds, whichever comes first: what a kill can lose.
@@ -54,7 +56,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuildJob:
-    """Everything that a task must know; ``schema`` is the whole table's."""
+    """Everything that a task must know; ``schema`` is the whole table's.
+
+    With ``sealing`` what is built is encrypted: the keys, or the function that finds them, travel
+    with the job, and are shown nowhere.
+    """
 
     table: str
     location: str
@@ -63,6 +69,7 @@ class BuildJob:
     schema: pa.Schema
     settings: BuildSettings
     fingerprint: str | None = None
+    sealing: Sealing | None = None
 
     @property
     def types(self) -> pa.Schema:
@@ -84,7 +91,8 @@ class BuildJob:
 
     def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
         """Write facts as they come into parts, and say of each file what became of it."""
-        store = Store(self.location, open_storage(self.location, self.storage_options))
+        keys = None if self.sealing is None else self.sealing.keys
+        store = Store(self.location, open_storage(self.location, self.storage_options), keys)
         held: list[FileFacts] = []
         since, size = time.monotonic(), 0
         for found in facts:
@@ -105,6 +113,7 @@ class BuildJob:
                 schema=self.types,
                 fingerprint=self.fingerprint,
                 inline_limit=self.settings.inline_limit,
+                sealing=self.sealing,
             )
         for found in held:
             yield Outcome(

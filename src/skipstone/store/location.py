@@ -15,12 +15,24 @@ may be a partition), so "=" is written %3D, and % is %25 to keep names apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.storage import hidden_by_spark
 
-__all__ = ["Location"]
+if TYPE_CHECKING:
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
+
+__all__ = ["KeyedLocation", "Location"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedLocation:
+    """Where an encrypted index lies (``None``: beside its table), and the keys that open it."""
+
+    path: str | None
+    keys: LabelledKeys
 
 
 @dataclass(frozen=True, slots=True)

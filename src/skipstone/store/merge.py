@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from skipstone.storage import Storage
 
     from .columns import FactField
+    from .labels import Sealing
     from .parts import Part
 
 __all__ = ["Merged", "merge"]
@@ -65,11 +66,13 @@ def merge(
     keep: Mapping[str, NDArray[np.bool_]],
     dropped: Collection[Key],
     storage: Storage,
+    sealing: Sealing | None = None,
 ) -> Merged:
     """The union of ``parts`` (oldest first) without rows outside ``keep`` and columns ``dropped``.
 
     ``keep`` is a mask per part name. A part whose identities cannot be read is left where it is; a
-    damaged index column is left out, which counts as not built.
+    damaged index column is left out, which counts as not built. Encrypted parts become one that is
+    encrypted by ``sealing``; ``KeyUnavailableError`` where a column's key is not at hand.
     """
     inputs = [found for part in parts if (found := _read(part, keep, storage)) is not None]
     replaced = tuple(each.part for each in inputs)
@@ -113,7 +116,7 @@ def merge(
         arrays.append(_pick(values, newest[order]))
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(chosen)))])
     told = [each.part.inline_limit for each in inputs if each.part.inline_limit is not None]
-    name, data = encode_part(table, chosen, created_by(), told[-1] if told else None)
+    name, data = encode_part(table, chosen, created_by(), told[-1] if told else None, sealing)
     return Merged(replaced=replaced, name=name, data=data, rows=count)
 
 

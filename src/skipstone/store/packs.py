@@ -5,6 +5,9 @@
 Each sidecar is byte for byte a standard file (a Paimon index container, a QuestDB ``_pm``); the
 fact row of its data file says where it lies. One of at most 500 bytes, or as many as the build was
 told, lies in the fact row itself: a request of its own would cost more than it carries.
+
+Of an encrypted index packs are sealed (``sealed_packs.py``), and nothing lies in the fact row:
+there it would have the footer's key, whatever its index has.
 """
 
 from __future__ import annotations
@@ -16,9 +19,13 @@ from typing import TYPE_CHECKING
 from skipstone.bounds import ByteRange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from skipstone.storage import Storage
 
+    from .labels import Sealing
     from .location import Location
+    from .sealed_packs import Segment
 
 __all__ = ["INLINE_LIMIT", "PackWriter", "Place"]
 
@@ -53,16 +60,29 @@ class PackWriter:
     """Collects sidecars and writes them as one object; nothing exists before ``close``."""
 
     def __init__(
-        self, location: Location, storage: Storage, inline_limit: int = INLINE_LIMIT
+        self,
+        location: Location,
+        storage: Storage,
+        inline_limit: int = INLINE_LIMIT,
+        sealing: Sealing | None = None,
     ) -> None:
         self.location, self.storage, self.inline_limit = location, storage, inline_limit
+        self.sealing = sealing
+        self._segments: list[Segment] = []
         self.name = f"{uuid.uuid4()}.pack"
         self._pieces: list[bytes] = []
         self._length = 0
 
-    def add(self, sidecar: bytes) -> Place:
-        """Take in one sidecar and say where it will lie."""
-        if len(sidecar) <= self.inline_limit:
+    @property
+    def count(self) -> int:
+        """Sidecars that the pack has so far."""
+        return len(self._pieces)
+
+    def add(self, sidecar: bytes, segments: Sequence[Segment] = ()) -> Place:
+        """Take in one sidecar and say where it will lie; sealed by ``segments``, all of it."""
+        if self.sealing is not None:
+            self._segments += segments
+        elif len(sidecar) <= self.inline_limit:
             return Place(inline=sidecar)
         place = Place(pack=self.name, offset=self._length, length=len(sidecar))
         self._pieces.append(sidecar)
@@ -71,5 +91,12 @@ class PackWriter:
 
     def close(self) -> None:
         """Write the pack, if anything is in it: before the part that names it."""
-        if self._pieces:
-            self.storage.put(self.location.pack(self.name), b"".join(self._pieces))
+        if not self._pieces:
+            return
+        data = b"".join(self._pieces)
+        if self.sealing is not None:
+            from .sealed_packs import seal_pack
+
+            footer, keys = self.sealing.encryption.footer_key, self.sealing.keys
+            data = seal_pack(self.name, data, self._segments, footer, keys)
+        self.storage.put(self.location.pack(self.name), data)

@@ -8,6 +8,8 @@ What protects a part against silent damage, since a wrong fact would be a wrong 
 
 Binary index columns (Bloom filters) are plain and uncompressed, because they do not compress and
 are read most; everything else is zstd. Nothing in a part is ever changed in place.
+
+A part of an encrypted index is one of Parquet's encrypted files (``sealed_parts.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
+    from skipstone.formats.xskipper.schema import Encryption
     from skipstone.storage import Storage
+
+    from .labels import Sealing
 
 __all__ = ["PREFIX", "Part", "encode_part", "open_part"]
 
@@ -44,7 +50,7 @@ PREFIX = "part-"
 VERSION = 1
 ROW_GROUP = 128 * 1024
 _KEY = b"skipstone.part"
-_MAGIC = b"PAR1"
+_MAGIC, _SEALED = b"PAR1", b"PARE"
 _TAIL = 64 * 1024
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
@@ -62,6 +68,7 @@ class Part:
     schema: pa.Schema
     fields: tuple[FactField, ...]
     inline_limit: int | None = None
+    encryption: Encryption | None = None
 
     @property
     def rows(self) -> int:
@@ -140,6 +147,15 @@ class Part:
         paths = [leaves.column(at).path for at in range(len(leaves))]
         return next(at for at, path in enumerate(paths) if f"{path}.".startswith(f"{name}."))
 
+    def reader(self, file: Any, storage: Storage) -> pq.ParquetFile:
+        """The open part for Arrow."""
+        return pq.ParquetFile(
+            file,
+            metadata=self.metadata,
+            page_checksum_verification=True,
+            pre_buffer=storage.remote,
+        )
+
     def load(self, reader: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
         """All that there is of these columns."""
         return reader.read(columns=list(names))
@@ -152,13 +168,7 @@ class Part:
         held = [name for name in names if name in self.schema.names]
         try:
             with _native(storage, self.path) as file:
-                reader = pq.ParquetFile(
-                    file,
-                    metadata=self.metadata,
-                    page_checksum_verification=True,
-                    pre_buffer=storage.remote,
-                )
-                table = self.load(reader, held)
+                table = self.load(self.reader(file, storage), held)
         except (FileNotFoundError, SkipstoneError):
             raise
         except Exception as error:
@@ -203,11 +213,12 @@ def encode_part(
     fields: Sequence[FactField],
     created_by: str,
     inline_limit: int | None = None,
+    sealing: Sealing | None = None,
 ) -> tuple[str, memoryview]:
-    """Name and bytes of the part that holds ``table``.
+    """Name and bytes of the part that holds ``table``, encrypted by ``sealing``.
 
     ``table`` has columns of ``OWN`` first, then one per entry of ``fields``, in order; those get
-    their names here.
+    their names here. ``UnsupportedError`` for a field with a key label and nothing to seal it with.
     """
     own = [name for name in OWN if name in table.column_names]
     named = unique_names(fields)
@@ -227,8 +238,16 @@ def encode_part(
         document["inline_limit"] = inline_limit
     table = pa.Table.from_arrays(table.columns, schema=schema)
     sink = io.BytesIO()
+    compression, dictionary, counted = _encodings(schema)
+    properties: Any = None
+    master: Mapping[str, Any] = {}
+    if sealing is not None:
+        from .sealed_parts import seal_part
+
+        properties, master = seal_part(sealing, named, list(compression), document)
+    elif any(field.key_metadata is not None for field in named):
+        raise UnsupportedError("an encrypted index is never written in the clear")
     try:
-        compression, dictionary, counted = _encodings(schema)
         with pq.ParquetWriter(
             sink,
             schema,
@@ -237,10 +256,11 @@ def encode_part(
             write_statistics=counted,  # for their null counts (Part.filled)
             write_page_checksum=True,
             version="2.6",
+            encryption_properties=properties,
         ) as writer:
             writer.write_table(table, row_group_size=ROW_GROUP)
             writer.add_key_value_metadata(
-                {_KEY: json.dumps(document), ROW_METADATA_KEY: _spark_schema(named)}
+                {_KEY: json.dumps(document), ROW_METADATA_KEY: _spark_schema(named, master)}
             )
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise UnsupportedError(f"an index value that Parquet cannot hold: {error}") from error
@@ -268,12 +288,14 @@ def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str], list[str]]
     return codecs, dictionary, [path for path in paths if not f"{path}.".startswith(own)]
 
 
-def _spark_schema(fields: Iterable[FactField]) -> str:
+def _spark_schema(fields: Iterable[FactField], master: Mapping[str, Any]) -> str:
     """Spark's view of the part: names, and the index metadata as version 4 of Xskipper has it.
 
     For readers other than this one; a column of a type that Spark does not know is left out.
+    ``master`` is the metadata of ``obj_name``.
     """
     found: list[dict[str, Any]] = [_spark_field(pa.field(name, type)) for name, type in _SPARK_OWN]
+    found[0]["metadata"] = dict(master)
     for field in fields:
         try:
             described = _spark_field(field.arrow)
@@ -313,22 +335,34 @@ def _spark_json(type_: pa.DataType) -> Any:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def open_part(path: str, size: int, mtime: int, storage: Storage) -> Part:
+def open_part(
+    path: str, size: int, mtime: int, storage: Storage, keys: LabelledKeys | None = None
+) -> Part:
     """Read and check the footer of the part at ``path``.
 
     ``FormatError`` when it is not a whole part, ``UnsupportedError`` when it is of a newer version,
-    ``OSError`` when the store does not give it.
+    or in the clear where there are ``keys``; ``KeyUnavailableError`` when it is encrypted and they
+    do not open it, ``OSError`` when the store does not give it.
     """
     name = path.rpartition("/")[2]
-    footer = _read_footer(path, size, storage)
+    footer, magic = _read_footer(path, size, storage)
     if _name(footer) != name:
         raise FormatError("the footer is not the one it was written with", file=path)
+    sealed = None
+    if magic == _SEALED or keys is not None or _signed(footer):
+        from .sealed_parts import SealedPart, encryption_in, open_sealed
+
+        sealed = open_sealed(footer, path, keys, encrypted=magic == _SEALED)
     try:
-        whole = _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
-        metadata = pq.read_metadata(pa.py_buffer(whole))
+        whole = magic + footer + len(footer).to_bytes(4, "little") + magic
+        metadata = pq.read_metadata(
+            pa.py_buffer(whole),
+            decryption_properties=None if sealed is None else sealed.properties,
+        )
         schema = metadata.schema.to_arrow_schema()
         document = json.loads((metadata.metadata or {})[_KEY])
         version, entries = document["version"], document["fields"]
+        encryption = None if sealed is None else encryption_in(document)
     except Exception as error:
         raise FormatError(f"not a fact part ({error})", file=path) from error
     if type(version) is not int or version > VERSION:
@@ -346,7 +380,7 @@ def open_part(path: str, size: int, mtime: int, storage: Storage) -> Part:
         for field in schema
         if field.name not in OWN
     )
-    return Part(
+    part = Part(
         name=name,
         path=path,
         size=size,
@@ -356,29 +390,42 @@ def open_part(path: str, size: int, mtime: int, storage: Storage) -> Part:
         fields=fields,
         inline_limit=limit if type(limit) is int and limit >= 0 else None,
     )
+    if sealed is None or encryption is None:
+        return part
+    return SealedPart.of(part, sealed, encryption)
 
 
-def _read_footer(path: str, size: int, storage: Storage) -> bytes:
+def _read_footer(path: str, size: int, storage: Storage) -> tuple[bytes, bytes]:
+    """The footer, and the magic after it."""
     with storage.open(path) as file:
         start = max(0, size - _TAIL)
         file.seek(start)
         tail = file.read(size - start)
         length = int.from_bytes(tail[-8:-4], "little")
         if (
-            tail[-4:] != _MAGIC
+            tail[-4:] not in (_MAGIC, _SEALED)
             or len(tail) < 12
             or not 0 < length <= min(size - 12, _LONGEST_FOOTER)
         ):
             raise FormatError("not a whole Parquet file", file=path, expected="PAR1 at its end")
         if length + 8 <= len(tail):
-            return bytes(tail[-8 - length : -8])
+            return bytes(tail[-8 - length : -8]), bytes(tail[-4:])
         file.seek(size - 8 - length)
-        return file.read(length)
+        return file.read(length), bytes(tail[-4:])
+
+
+def _signed(footer: bytes) -> bool:
+    """Whether columns are encrypted under this footer in the clear: a signature follows it."""
+    try:
+        whole = _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
+        return bool(pq.read_metadata(pa.py_buffer(whole)).serialized_size != len(footer))
+    except Exception:  # what is wrong with it is said by whoever reads it next
+        return False
 
 
 def _footer(data: memoryview, path: str) -> bytes:
     length = int.from_bytes(data[-8:-4], "little")
-    if data[-4:] != _MAGIC or length + 12 > len(data):
+    if data[-4:] not in (_MAGIC, _SEALED) or length + 12 > len(data):
         raise FormatError("not a whole Parquet file", file=path)
     return bytes(data[-8 - length : -8])
 

@@ -90,8 +90,8 @@ def column_bytes(snapshot: Snapshot, columns: Collection[str]) -> int:
 
     0 for a store that can only be evaluated whole.
     """
-    if not snapshot.in_runs:
-        return 0
+    if not snapshot.in_runs or snapshot.sealed:
+        return 0  # held whole: the keys stay in this process
     keys = [field.key for field in wanted(snapshot, columns)]
     return sum(
         sizes.get(part.by_key[key].arrow.name, 0)

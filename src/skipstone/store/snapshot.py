@@ -9,7 +9,7 @@ turns out unreadable says nothing: its rows are missing, and ``reasons`` has it.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.bounds import Cause, Reason
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 
 from .columns import ETAG, FINGERPRINT, IDENTITY, MTIME, OWN, PATH, ROWS, SIZE, UNIT
@@ -107,7 +107,8 @@ class Snapshot:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """What could not be read so far, and why."""
-        return tuple(self._reasons)
+        of_packs = getattr(self.storage, "reasons", {})
+        return tuple(dict.fromkeys((*self._reasons, *of_packs)))
 
     # -- what there is ----------------------------------------------------------------------------
 
@@ -139,6 +140,11 @@ class Snapshot:
         """Up to how many bytes sidecars lie in the facts, as the newest part says that does."""
         told = (part.inline_limit for part in reversed(self.parts))
         return next((limit for limit in told if limit is not None), None)
+
+    @cached_property
+    def sealed(self) -> bool:
+        """Whether some part is encrypted."""
+        return any(part.encryption is not None for part in self.parts)
 
     @cached_property
     def size(self) -> int:
@@ -227,7 +233,7 @@ class Snapshot:
         rows: list[NDArray[np.int64]] = []
         chunks: list[pa.Array] = []
         held = 0
-        for part, table in self._read(having, names, each=True):
+        for part, table in self._read(having, names, of=field_):
             first = identities.starts[part.name]
             for chunk in table.column(0).chunks:
                 if chunks and held + chunk.nbytes > _PIECE:
@@ -241,17 +247,21 @@ class Snapshot:
             yield _column(rows, chunks)
 
     def _read(
-        self, parts: Sequence[Part], names: Sequence[str], *, each: bool = False
+        self, parts: Sequence[Part], names: Sequence[str], *, of: FactField | None = None
     ) -> list[tuple[Part, pa.Table]]:
-        """Columns ``names`` of each part (one name per part with ``each``); unreadable ones out."""
+        """Columns ``names`` of each part; with ``of`` that column, under the name that each part
+        has for it. Unreadable ones are left out."""
 
         def read(part: Part, wanted: Sequence[str]) -> pa.Table | Reason:
             try:
                 return part.read(self.storage, wanted)
             except Exception as error:  # whatever is wrong with a part, the query goes on
-                return cause_of(f"fact part {part.name}", error)
+                found = cause_of(f"fact part {part.name}", error)
+                if of is None or found.cause is not Cause.UNDECRYPTABLE:
+                    return found
+                return replace(found, subject=of.subject)
 
-        wanted = [[name] for name in names] if each else [list(names)] * len(parts)
+        wanted = [list(names)] * len(parts) if of is None else [[n] for n in names]
         # A few small files are read before a pool of threads has started.
         if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
             results = list(map(read, parts, wanted))
@@ -293,7 +303,9 @@ def _column(rows: list[NDArray[np.int64]], chunks: list[pa.Array]) -> Column:
 def cause_of(subject: str, error: Exception) -> Reason:
     """Why something says nothing, from the error that reading it gave."""
     text = getattr(error, "message", "") or str(error) or type(error).__name__
-    if isinstance(error, UnsupportedError):
+    if isinstance(error, KeyUnavailableError):
+        cause = Cause.UNDECRYPTABLE
+    elif isinstance(error, UnsupportedError):
         cause = Cause.UNSUPPORTED
     elif isinstance(error, FormatError) or not isinstance(error, OSError | SkipstoneError):
         cause = Cause.CORRUPT

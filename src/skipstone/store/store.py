@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
     from skipstone.index.facts import FileFacts
     from skipstone.index.kind import Index
     from skipstone.storage import Listing, Storage
 
     from .check import Check
     from .columns import Definition
+    from .labels import Sealing
     from .parts import Part
     from .upkeep import Compaction, Vacuumed
 
@@ -50,15 +52,23 @@ _PARALLEL = 16
 
 
 class Store:
-    """The facts at ``location``, read and written through ``storage``.
+    """The facts at ``location``, read and written through ``storage``; ``keys`` are those of an
+    encrypted index.
 
     Keeps the footers that it has read, since parts never change, and the last snapshot while the
     parts are the same.
     """
 
-    def __init__(self, location: Location | str, storage: Storage) -> None:
+    def __init__(
+        self, location: Location | str, storage: Storage, keys: LabelledKeys | None = None
+    ) -> None:
         self.location = Location(location) if isinstance(location, str) else location
-        self.storage = storage
+        self.keys = keys
+        self.storage: Storage = storage
+        if keys is not None:
+            from .sealed_storage import SealedStorage
+
+            self.storage = SealedStorage(storage, self.location, keys, self.warn)
         self._parts: dict[str, Part | Reason] = {}
         self._last: tuple[frozenset[str], Snapshot] | None = None
         self._warned: set[Reason] = set()
@@ -69,10 +79,11 @@ class Store:
         table: str,
         index_location: str | None = None,
         options: Mapping[str, str] | None = None,
+        keys: LabelledKeys | None = None,
     ) -> Store:
         """The store of the table at ``table``, beside it or at ``index_location``."""
         location = Location.of_table(table, index_location)
-        return cls(location, open_storage(location.root, options))
+        return cls(location, open_storage(location.root, options), keys)
 
     def __repr__(self) -> str:
         return f"Store({self.location.root!r})"
@@ -150,7 +161,7 @@ class Store:
             if found is not None and not passing:
                 return found
             try:
-                return open_part(self.location.part(name), *names[name], self.storage)
+                return open_part(self.location.part(name), *names[name], self.storage, self.keys)
             except FileNotFoundError:
                 return None
             except Exception as error:  # whatever is wrong with a part, the query goes on
@@ -174,13 +185,15 @@ class Store:
         schema: pa.Schema,
         fingerprint: str | None = None,
         inline_limit: int = INLINE_LIMIT,
+        sealing: Sealing | None = None,
     ) -> tuple[str, ...]:
         """Publish facts, sidecars first, and return the names of the new parts.
 
         ``schema`` gives the type of each indexed column, ``fingerprint`` that of the reader's
         options where facts hang on them. Facts with an ``error`` are left out. Without facts the
         definitions alone are published: what a refresh will build. Sidecars of up to
-        ``inline_limit`` bytes lie in the facts themselves. Usually one part; more beyond 256 MiB.
+        ``inline_limit`` bytes lie in the facts themselves; with ``sealing`` nothing is written in
+        the clear. Usually one part; more beyond 256 MiB.
 
         Raises ``UnsupportedError`` where a kind cannot index its column's type.
         """
@@ -195,6 +208,7 @@ class Store:
             self.location,
             self.storage,
             inline_limit,
+            sealing,
         ):
             self.storage.put(self.location.part(name), data)
             names.append(name)

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.bounds import Cause, Reason
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 
 from .columns import SIDECARS, place_columns
 from .encode import PART_BYTES
+from .labels import sealing_for
 from .merge import merge
 from .parts import open_part
 from .snapshot import cause_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
     from .columns import Definition, FactField
+    from .labels import Sealing
     from .parts import Part
     from .snapshot import Snapshot
     from .store import Store
@@ -75,9 +77,11 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     """Rewrite the facts into few parts, without those of files that are gone or have changed.
 
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
-    from before could miss files whose facts another process has just published.
+    from before could miss files whose facts another process has just published. Of an encrypted
+    index every key is needed: ``KeyUnavailableError``.
     """
     snapshot = store.snapshot()
+    sealing = _sealing(store, snapshot)
     identities = snapshot.identities
     matched = snapshot.match(list_data())
     keep = {
@@ -87,7 +91,7 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     }
     rows_after, bytes_after, parts_after = 0, 0, 0
     for bin_ in _bins(identities.parts, keep):
-        rows, size, parts = _rewrite(store, snapshot, bin_, keep, ())
+        rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), sealing)
         rows_after, bytes_after, parts_after = (
             rows_after + rows,
             bytes_after + size,
@@ -127,19 +131,20 @@ def _rewrite(
     parts: Sequence[Part],
     keep: Mapping[str, NDArray[np.bool_]],
     dropped: Collection[tuple[str, str, str]],
+    sealing: Sealing | None,
 ) -> tuple[int, int, int]:
     """Merge ``parts`` into one; rows, bytes and parts that there are now."""
     if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
         return parts[0].rows, parts[0].size, 1
     try:
-        merged = merge(parts, snapshot.fields, keep, dropped, store.storage)
+        merged = merge(parts, snapshot.fields, keep, dropped, store.storage, sealing)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):
         # Repeated values may grow beyond 2 GiB when they are decoded: fewer parts at a time.
         if len(parts) == 1:
             raise
         middle = len(parts) // 2
         halves = (parts[:middle], parts[middle:])
-        both = [_rewrite(store, snapshot, half, keep, dropped) for half in halves]
+        both = [_rewrite(store, snapshot, half, keep, dropped, sealing) for half in halves]
         rows, size, count = (sum(numbers) for numbers in zip(*both, strict=True))
         return rows, size, count
     if merged.name is not None and merged.data is not None:
@@ -155,6 +160,17 @@ def _rewrite(
     )
 
 
+def _sealing(store: Store, snapshot: Snapshot) -> Sealing | None:
+    """What parts of this snapshot are written anew with, each under the labels that it has."""
+    if not snapshot.sealed:
+        return None
+    sealing = sealing_for(store, store.keys)
+    assert sealing is not None
+    for label in sorted({each.key_metadata for each in snapshot.fields} - {None}, key=str):
+        sealing.keys.require(str(label))
+    return sealing
+
+
 def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     """Remove every index of ``kind`` over ``column`` from all parts; the definitions that went.
 
@@ -166,6 +182,7 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     found = known(kind)
     name = kind.lower() if found is None else found.name
     snapshot = store.snapshot()
+    sealing = _sealing(store, snapshot)
     gone: list[FactField] = []
     left: set[str] = set()
     for each in snapshot.fields:
@@ -183,12 +200,12 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     bin_: list[Part] = []
     for part in touched:
         if bin_ and held + part.uncompressed > PART_BYTES:
-            _rewrite(store, snapshot, bin_, keep, dropped)
+            _rewrite(store, snapshot, bin_, keep, dropped, sealing)
             held, bin_ = 0, []
         bin_.append(part)
         held += part.uncompressed
     if bin_:
-        _rewrite(store, snapshot, bin_, keep, dropped)
+        _rewrite(store, snapshot, bin_, keep, dropped, sealing)
     return tuple(each.definition for each in gone if each.definition is not None)
 
 
@@ -235,10 +252,10 @@ def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> V
     for path, (size, mtime) in old.items():
         if path.startswith(f"{facts}/part-"):
             try:
-                open_part(path, size, mtime, store.storage)
+                open_part(path, size, mtime, store.storage, store.keys)
             except FormatError:
                 remove(path)
-            except (OSError, UnsupportedError):
+            except (OSError, UnsupportedError, KeyUnavailableError):
                 pass
         elif (
             named is not None

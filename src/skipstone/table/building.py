@@ -12,37 +12,130 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.bounds import Cause, Reason
-from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.index.columns import column_fields
+from skipstone.errors import (
+    KeyUnavailableError,
+    PredicateError,
+    SkipstoneError,
+    UnsupportedError,
+)
+from skipstone.index.columns import BuildSettings, column_fields
+from skipstone.index.kind import Index
 from skipstone.index.paimon.kinds import Bsi
+from skipstone.index.paimon.options import FileIndexOptions
 from skipstone.index.partitions import PartitionColumns
+from skipstone.index.registry import parse_indexes
 from skipstone.index.schema import spelled_path
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.store.coverage import by_lacking, without_pm
 from skipstone.store.describe import stored_bytes
 from skipstone.store.job import BuildJob, Outcome
+from skipstone.store.labels import sealing_for
 from skipstone.store.reports import BuildReport
+from skipstone.store.snapshot import cause_of
 from skipstone.store.upkeep import compact, needs_merge
 
 from .reading import ParquetReading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from skipstone.index.columns import BuildSettings
-    from skipstone.index.kind import Index
+    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.index.questdb.making import PmMode
     from skipstone.storage import Listing
+    from skipstone.store.labels import IndexEncryption, Sealing
 
     from .reading import Progress
     from .table import Table
 
-__all__ = ["run_build"]
+__all__ = ["build_table", "refresh_table", "run_build"]
 
 log = logging.getLogger("skipstone")
+
+DEFAULT_MEMORY = 512 * 2**20
+
+
+def build_table(
+    table: Table,
+    spark: SparkSession | None = None,
+    indexes: Iterable[str | Index] = (),
+    *,
+    options: Mapping[str, object] | None = None,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+    pm: PmMode = "external",
+    encryption: IndexEncryption | None = None,
+    decryption: Decryption | None = None,
+    plaintext_index: bool = False,
+) -> BuildReport:
+    """Build ``indexes`` (``"user_id:bloom(fpp=0.001)"``) for all files that lack them.
+
+    ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
+    "file-index.bloom-filter.c.fpp": 0.01}``); ``ValueError`` for one that Paimon does not know.
+    They come in place of those of the table.
+
+    One Spark job; without a session it runs in this process. ``memory`` bounds what a task
+    holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
+    left alone. ``progress`` is called with files done and files to do.
+
+    Each Parquet file that has none yet gets its row group metadata too, of its footer: a
+    ``_pm``, which plans read instead of the file. Its Bloom filters are ``pm="external"``
+    (where they lie in the file) or ``"inlined"``; ``"none"`` makes no ``_pm``.
+
+    ``encryption`` says which label's key encrypts what of the index; what is added later is
+    encrypted the same way. ``decryption`` has the keys of encrypted data files. Columns that
+    their file encrypts are not indexed in the clear but with ``plaintext_index=True``.
+    """
+    table.store.require_own()
+    asked = table.file_index if options is None else FileIndexOptions.parse(options)
+    wanted = parse_indexes([*_listed(indexes), *asked.indexes])
+    if not wanted:
+        raise SkipstoneError("no index was named", hint="`skipstone advise TABLE` proposes some")
+    settings = _settings(table, memory, pm, asked)
+    settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
+    return run_build(table, spark, wanted, settings, progress, encryption)
+
+
+def refresh_table(
+    table: Table,
+    spark: SparkSession | None = None,
+    *,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+    pm: PmMode = "external",
+    decryption: Decryption | None = None,
+    plaintext_index: bool = False,
+) -> BuildReport:
+    """Build the indexes that the table has for its new and changed files, and for no others.
+
+    ``pm``, ``decryption`` and ``plaintext_index`` as for ``build``; an encrypted index stays
+    encrypted as it is, and what has no key now is left to another refresh.
+    """
+    table.store.require_own()
+    definitions = table.store.snapshot().definitions
+    known = [found for found in (each.index for each in definitions) if found is not None]
+    if not definitions:
+        raise SkipstoneError(f"{table.path} has no index", hint="run `skipstone build TABLE`")
+    settings = _settings(table, memory, pm, table.file_index)
+    settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
+    return run_build(table, spark, known, settings, progress)
+
+
+def _settings(table: Table, memory: int, pm: PmMode, asked: FileIndexOptions) -> BuildSettings:
+    """How files are built; what lies inline goes by what was said last, by an earlier build
+    say."""
+    settings = BuildSettings(memory=memory, pm=pm)
+    limit = asked.in_manifest_threshold
+    if limit is None:
+        limit = table.store.snapshot().inline_limit
+    return settings if limit is None else replace(settings, inline_limit=limit)
+
+
+def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
+    return [indexes] if isinstance(indexes, str | Index) else list(indexes)
 
 
 def run_build(
@@ -51,11 +144,17 @@ def run_build(
     wanted: Sequence[Index],
     settings: BuildSettings,
     progress: Progress | None,
+    encryption: IndexEncryption | None = None,
 ) -> BuildReport:
     """Build ``wanted`` for the files that lack them; see ``Table.build``."""
     started = time.perf_counter()
+    sealing = sealing_for(table.store, table.store.keys, encryption)
     listing = table.listing()
     wanted, schema = _checked(table, listing, wanted, spark)
+    locked: list[Reason] = []
+    if sealing is not None:
+        settings = replace(settings, plaintext_index=True)  # it is not in plain text
+        wanted = _with_keys(table, wanted, sealing, locked)
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
@@ -76,6 +175,7 @@ def run_build(
             schema=schema,
             settings=how,
             fingerprint=matched.fingerprint,
+            sealing=sealing,
         )
         outcomes.extend(table.reading.execute(spark, job, listing.where(files), progress))
 
@@ -98,15 +198,41 @@ def run_build(
             (o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh
         ),
         files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
-        left_out=tuple(
-            Reason(cause=Cause.OVER_LIMIT, subject=index, text=text, units=count)
-            for (index, text), count in left_out.items()
+        left_out=(
+            *locked,
+            *(
+                Reason(cause=Cause.OVER_LIMIT, subject=index, text=text, units=count)
+                for (index, text), count in left_out.items()
+            ),
         ),
         bytes_data=sum(outcome.size for outcome in good),
         bytes_index=max(0, stored_bytes(table.store.snapshot()) - before),
         seconds=time.perf_counter() - started,
         merged=merged,
     )
+
+
+def _with_keys(
+    table: Table, wanted: Sequence[Index], sealing: Sealing, locked: list[Reason]
+) -> list[Index]:
+    """Those of ``wanted`` whose keys are at hand; why the others are not built goes to ``locked``.
+
+    An index that is new must have its key.
+    """
+    known = [(each.column, each.kind) for each in table.store.snapshot().definitions]
+    sealing.encryption.check([*known, *((index.column, index.name) for index in wanted)])
+    found = []
+    for index in wanted:
+        label = sealing.encryption.label(index.name, index.column)
+        try:
+            sealing.keys.require(label)
+        except KeyUnavailableError as error:
+            if (index.column, index.name) not in known:
+                raise
+            locked.append(cause_of(repr(index), error))
+        else:
+            found.append(index)
+    return found
 
 
 def _checked(
@@ -167,5 +293,9 @@ def _merge_if_needed(table: Table) -> int:
     snapshot = table.store.snapshot()
     if not needs_merge(snapshot):
         return 0
-    done = compact(table.store, table.listing)
+    try:
+        done = compact(table.store, table.listing)
+    except KeyUnavailableError as error:
+        log.warning("the parts of the index are left as they are: %s", error.message)
+        return 0
     return done.parts_before

@@ -84,7 +84,7 @@ def _against(
     if options:
         return f"options of Spark's reader are given ({', '.join(sorted(options))})"
     if not isinstance(table.index_location, str):
-        return "the index is a store of Xskipper's"
+        return "the index is encrypted, or a store of Xskipper's: its keys stay here"
     if table.storage_options:
         return "options of the object store would stand in Spark's plans"
     return against_pages(spark, where)

@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.index.columns import BuildSettings
-from skipstone.index.kind import Index
 from skipstone.index.paimon.options import FileIndexOptions, is_option
 from skipstone.index.partitions import PartitionColumns
-from skipstone.index.registry import parse_indexes
 from skipstone.plan.runs import IN_MEMORY
 from skipstone.storage import open_storage, table_format
 from skipstone.store.beside import Beside
 from skipstone.store.describe import describe
+from skipstone.store.labels import keys_of
+from skipstone.store.location import KeyedLocation
 from skipstone.store.xskipper import find_store
 
 from . import upkeep
-from .building import run_build
+from .building import build_table, refresh_table
 from .extremes import extreme
 from .planning import plan_query
 from .query import engine_of
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from skipstone.advise import Advice, Asked, Query, Savings
     from skipstone.formats.parquet.encryption.keys import Decryption
-    from skipstone.index.questdb.making import PmMode
+    from skipstone.formats.parquet.encryption.labelled import KeySource
     from skipstone.plan import Coverage, Plan
     from skipstone.rewrite.migration import MigrateReport
     from skipstone.scan.dataset import Engine
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from skipstone.store import Matched, Store
     from skipstone.store.beside import BesideRows
     from skipstone.store.reports import (
-        BuildReport,
         CheckReport,
         CompactReport,
         Description,
@@ -69,8 +67,6 @@ __all__ = ["Progress", "Table", "Where"]
 
 #: SQL text, or pyarrow's DNF tuples
 Where: TypeAlias = "str | Any"
-
-DEFAULT_MEMORY = 512 * 2**20
 
 
 class Table(Rewriting):
@@ -87,6 +83,9 @@ class Table(Rewriting):
     A directory with a ``_txn`` is a table of QuestDB (or a live one of ours): its files are those
     of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are not
     Parquet are left out, and every result says so; else they are an ``UnsupportedError``.
+
+    ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
+    to its key, or a KMS client. One in the clear is not believed then.
     """
 
     def __init__(
@@ -100,6 +99,7 @@ class Table(Rewriting):
         schema: str | None = None,
         sidecars: bool | None = None,
         partial: bool = False,
+        index_keys: KeySource | None = None,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
@@ -109,7 +109,8 @@ class Table(Rewriting):
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
         own = {key: value for key, value in given.items() if not is_option(key)}
         self.reading = reading_of(self.path, self.storage, format, own, schema)
-        self.store: Store = find_store(self.path, index_location, self.storage_options)
+        keys = keys_of(index_keys)
+        self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.location = self.store.location
         self._beside = Beside(self.storage) if isinstance(self.reading, ParquetReading) else None
         self._uses_sidecars = sidecars is not False and self.file_index.read_enabled
@@ -117,7 +118,10 @@ class Table(Rewriting):
         self._txn_table: TxnTable | None = None
         self._engine: Engine | None = None
         #: where transparent reading looks for the index
+        self.index_location: str | XskipperLocation | KeyedLocation
         self.index_location = index_location or self.location.root
+        if keys is not None and isinstance(self.index_location, str):
+            self.index_location = KeyedLocation(self.index_location, keys)
 
     def __repr__(self) -> str:
         if not self.partial:
@@ -197,68 +201,8 @@ class Table(Rewriting):
 
     # -- build and refresh -------------------------------------------------------------------------
 
-    def build(
-        self,
-        spark: SparkSession | None = None,
-        indexes: Iterable[str | Index] = (),
-        *,
-        options: Mapping[str, object] | None = None,
-        memory: int = DEFAULT_MEMORY,
-        progress: Progress | None = None,
-        pm: PmMode = "external",
-    ) -> BuildReport:
-        """Build ``indexes`` (``"user_id:bloom(fpp=0.001)"``) for all files that lack them.
-
-        ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
-        "file-index.bloom-filter.c.fpp": 0.01}``); ``ValueError`` for one that Paimon does not know.
-        They come in place of those of the table.
-
-        One Spark job; without a session it runs in this process. ``memory`` bounds what a task
-        holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
-        left alone. ``progress`` is called with files done and files to do.
-
-        Each Parquet file that has none yet gets its row group metadata too, of its footer: a
-        ``_pm``, which plans read instead of the file. Its Bloom filters are ``pm="external"``
-        (where they lie in the file) or ``"inlined"``; ``"none"`` makes no ``_pm``.
-        """
-        self.store.require_own()
-        asked = self.file_index if options is None else FileIndexOptions.parse(options)
-        wanted = parse_indexes([*_listed(indexes), *asked.indexes])
-        if not wanted:
-            raise SkipstoneError(
-                "no index was named", hint="`skipstone advise TABLE` proposes some"
-            )
-        settings = self._settings(memory, pm, asked)
-        return run_build(self, spark, wanted, settings, progress)
-
-    def refresh(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        memory: int = DEFAULT_MEMORY,
-        progress: Progress | None = None,
-        pm: PmMode = "external",
-    ) -> BuildReport:
-        """Build the indexes that the table has for its new and changed files, and for no others.
-
-        ``pm`` as for ``build``.
-        """
-        self.store.require_own()
-        definitions = self.store.snapshot().definitions
-        known = [found for found in (each.index for each in definitions) if found is not None]
-        if not definitions:
-            raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
-        settings = self._settings(memory, pm, self.file_index)
-        return run_build(self, spark, known, settings, progress)
-
-    def _settings(self, memory: int, pm: PmMode, asked: FileIndexOptions) -> BuildSettings:
-        """How files are built; what lies inline goes by what was said last, by an earlier build
-        say."""
-        settings = BuildSettings(memory=memory, pm=pm)
-        limit = asked.in_manifest_threshold
-        if limit is None:
-            limit = self.store.snapshot().inline_limit
-        return settings if limit is None else replace(settings, inline_limit=limit)
+    build = build_table
+    refresh = refresh_table
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -409,9 +353,11 @@ class Table(Rewriting):
     def check(
         self, deep: bool = False, *, sample: int = 20, decryption: Decryption | None = None
     ) -> CheckReport:
-        """Find facts that are stale, missing, orphaned or corrupt; ``deep`` also decodes ``sample``
-        files, proves their facts true, and compares what plans read with what matches. With
-        ``decryption`` each file must be encrypted and in its place, and none may be gone.
+        """Find facts that are stale, missing, orphaned or corrupt.
+
+        ``deep`` also decodes ``sample`` files, proves their facts true, and compares what plans
+        read with what matches. With ``decryption`` each file must be encrypted and the one that
+        belongs in its place, and none may be gone (``rewrite/seal_check.py``).
         """
         return upkeep.check_table(self, deep=deep, sample=sample, decryption=decryption)
 
@@ -494,7 +440,3 @@ class Table(Rewriting):
         from .spark_reading import read_table
 
         return read_table(self, spark, where, columns, order_by, limit, options)
-
-
-def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
-    return [indexes] if isinstance(indexes, str | Index) else list(indexes)

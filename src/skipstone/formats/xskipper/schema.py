@@ -127,6 +127,37 @@ class Encryption:
     column_keys: str
     plaintext_footer: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        footer_key: str,
+        column_keys: Mapping[str, Iterable[str]],
+        *,
+        plaintext_footer: bool = False,
+    ) -> Encryption:
+        """From the label of the footer, and the leaf columns by label."""
+        groups = (f"{label}:{','.join(paths)}" for label, paths in column_keys.items())
+        return cls(
+            footer_key=footer_key,
+            column_keys=";".join(groups),
+            plaintext_footer=plaintext_footer,
+        )
+
+    @classmethod
+    def from_json(cls, described: object) -> Encryption | None:
+        """From the metadata of ``obj_name``; ``FormatError`` for what says something else."""
+        return _encryption(described)
+
+    def to_json(self) -> dict[str, Json]:
+        """As the metadata of ``obj_name`` have it."""
+        found: dict[str, Json] = {
+            "encryption.column.keys": self.column_keys,
+            "encryption.footer.key": self.footer_key,
+        }
+        if self.plaintext_footer:
+            found["encryption.plaintext.footer"] = "true"
+        return found
+
     def labels(self) -> tuple[str, ...]:
         """Every label that is named, sorted."""
         groups = (group.partition(":")[0] for group in self.column_keys.split(";"))
@@ -420,7 +451,7 @@ def _params(column: str, params: object) -> tuple[tuple[str, str], ...]:
     raise FormatError(f"the params of column {column!r} are neither a map nor texts key:value")
 
 
-def _encryption(described: Mapping[str, object] | None) -> Encryption | None:
+def _encryption(described: object) -> Encryption | None:
     if described is None:
         return None
     if not isinstance(described, dict):

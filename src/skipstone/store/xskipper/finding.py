@@ -20,7 +20,7 @@ from skipstone.formats.xskipper.part import read_footer
 from skipstone.identity import canonical_path
 from skipstone.storage import open_storage
 
-from ..location import Location
+from ..location import KeyedLocation, Location
 from ..store import Store
 from .snapshot import source
 from .store import XskipperStore, part_files
@@ -28,6 +28,7 @@ from .store import XskipperStore, part_files
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
     from skipstone.formats.xskipper.naming import IdentifierStyle
     from skipstone.storage import Storage
 
@@ -77,16 +78,19 @@ def store_directory(storage: Storage, base: str, table: str) -> str | None:
 
 def find_store(
     table: str,
-    index_location: str | XskipperLocation | None = None,
+    index_location: str | XskipperLocation | KeyedLocation | None = None,
     options: Mapping[str, str] | None = None,
+    keys: LabelledKeys | None = None,
 ) -> Store:
     """The store of ``table``: beside it, or what lies at ``index_location``.
 
-    ``UnsupportedError`` as ``Location.of_table`` has it. A place where nothing is yet is one for
-    our own facts.
+    ``keys`` open an encrypted one, whoever made it. ``UnsupportedError`` as ``Location.of_table``
+    has it. A place where nothing is yet is one for our own facts.
     """
+    if isinstance(index_location, KeyedLocation):
+        keys, index_location = index_location.keys, index_location.path
     if index_location is None:
-        return Store.of_table(table, None, options)
+        return Store.of_table(table, None, options, keys)
     named = index_location
     if isinstance(named, str):
         named = XskipperLocation(named)
@@ -97,10 +101,15 @@ def find_store(
     except SkipstoneError:  # cannot be listed: whoever reads it next says so
         directory = None
     if directory is None and isinstance(index_location, str):
-        return Store.of_table(table, index_location, options)
+        return Store.of_table(table, index_location, options, keys)
+    decryption = named.decryption
+    if decryption is None and keys is not None:
+        from skipstone.formats.parquet.encryption.labelled import arrow_decryption
+
+        decryption = arrow_decryption(keys)
     return XskipperStore(
         Location(directory or base),
         storage,
-        decryption=named.decryption,
+        decryption=decryption,
         same_reader=named.same_reader,
     )

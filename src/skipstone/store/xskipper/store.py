@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skipstone.index.kind import Index
     from skipstone.storage import Storage
 
+    from ..labels import Sealing
     from ..location import Location
 
 __all__ = ["XskipperStore", "part_files"]
@@ -155,6 +156,7 @@ class XskipperStore(Store):
         schema: pa.Schema,
         fingerprint: str | None = None,
         inline_limit: int = 0,
+        sealing: Sealing | None = None,
     ) -> tuple[str, ...]:
         """Raises ``UnsupportedError``."""
         self.require_own()

@@ -261,6 +261,8 @@ def unwrap_dek(
 def _ask(kms: KmsClient, wrapped: str, master_key_id: str) -> Cipher:
     try:
         key: object = kms.unwrap_key(wrapped, master_key_id)
+    except KeyUnavailableError:
+        raise  # our own sources of keys say best what is missing
     except Exception as error:
         # What the exception says is the KMS's own: it stays in the chain, and out of the message.
         raise KeyUnavailableError(
