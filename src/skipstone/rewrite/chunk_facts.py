@@ -1,6 +1,7 @@
 """What the values of a column chunk say, page by page: column index, statistics, size statistics.
 
-Pages are added in their order; from them come
+Pages are looked at in any order and by several threads (``look``), and kept in theirs (``keep``);
+from them come
 
     ColumnIndex     null_pages, bounds, boundary_order, null_counts, nan_counts, histograms
     Statistics      bounds with their exactness, null_count, nan_count
@@ -14,7 +15,8 @@ TYPE_ORDER, or an order that is not known). Histograms of levels that are always
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,12 +33,28 @@ if TYPE_CHECKING:
 
     from skipstone.formats.parquet.bloom_filter import BloomFilter
     from skipstone.formats.parquet.column import LeafColumn, Run
+    from skipstone.formats.parquet.encodings.values import Values
     from skipstone.formats.parquet.schema import Leaf
 
     from .bloom_filling import BloomFilling
     from .column_order import Ordering
 
-__all__ = ["ChunkFacts"]
+__all__ = ["ChunkFacts", "PageFacts"]
+
+
+class PageFacts(NamedTuple):
+    """Of one page; bounds are not cut, ``size`` is that of byte arrays without their lengths."""
+
+    rows: int
+    nulls: int
+    nans: int
+    low: bytes | None
+    high: bytes | None
+    empty: bool
+    size: int
+    definition: NDArray[np.int64]
+    repetition: NDArray[np.int64]
+    within_row: bool
 
 
 class ChunkFacts:
@@ -58,25 +76,20 @@ class ChunkFacts:
         #: a page begins within a row: there can be no page index
         self.within_rows = False
         self._used: tuple[Any, NDArray[np.bool_]] | None = None
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def add(self, column: LeafColumn) -> None:
-        """The entries of the next page."""
+    def prepare(self, dictionary: Values) -> None:
+        """The values of the dictionary, before pages refer to it."""
+        if self.order is not None:
+            self.order.prepare(dictionary)
+
+    def look(self, column: LeafColumn) -> PageFacts:
+        """What the entries of a page say."""
         leaf, values = self.leaf, column.num_values
         repetition, definition = column.repetition_levels, column.definition_levels
-        if repetition is not None and len(repetition) and repetition[0]:
-            self.within_rows = True
-        self.rows.append(column.num_rows)
-        self.nulls.append(column.num_entries - values)
-        self.empty.append(not values)
-        self.definition.append(
-            _histogram(definition, leaf.max_definition_level, column.num_entries, top=True)
-        )
-        self.repetition.append(
-            _histogram(repetition, leaf.max_repetition_level, column.num_entries, top=False)
-        )
         low: bytes | None = None
         high: bytes | None = None
         nans = size = 0
@@ -86,15 +99,37 @@ class ChunkFacts:
             if leaf.type is Type.BYTE_ARRAY:
                 size += _bytes_of(run)
             if self.filling is not None:
-                self._hash(run)
+                self._fill(self.filling, run)
             if self.order is not None:
                 found = self.order.extremes(run)
                 nans += found.nans
                 low, high = self._wider(low, high, found.low, found.high)
-        self.lows.append(low)
-        self.highs.append(high)
-        self.nans.append(nans)
-        self.sizes.append(size)
+        entries = column.num_entries
+        return PageFacts(
+            rows=column.num_rows,
+            nulls=entries - values,
+            nans=nans,
+            low=low,
+            high=high,
+            empty=not values,
+            size=size,
+            definition=_histogram(definition, leaf.max_definition_level, entries, top=True),
+            repetition=_histogram(repetition, leaf.max_repetition_level, entries, top=False),
+            within_row=repetition is not None and bool(len(repetition)) and bool(repetition[0]),
+        )
+
+    def keep(self, page: PageFacts) -> None:
+        """The facts of the next page."""
+        self.rows.append(page.rows)
+        self.nulls.append(page.nulls)
+        self.nans.append(page.nans)
+        self.lows.append(page.low)
+        self.highs.append(page.high)
+        self.empty.append(page.empty)
+        self.sizes.append(page.size)
+        self.definition.append(page.definition)
+        self.repetition.append(page.repetition)
+        self.within_rows |= page.within_row
 
     def _wider(
         self, low: bytes | None, high: bytes | None, lower: bytes | None, higher: bytes | None
@@ -108,30 +143,29 @@ class ChunkFacts:
 
     # -- Bloom filter ------------------------------------------------------------------------------
 
-    def _hash(self, run: Run) -> None:
+    def _fill(self, filling: BloomFilling, run: Run) -> None:
         if run.indices is None:
-            self._keep(xxh64_values(run.values))
+            filling.add(run.values)
             return
-        if self._used is None or self._used[0] is not run.values:
-            self._flush()
-            self._used = (run.values, np.zeros(len(run.values), np.bool_))
-        self._used[1][run.indices] = True
+        # Of a dictionary only what is used, and that once.
+        with self._lock:
+            if self._used is None or self._used[0] is not run.values:
+                self._flush(filling)
+                self._used = (run.values, np.zeros(len(run.values), np.bool_))
+            used = self._used[1]
+        used[run.indices] = True
 
-    def _flush(self) -> None:
+    def _flush(self, filling: BloomFilling) -> None:
         if self._used is not None:
             values, used = self._used
             self._used = None
-            self._keep(xxh64_values(values)[used])
+            filling.add_hashes(xxh64_values(values)[used])
 
-    def _keep(self, hashes: NDArray[np.uint64]) -> None:
-        assert self.filling is not None
-        self.filling.add(hashes)
-
-    def bloom_filter(self, fpp: float) -> BloomFilter:
+    def bloom_filter(self) -> BloomFilter:
         """The filter of all values, as large as their distinct number wants."""
         assert self.filling is not None
-        self._flush()
-        return self.filling.filter(fpp)
+        self._flush(self.filling)
+        return self.filling.filter()
 
     # -- what is written ---------------------------------------------------------------------------
 
@@ -236,8 +270,7 @@ def _bytes_of(run: Run) -> int:
     assert isinstance(values, ByteArrays)
     if run.indices is None:
         return values.nbytes
-    counts = np.bincount(run.indices, minlength=len(values))
-    return int(counts @ values.lengths)
+    return int(values.lengths.take(run.indices).sum())
 
 
 def _boundary_order(lows: list[Any], highs: list[Any]) -> BoundaryOrder:

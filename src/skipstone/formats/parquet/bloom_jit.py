@@ -7,11 +7,13 @@ blocks by its formula (see ``bloom_filter.py``), so nothing outside the array is
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
+from . import xxh64
 from .bloom_filter import SALT
 
 if TYPE_CHECKING:
@@ -19,35 +21,72 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["compiled"]
+__all__ = ["insert", "insert_words"]
 
 _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = (np.uint32(salt) for salt in SALT)
 
 
+_P1, _P2, _P3, _P4 = (np.uint64(p) for p in (xxh64.P1, xxh64.P2, xxh64.P3, xxh64.P4))
+_EIGHT = np.uint64((xxh64.P5 + 8) & 0xFFFF_FFFF_FFFF_FFFF)
+_HALF, _ONE, _SHIFT = np.uint64(32), np.uint32(1), np.uint32(27)
+_RUN = 1_024
+
+
 # Spelled out: so the compiler sees one vector of eight words.
+@register_jitable
+def _set(blocks: Any, h: Any) -> None:
+    block = np.int64(((h >> _HALF) * np.uint64(len(blocks))) >> _HALF)
+    low = np.uint32(h)
+    blocks[block, 0] |= _ONE << (np.uint32(low * _S0) >> _SHIFT)
+    blocks[block, 1] |= _ONE << (np.uint32(low * _S1) >> _SHIFT)
+    blocks[block, 2] |= _ONE << (np.uint32(low * _S2) >> _SHIFT)
+    blocks[block, 3] |= _ONE << (np.uint32(low * _S3) >> _SHIFT)
+    blocks[block, 4] |= _ONE << (np.uint32(low * _S4) >> _SHIFT)
+    blocks[block, 5] |= _ONE << (np.uint32(low * _S5) >> _SHIFT)
+    blocks[block, 6] |= _ONE << (np.uint32(low * _S6) >> _SHIFT)
+    blocks[block, 7] |= _ONE << (np.uint32(low * _S7) >> _SHIFT)
+
+
 def _insert(blocks: Any, hashes: Any) -> None:
-    count, half = np.uint64(len(blocks)), np.uint64(32)
-    one, shift = np.uint32(1), np.uint32(27)
     for i in range(len(hashes)):
-        h = hashes[i]
-        block = np.int64(((h >> half) * count) >> half)
-        low = np.uint32(h)
-        blocks[block, 0] |= one << (np.uint32(low * _S0) >> shift)
-        blocks[block, 1] |= one << (np.uint32(low * _S1) >> shift)
-        blocks[block, 2] |= one << (np.uint32(low * _S2) >> shift)
-        blocks[block, 3] |= one << (np.uint32(low * _S3) >> shift)
-        blocks[block, 4] |= one << (np.uint32(low * _S4) >> shift)
-        blocks[block, 5] |= one << (np.uint32(low * _S5) >> shift)
-        blocks[block, 6] |= one << (np.uint32(low * _S6) >> shift)
-        blocks[block, 7] |= one << (np.uint32(low * _S7) >> shift)
+        _set(blocks, hashes[i])
+
+
+# XXH64 of eight bytes, as ``xxh64.py`` has it: a loop without memory between, some at a time.
+def _insert_words(blocks: Any, words: Any) -> None:
+    hashes = np.empty(_RUN, np.uint64)
+    for start in range(0, len(words), _RUN):
+        count = min(_RUN, len(words) - start)
+        for i in range(count):
+            lane = words[start + i] * _P2
+            h = _EIGHT ^ (((lane << np.uint64(31)) | (lane >> np.uint64(33))) * _P1)
+            h = ((h << np.uint64(27)) | (h >> np.uint64(37))) * _P1 + _P4
+            h = (h ^ (h >> np.uint64(33))) * _P2
+            h = (h ^ (h >> np.uint64(29))) * _P3
+            hashes[i] = h ^ (h >> np.uint64(32))
+        for i in range(count):
+            _set(blocks, hashes[i])
+
+
+Insert: TypeAlias = "Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]"
 
 
 @cache
-def compiled() -> Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]:
-    """``insert(blocks, hashes)``; the first call in a process compiles it or loads what another
-    one compiled."""
+def insert() -> Insert:
+    """``insert(blocks, hashes)``; the first call in a process compiles it or loads what
+    another one compiled. Arrays of hashes are to be read-only, so that this is done once."""
+    return _compiled(_insert)
+
+
+@cache
+def insert_words() -> Insert:
+    """``insert(blocks, words)`` of values of eight bytes each, as read-only uint64."""
+    return _compiled(_insert_words)
+
+
+def _compiled(loop: Callable[..., None]) -> Insert:
     try:
-        made: Callable[..., None] = njit(cache=True, nogil=True)(_insert)
+        made: Insert = njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder for the cache can be written
-        made = njit(nogil=True)(_insert)
+        made = njit(nogil=True)(loop)
     return made
