@@ -31,6 +31,7 @@ from skipstone.storage import open_storage
 from .chunk_pages import ChunkPages
 from .entries import check_row_counts
 from .fetch import GroupRows, Templates, group_rows, read_groups
+from .index_pages import IndexPages
 from .index_parts import bloom_filter
 from .naming import names_its_file
 from .opened_footer import TAIL_GUESS, OpenedFooter, open_footer
@@ -287,6 +288,10 @@ class ParquetFile:
         """The whole Bloom filter of a chunk, ``None`` if it has none."""
         return bloom_filter(self, self.cell(row_group, column))
 
+    def index_pages(self, column: str) -> IndexPages:
+        """The index pages of 2013 of a leaf: its data pages by key or by row, and rows by these."""
+        return IndexPages(self, column)
+
     @names_its_file
     def cell(self, row_group: int, column: str) -> tuple[int, int]:
         """Row group and leaf; ``column`` is the dotted path of one leaf."""
@@ -424,9 +429,7 @@ class ParquetFile:
 
     @names_its_file
     def waves(
-        self,
-        fields: Sequence[Field],
-        row_ranges: RowRanges | None,
+        self, fields: Sequence[Field], row_ranges: RowRanges | None
     ) -> Iterator[pa.Table]:
         """Rows as tables, as many row groups in each as are fetched together."""
         leaves = [leaf for field in fields for leaf in field.shape.leaves]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from .file import ParquetFile
 
-__all__ = ["Queries", "Where"]
+__all__ = ["Queries", "Where", "column_at"]
 
 #: SQL text, pyarrow's DNF tuples, or a tree of ``skipstone.predicate``
 Where: TypeAlias = "str | Any"
@@ -191,13 +191,13 @@ class Queries:
         position = rows.positions()
         before = 0
         for table in self.file.waves(fields, rows):
-            columns = {name: _column(table, path) for name, path in paths.items()}
+            columns = {name: column_at(table, path) for name, path in paths.items()}
             at = np.flatnonzero(matching(asked.tree, columns, table.num_rows))
             yield table, position[before + at], at
             before += table.num_rows
 
 
-def _column(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
     """A column by its path; below a null struct there are nulls."""
     column = table.column(path[0])
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column

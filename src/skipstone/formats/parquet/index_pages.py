@@ -44,6 +44,7 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from .encodings.values import ByteArrays
 from .enums import PageType, Type
+from .page import read_page
 from .page_header import IndexPageHeader, PageHeader
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from .page import Page
 
-__all__ = ["ENTRY_BYTES", "LONGEST_BODY", "ROLL_OVER", "IndexPage", "key_bytes"]
+__all__ = ["ENTRY_BYTES", "LONGEST_BODY", "ROLL_OVER", "IndexPage", "key_bytes", "read_root"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -214,6 +215,30 @@ class IndexPage:
             "page_offset": self.page_offset.tolist(),
             "page_len": self.page_len.tolist(),
         }
+
+
+def read_root(
+    data: memoryview | bytes, type_: Type, type_length: int = 0, *, base: int = 0
+) -> tuple[IndexPage, IndexPage | None]:
+    """The index page at the start of ``data``, which is that of a chunk from byte ``base`` of the
+    file on, and the one of ordinals behind it, if one is.
+
+    A chunk with keys has a second tree, whose root is the page behind the root of the keys, where
+    this house wrote it (``rewrite/index_pages.py``). What else lies there is passed over.
+    """
+    page = read_page(data, base=base)
+    root = IndexPage.from_page(page, type_, type_length)
+    at = page.stop - base
+    if root.keys is None or at >= len(data):
+        return root, None
+    try:
+        beside = read_page(data, at, base=base)
+        if beside.type != PageType.INDEX_PAGE:
+            return root, None
+        found = IndexPage.from_page(beside, type_, type_length)
+    except FormatError:
+        return root, None
+    return root, found if found.keys is None else None
 
 
 def _keys(buffer: NDArray[np.uint8], first: IntArray, width: int, base: int) -> ByteArrays:
