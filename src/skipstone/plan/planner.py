@@ -244,6 +244,8 @@ def _refine(
     if (look := getattr(source, "look", None)) is not None:
         look(state.units.where(state.bounds.may))
     parts, parent = source.split(asked, columns)
+    if not len(parts) and getattr(source, "thrifty", False):
+        return replace(state, steps=())  # it chose to ask about nothing
     covered = _covered(asked, parts, parent)[parent]
     parts, parent = parts.where(covered), undecided[parent[covered]]
     fine = evaluate(

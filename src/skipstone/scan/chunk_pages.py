@@ -160,16 +160,18 @@ class ChunkPages:
             return False
         if self.all_null(cell):
             return True
-        # Where every request takes its time, to walk is to read the chunk twice.
-        if self._nulls is None and (not self.reader.storage.remote or self.is_known(cell)):
-            return False
-        if self._nulls is None and self.has_index(cell):
+        if self._nulls is None and (self.is_known(cell) or self.has_index(cell)):
             return False
         place = self.place(cell)
         if place.num_values != place.rows:
             return False  # a walk says what is wrong
+        # To walk first is to read it twice.
+        if cell[0] in full:
+            return True
+        if self._nulls is None and not self.reader.storage.remote:
+            return False
         window = _REMOTE_WINDOW if self.reader.storage.remote else _WHOLE
-        return cell[0] in full or place.stop - place.start <= window
+        return place.stop - place.start <= window
 
     def _whole(self, cell: Cell) -> PageTable:
         place = self.place(cell)

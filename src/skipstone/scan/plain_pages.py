@@ -51,9 +51,9 @@ def plain_pages(
     total = 0
     clear: list[bytes | memoryview] = []
     for entry, held in zip(entries.tolist(), data, strict=True):
-        values, parts = _entry(place, table, entry, held, decryptor, headers)
-        if table.whole and headers and headers[0].type == PageType.DICTIONARY_PAGE:
-            head = held[: headers[0].header_length + headers[0].compressed_page_size]
+        values, parts, first = _entry(place, table, entry, held, decryptor, headers)
+        if len(first):
+            head = first
         total += values
         clear += parts
     return Pages(place.codec, total, head, clear, headers)
@@ -66,21 +66,25 @@ def _entry(
     held: memoryview,
     decryptor: ColumnDecryptor | None,
     headers: list[Page],
-) -> tuple[int, list[bytes | memoryview]]:
+) -> tuple[int, list[bytes | memoryview], bytes | memoryview]:
+    """Values and data pages of one entry; of one that is a whole chunk its dictionary, too."""
     base, ordinal = int(table.offset[entry]), int(table.ordinal[entry])
     at = total = 0
     parts: list[bytes | memoryview] = []
+    head: bytes | memoryview = b""
     values = None if table.values is None else int(table.values[entry])
     while at < len(held) and not (table.whole and parts and total == values):
-        page, part, size = _page(held[at:], base + at, decryptor, ordinal, first=False)
+        first = table.whole and not at
+        page, part, size = _page(held[at:], base + at, decryptor, ordinal, first=first)
         at += size
         if page.is_data:
             ordinal += 1
             total += page.num_values
             parts.append(part)
             headers.append(page)
-        elif table.whole and page.type == PageType.DICTIONARY_PAGE and at == size:
+        elif first and page.type == PageType.DICTIONARY_PAGE:
             headers.append(page)
+            head = part
     if not parts or (values is not None and total != values):
         raise FormatError(
             "a page holds other values than the index of its chunk says",
@@ -89,7 +93,7 @@ def _entry(
             expected=values,
             got=total,
         )
-    return total, parts
+    return total, parts, head
 
 
 def _page(

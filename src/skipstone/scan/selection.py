@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,6 +33,9 @@ __all__ = ["Field", "Selection"]
 _SHOWN = 20
 # Selections of columns whose shapes are kept.
 _REMEMBERED = 64
+# Schemas up to this length, with the pairs of the footer, are shared by files that have the same,
+# as those of a table do.
+_SHARED = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +47,32 @@ class Field:
     shape: Shape
 
 
+class _Known:
+    """What was made of one schema."""
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema | None = None
+        self.fields: dict[tuple[str, ...] | None, tuple[Field, ...]] = {}
+        self.paths: dict[tuple[tuple[str, ...], ...], tuple[Field, ...]] = {}
+
+
+@lru_cache(maxsize=64)
+def _shared(schema: bytes, pairs: bytes) -> _Known:
+    return _Known()
+
+
+def _known(footer: FooterArrays) -> _Known:
+    written = footer.schema_bytes, footer.key_value_bytes
+    return _Known() if sum(map(len, written)) > _SHARED else _shared(*written)
+
+
 class Selection:
     """The columns that the file with this footer has."""
 
     def __init__(self, footer: FooterArrays, path: str) -> None:
         self._footer, self.path = footer, path
-        self._fields: dict[tuple[str, ...] | None, tuple[Field, ...]] = {}
+        self._of_schema = _known(footer)
+        self._fields = self._of_schema.fields
         self._empty: dict[tuple[str, ...] | None, pa.Table] = {}
 
     @cached_property
@@ -71,9 +94,12 @@ class Selection:
     @cached_property
     def schema(self) -> pa.Schema:
         """As pyarrow gives it."""
-        return arrow_schema(
-            self.tree, self._footer.schema_elements, self._footer.key_value_metadata
-        )
+        known, footer = self._of_schema, self._footer
+        if known.schema is None:
+            known.schema = arrow_schema(
+                self.tree, footer.schema_elements, footer.key_value_metadata
+            )
+        return known.schema
 
     @cached_property
     def _leaf_types(self) -> dict[int, pa.DataType]:
@@ -111,11 +137,18 @@ class Selection:
 
     def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[Field, ...]:
         """The fields that these paths name part by part, each once."""
-        wanted: dict[int, set[int]] = {}
-        for path in paths:
-            at, node = self._at(path, column_name(path))
-            wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
-        return tuple([self._field(at, leaves) for at, leaves in wanted.items()])
+        key, kept = tuple(paths), self._of_schema.paths
+        found = kept.get(key)
+        if found is None:
+            wanted: dict[int, set[int]] = {}
+            for path in paths:
+                at, node = self._at(path, column_name(path))
+                wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
+            found = tuple([self._field(at, leaves) for at, leaves in wanted.items()])
+            if len(kept) > _REMEMBERED:
+                kept.clear()
+            kept[key] = found
+        return found
 
     def table_schema(self, columns: Sequence[str] | None) -> pa.Schema:
         """The schema of a table of these columns."""

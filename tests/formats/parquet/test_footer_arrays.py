@@ -380,7 +380,7 @@ def test_small_footers_need_no_compiler_until_they_are_many() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == "[True, True, False, False, True] True"
+    assert done.stdout.strip() == "[True, True, False, False, False] True"
 
 
 # -- what is refused -------------------------------------------------------------------------------

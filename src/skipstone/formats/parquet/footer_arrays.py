@@ -13,7 +13,7 @@ adds up the row groups' own, which may differ (parquet-testing has a file that s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,15 @@ __all__ = ["FooterArrays"]
 
 # Footers up to this length have their schema checked at once.
 _EAGER = 256 << 10
+# Schemas up to this length are shared by files that have the same, as those of a table do.
+_SHARED = 32 << 10
+
+
+@lru_cache(maxsize=64)
+def _shared(schema: bytes) -> tuple[tuple[SchemaElement, ...], Schema]:
+    reader = Reader(schema, limits=Limits(values=max(1 << 16, 2 * len(schema))))
+    found: tuple[SchemaElement, ...] = list_of(struct(SchemaElement)).read(reader)
+    return found, Schema.of(found)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -190,13 +199,39 @@ class FooterArrays:
     @cached_property
     def schema_elements(self) -> tuple[SchemaElement, ...]:
         """The schema as it is written."""
+        written = self.schema_bytes
+        if len(written) <= _SHARED:
+            try:
+                return _shared(written)[0]
+            except FormatError:
+                pass  # again, for the place in this file
         found: tuple[SchemaElement, ...] = self._structs(2, SchemaElement)
         return found
 
     @cached_property
     def schema(self) -> Schema:
         """The schema as a tree; ``FormatError`` where it is none."""
+        written = self.schema_bytes
+        if len(written) <= _SHARED:
+            try:
+                return _shared(written)[1]
+            except FormatError:
+                pass
         return Schema.of(self.schema_elements)
+
+    @property
+    def schema_bytes(self) -> bytes:
+        """The field ``schema`` as it lies in the file."""
+        return self._bytes_of(2)
+
+    @property
+    def key_value_bytes(self) -> bytes:
+        """The field ``key_value_metadata`` as it lies in the file; empty where there is none."""
+        return self._bytes_of(5)
+
+    def _bytes_of(self, id: int) -> bytes:
+        _, start, stop = self.scanned.fields.get(id, (0, 0, 0))
+        return self.data[start:stop]
 
     @cached_property
     def metadata(self) -> FileMetaData:

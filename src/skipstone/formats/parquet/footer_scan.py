@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE", "LONGEST", "PLAIN", "Kernels", "Scanned", "kernels_for", "scan", "scan_one"]
 
-# Plain Python takes about 0.25 ms per 1,000 bytes, loading the compiled kernels 0.4 s once.
+# Plain Python takes about 0.25 ms per 1,000 bytes, loading the compiled kernels 0.4 s once, most of
+# it for numba.
 LARGE = 1 << 20
-_SMALL = 4 << 10
 LONGEST = (1 << 31) - 2
 
 
@@ -70,9 +70,8 @@ class _Choice:
 
     def kernels_for(self, size: int) -> Kernels:
         loaded = f"{__package__}.footer_jit" in sys.modules
-        if loaded and size < _SMALL:
-            return PLAIN
-        if not loaded and self.spent + size < LARGE:
+        worth = LARGE // 4 if "numba" in sys.modules else LARGE
+        if not loaded and self.spent + size < worth:
             self.spent += size
             return PLAIN
         from .footer_jit import compiled
