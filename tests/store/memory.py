@@ -42,6 +42,10 @@ class MemoryStorage:
     def list_files(self, root: str) -> Listing:
         return self.list_all(root)
 
+    def summary(self, root: str) -> ObjectId | None:
+        path = f"{root}/_metadata"
+        return self._id(path) if path in self.objects else None
+
     def has_children(self, prefix: str) -> bool:
         return any(path.startswith(f"{prefix}/") for path in self.objects)
 

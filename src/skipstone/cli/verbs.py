@@ -45,6 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "encrypt": ("encrypting", "Encrypt a Parquet file as it is, without decoding it."),
     "decrypt": ("encrypting", "Decrypt a Parquet file as it is, without decoding it."),
     "rekey": ("encrypting", "Wrap the data keys of an encrypted Parquet file anew."),
+    "metadata": ("summarising", "Write the footers of a table's files in one, for plans to read."),
     "inspect": ("inspecting", "Show what is inside an index store, or any Parquet file."),
 }
 EXAMPLES = """\b

@@ -38,6 +38,7 @@ __all__ = [
     "find_field",
     "find_path",
     "has_text_keys",
+    "sampled",
     "schema_of_columns",
     "spelled_path",
     "table_schema",
@@ -149,6 +150,11 @@ def schema_of_columns(columns: Mapping[str, pa.Field]) -> pa.Schema:
     return pa.schema(fields(nested))
 
 
+def sampled(n: int) -> list[int]:
+    """Of so many files those that are looked at first."""
+    return sorted({round(i * (n - 1) / max(_SAMPLE - 1, 1)) for i in range(min(n, _SAMPLE))})
+
+
 def table_schema(
     listing: Listing, open_file: Callable[[str], Any], needed: Collection[str] = ()
 ) -> pa.Schema:
@@ -157,8 +163,7 @@ def table_schema(
     ``open_file`` gives a seekable file for a path. Files that cannot be read are passed over; if
     none can, the first one's ``FormatError`` is raised. An empty listing has an empty schema.
     """
-    n = len(listing)
-    spread = sorted({round(i * (n - 1) / max(_SAMPLE - 1, 1)) for i in range(min(n, _SAMPLE))})
+    n, spread = len(listing), sampled(len(listing))
     schemas, failures = _read(listing, spread, open_file)
     merged = _merge(schemas)
     if any(find_field(merged, column) is None for column in needed):

@@ -150,6 +150,14 @@ class ParquetFile:
     def _opened(self) -> OpenedFooter:
         return open_footer(self.reader, self.path, self._decryption)
 
+    @classmethod
+    def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:
+        """The version of a file that ``reader`` has pinned, by a footer that is known to be its."""
+        made = object.__new__(cls)
+        made.path, made.reader, made.id, made._opened = id.path, reader, id, opened
+        made._decryption, made.reasons, made._views = None, (), None
+        return made
+
     def through(self, opened: OpenedFooter | None, view: View | None = None) -> ParquetFile:
         """The same version of the file by another footer, ``None`` its own; ``view`` says of what
         it was made."""
@@ -428,9 +436,7 @@ class ParquetFile:
     # -- waves -------------------------------------------------------------------------------------
 
     @names_its_file
-    def waves(
-        self, fields: Sequence[Field], row_ranges: RowRanges | None
-    ) -> Iterator[pa.Table]:
+    def waves(self, fields: Sequence[Field], row_ranges: RowRanges | None) -> Iterator[pa.Table]:
         """Rows as tables, as many row groups in each as are fetched together."""
         leaves = [leaf for field in fields for leaf in field.shape.leaves]
         for leaf in leaves:

@@ -33,6 +33,10 @@ class Storage(Protocol):
     def list_files(self, root: str) -> Listing:
         """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules."""
 
+    def summary(self, root: str) -> ObjectId | None:
+        """The identity of ``_metadata`` in the directory ``root``: as ``list_files`` saw it last,
+        where that says more cheaply, or as it is now. ``None`` where there is none."""
+
     def has_children(self, prefix: str) -> bool:
         """True when something lies below the directory ``prefix``."""
 

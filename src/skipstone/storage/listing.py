@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from .base import Storage
 
-__all__ = ["Listing", "hidden_by_spark", "int64", "table_format"]
+__all__ = ["SUMMARY", "Listing", "hidden_by_spark", "int64", "table_format"]
+
+#: the footers of the files of a directory in one file
+SUMMARY: Final = "_metadata"
 
 _INT64 = np.iinfo(np.int64)
 

@@ -23,7 +23,7 @@ from skipstone.identity import ObjectId, local_etag
 
 from .base import parent, runs
 from .directory import Directory
-from .listing import Listing, hidden_by_spark, int64
+from .listing import SUMMARY, Listing, hidden_by_spark, int64
 from .meter import count_read
 
 if TYPE_CHECKING:
@@ -124,6 +124,12 @@ class LocalStorage:
             if visited is not None:
                 visited.append(Directory.of(directory, names, seen))
         return found
+
+    def summary(self, root: str) -> ObjectId | None:
+        try:
+            return self.stat(f"{root}/{SUMMARY}")
+        except OSError:
+            return None
 
     def has_children(self, prefix: str) -> bool:
         self.requests += 1

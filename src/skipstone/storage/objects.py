@@ -27,7 +27,7 @@ from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
 from .base import Span, coalesce
-from .listing import Listing, hidden_by_spark
+from .listing import SUMMARY, Listing, hidden_by_spark
 from .meter import carried, count_read
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class ObjectStorage:
         self.gap, self.limit, self.clock_at = gap, limit, clock_at
         self.requests = 0
         self._counting = threading.Lock()
+        self._summaries: dict[str, ObjectId | None] = {}
         self._ahead: int | None = None
 
     @classmethod
@@ -148,9 +149,11 @@ class ObjectStorage:
 
     def list_files(self, root: str) -> Listing:
         start = len(root) + 1
+        below, summary = self._below(root), f"{root}/{SUMMARY}"
+        self._summaries[root] = next((each for each in below if each.path == summary), None)
         found = [
             each
-            for each in self._below(root)
+            for each in below
             if each.size and not any(map(hidden_by_spark, each.path[start:].split("/")))
         ]
         if not found:
@@ -194,6 +197,14 @@ class ObjectStorage:
             unit="s",
             etag=meta["e_tag"],
         )
+
+    def summary(self, root: str) -> ObjectId | None:
+        if root in self._summaries:
+            return self._summaries[root]
+        try:
+            return self.stat(f"{root}/{SUMMARY}")
+        except OSError:
+            return None
 
     def has_children(self, prefix: str) -> bool:
         self._count()

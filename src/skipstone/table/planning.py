@@ -12,7 +12,6 @@ from skipstone.index.interval import Intervals
 from skipstone.index.minmax import MinMax, intervals_of
 from skipstone.index.partitions import PartitionColumns
 from skipstone.index.schema import find_field
-from skipstone.plan.cost import LOCAL, REMOTE
 from skipstone.plan.objects import plan_objects
 from skipstone.plan.runs import Outgrown, in_turn
 from skipstone.predicate import Const, bind, column_path, from_dnf, parse_sql, to_sql
@@ -20,7 +19,7 @@ from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import leaves
 from skipstone.scan.txn_snapshot import TxnListing
 
-from .query import query_of
+from .query import costs_of, notes_of, query_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,12 +94,16 @@ def plan_query(
         file_index=table.file_index.read_enabled,
         beside=beside,
         inside=query.footers if query is not None and inside else None,
-        costs=REMOTE if table.storage.remote else LOCAL,
+        costs=costs_of(table, listing),
         **({} if txn is None else txn.known(listing, schema)),
     )
     if query is None:
         return plan
-    return replace(plan, reader=replace(query, bounds=_file_bounds(matched)))
+    return replace(
+        plan,
+        reader=replace(query, bounds=_file_bounds(matched)),
+        reasons=(*plan.reasons, *notes_of(table, listing)),
+    )
 
 
 def _bindable(

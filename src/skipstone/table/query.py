@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.index.schema import spelled_path
+from skipstone.plan.cost import LOCAL, REMOTE
 from skipstone.plan.top import Order
 from skipstone.predicate.types import column_path, spark_type
 
@@ -17,14 +19,19 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.bounds import Reason
     from skipstone.index.partitions import PartitionColumns
+    from skipstone.plan.cost import Costs
     from skipstone.predicate.tree import Bound
     from skipstone.scan.dataset import Engine, QueryReader
     from skipstone.storage import Listing
 
     from .table import Table
 
-__all__ = ["engine_of", "query_of"]
+__all__ = ["costs_of", "engine_of", "notes_of", "query_of"]
+
+# Seconds to look into a file whose footer is known.
+_KNOWN: Final = 60e-6
 
 
 def engine_of(table: Table) -> Engine:
@@ -39,7 +46,25 @@ def engine_of(table: Table) -> Engine:
     engine = Engine(table.storage, table.storage_options)
     if table.txn is not None:
         engine.files.opening = table.txn.opening_of
+    else:
+        engine.files.summary = table.reading.summary
     return engine
+
+
+def costs_of(table: Table, listing: Listing) -> Costs:
+    """What it costs to look into the files of a listing: less where a summary has their footers."""
+    costs = REMOTE if table.storage.remote else LOCAL
+    if not isinstance(table.reading, ParquetReading) or not len(listing):
+        return costs
+    known = table.reading.summary.known(listing) / len(listing)
+    return replace(costs, file=known * min(costs.file, _KNOWN) + (1 - known) * costs.file)
+
+
+def notes_of(table: Table, listing: Listing) -> tuple[Reason, ...]:
+    """Why a summary of the table was not used, or not for all files."""
+    if not isinstance(table.reading, ParquetReading):
+        return ()
+    return table.reading.summary.reasons(listing)
 
 
 def query_of(

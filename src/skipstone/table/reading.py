@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from skipstone.errors import UnsupportedError
-from skipstone.index.schema import schema_of_columns, table_schema
+from skipstone.index.schema import sampled, schema_of_columns, table_schema
+from skipstone.scan.summary_footers import SummaryFooters
 from skipstone.scan.txn_files import opener
 from skipstone.scan.txn_snapshot import TxnListing
 from skipstone.store.job import BuildJob, Outcome, run_here
@@ -63,6 +64,8 @@ class ParquetReading:
 
     def __init__(self, root: str, storage: Storage) -> None:
         self.root, self.storage = root, storage
+        #: what the ``_metadata`` of the table knows of its files
+        self.summary = SummaryFooters(root, storage)
         self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
@@ -84,7 +87,8 @@ class ParquetReading:
         if isinstance(listing, TxnListing):
             found = table_schema(listing, opener(listing, self.storage), needed)
         else:
-            found = table_schema(listing, self.storage.open, needed)
+            opened = self.summary.opener(listing, sampled(len(listing)), self.storage.open)
+            found = table_schema(listing, opened, needed)
         self._known = listing, wanted, found
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .encrypting import decrypt_table, encrypt_table, rekey_table
 from .retrofitting import retrofit_table
 from .salvaging import salvage_table
+from .summarising import write_table_metadata
 
 __all__ = ["Rewriting"]
 
@@ -17,3 +18,4 @@ class Rewriting:
     decrypt = decrypt_table
     rekey = rekey_table
     salvage = salvage_table
+    write_metadata = write_table_metadata

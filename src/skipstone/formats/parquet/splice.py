@@ -46,9 +46,12 @@ __all__ = [
     "rebase_offset_index",
     "rebase_row_group",
     "row_group_bytes",
+    "row_group_named",
     "same_columns",
     "set_fields",
     "with_file_path",
+    "with_row_groups",
+    "without_row_groups",
 ]
 
 _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _COLUMN_ORDERS = 2, 3, 4, 7
@@ -121,6 +124,27 @@ def append_row_groups(footer: FooterArrays, row_groups: Sequence[bytes]) -> byte
             (rows_start, rows_stop, bytes(number.out)),
             (groups_start, reader.at, bytes(head.out)),
             (groups_stop, groups_stop, b"".join(row_groups)),
+        ],
+    )
+
+
+def without_row_groups(footer: FooterArrays) -> bytes:
+    """The footer's bytes with no row groups, and ``num_rows`` 0: all that it says of the file."""
+    return with_row_groups(footer, 0, ())
+
+
+def with_row_groups(footer: FooterArrays, num_rows: int, row_groups: Sequence[bytes]) -> bytes:
+    """The footer's bytes with these ``RowGroup`` structs in place of its own."""
+    number, head = Writer(), Writer()
+    number.integer(num_rows)
+    head.list_head(STRUCT, len(row_groups))
+    _, rows_start, rows_stop = footer.scanned.fields[_NUM_ROWS]
+    _, groups_start, groups_stop = footer.scanned.fields[_ROW_GROUPS]
+    return _spliced(
+        footer,
+        [
+            (rows_start, rows_stop, bytes(number.out)),
+            (groups_start, groups_stop, bytes(head.out) + b"".join(row_groups)),
         ],
     )
 
@@ -250,3 +274,29 @@ def with_file_path(data: bytes, path: str | None) -> bytes:
     columns = _columns(group)
     named = tuple([_set(each, _FILE_PATH, BINARY, path) for each in columns.values])
     return write_struct(group.replace(_COLUMNS, LIST, ListOf(columns.type, named)))
+
+
+def row_group_named(footer: FooterArrays, r: int, path: str) -> bytes:
+    """``with_file_path`` of a row group whose chunks name no file, without decoding them.
+
+    ``file_path`` is the first field of ``ColumnChunk``, so that it goes before the others; only the
+    head of the one behind it changes, which counts from the field before. ``UnsupportedError``
+    where a chunk names a file already.
+    """
+    group_start = int(footer.group("row_group_start")[r])
+    group = row_group_bytes(footer, r)
+    starts, _ = footer.places("column_chunk")
+    name = Writer()
+    name.field(_FILE_PATH, BINARY, path.encode("utf-8", "surrogateescape"), 0)
+    pieces: list[bytes | bytearray] = []
+    at = 0
+    for start in (starts[r] - group_start).tolist():
+        delta, kind = group[start] >> 4, group[start] & 15
+        if delta == _FILE_PATH or not delta:
+            if footer.places("file_path")[0][r].max(initial=-1) >= 0:
+                raise UnsupportedError(f"columns of row group {r} lie in other files already")
+            return with_file_path(group, path)
+        pieces += [group[at:start], name.out, bytes([(delta - _FILE_PATH) << 4 | kind])]
+        at = start + 1
+    pieces.append(group[at:])
+    return b"".join(pieces)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
 
+    from ..summary_footers import SummaryFooters
+
 __all__ = ["OpenFiles", "side_by_side"]
 
 T = TypeVar("T")
@@ -49,6 +51,8 @@ class OpenFiles:
         self._options = dict(storage_options or {}) or None
         #: what ``ParquetFile`` is told besides of a file of this version, such as a ``size``
         self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
+        #: what the table's ``_metadata`` knows of the files
+        self.summary: SummaryFooters | None = None
         self._kept: OrderedDict[str, ParquetFile] = OrderedDict()
         self._lock = Lock()
         self.workers = side_by_side(storage)
@@ -72,6 +76,11 @@ class OpenFiles:
                 missing.append(at)
             else:
                 found[at] = known
+        if self.summary is not None and missing:
+            told = self.summary.files([ids[at] for at in missing])
+            known_ = {at: file for at, file in zip(missing, told, strict=True) if file is not None}
+            found.update({at: self._keep(file) for at, file in known_.items()})
+            missing = [at for at in missing if at not in known_]
         opened = self.map(lambda at: self._open(ids[at]), missing)
         found.update(zip(missing, opened, strict=True))
         return [found[at] for at in range(len(ids))]
@@ -138,8 +147,11 @@ class OpenFiles:
         if "size" in how and _same_file(file.id, id):
             # What grew since it was listed begins as it did.
             file.id = id
+        return self._keep(file)
+
+    def _keep(self, file: ParquetFile) -> ParquetFile:
         with self._lock:
-            self._kept[id.path] = file
+            self._kept[file.path] = file
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return file

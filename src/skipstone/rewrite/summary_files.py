@@ -1,0 +1,238 @@
+"""``_metadata`` and ``_common_metadata`` of a table: the footers of its files in one.
+
+The footers are read side by side, and their row groups copied as they stand, each chunk with the
+``file_path`` of its file from the table's directory, as parquet-java writes it: raw, ``/`` between
+folders. Of files that have not changed since an earlier summary of ours the footer is taken from
+that. Unknown fields stay. ``summary_merge.py`` says what becomes of what files do not agree on.
+
+Each file is written whole or not at all; ``_metadata``, which is the later one, says of which
+versions of the files it is (``formats/parquet/summary_file.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from skipstone.bounds import ByteRange
+from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
+from skipstone.formats.parquet.footer_arrays import FooterArrays
+from skipstone.formats.parquet.splice import row_group_bytes, row_group_named
+from skipstone.formats.parquet.summary_file import (
+    FileVersion,
+    Summary,
+    common_file,
+    head_of,
+    summary_file,
+)
+from skipstone.identity import ObjectId
+from skipstone.index.build import settled
+from skipstone.scan.opened_footer import TAIL_GUESS
+from skipstone.scan.summary_footers import load_summary
+from skipstone.storage.listing import SUMMARY
+
+from .summary_merge import merged_top
+from .summary_report import SummaryReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from skipstone.storage import Listing, Storage
+
+__all__ = ["COMMON", "write_summary"]
+
+COMMON: Final = "_common_metadata"
+# Requests of an object store that are under way together.
+_REMOTE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """One file: where its footer comes from is no longer of interest."""
+
+    id: ObjectId
+    footer_length: int
+    head: bytes
+    row_groups: tuple[bytes, ...]
+    rows: int
+    read: bool
+
+
+def write_summary(
+    listing: Listing,
+    storage: Storage,
+    *,
+    dry_run: bool = False,
+    settle: float = 2.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> SummaryReport:
+    """Write both files for the data files of ``listing`` into its root; see the module.
+
+    Waits until the youngest file is ``settle`` seconds old: one that may still change is in no
+    summary. ``progress`` is called with files done and files to do. Raises ``UnsupportedError`` for
+    files of different schemas, encrypted ones, and those whose columns lie in other files;
+    ``FormatError`` for a file that is no Parquet; ``StaleError`` for one that changed meanwhile.
+    """
+    started = time.perf_counter()
+    root, total = listing.root, len(listing)
+    if not total:
+        raise UnsupportedError(f"{root} has no data files", hint="there is nothing to sum up")
+    if listing.paths == [root]:
+        raise UnsupportedError(f"{root} is one file", hint="name the directory of a table")
+    path = f"{root}/{SUMMARY}"
+    ids = [listing.object_id(at) for at in range(total)]
+    old = _old(storage, root)
+    known = {} if old is None else {each.path: at for at, each in enumerate(old.versions.files)}
+    if old is not None and _is_of(old, root, ids):
+        footer = old.footer
+        current = storage.summary(root)
+        return SummaryReport(
+            table=root,
+            path=path,
+            fate="fresh",
+            dry_run=dry_run,
+            files=total,
+            row_groups=footer.num_row_groups,
+            rows=int(footer.row_starts[-1]),
+            bytes=0 if current is None else current.size or 0,
+            seconds=time.perf_counter() - started,
+        )
+
+    def one(id: ObjectId) -> _Gathered:
+        name = id.path[len(root) + 1 :]
+        at = known.get(name)
+        if old is not None and at is not None and _is_version(old, at, id):
+            return _known(old, at, id)
+        return _read(storage, id, name, settle)
+
+    gathered: list[_Gathered] = []
+    workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
+    with ThreadPoolExecutor(min(workers, total)) as pool:
+        for each in pool.map(one, ids):
+            gathered.append(each)
+            if progress is not None:
+                progress(len(gathered), total)
+    heads: dict[bytes, str] = {}
+    for each in gathered:
+        heads.setdefault(each.head, each.id.path)
+    top, dropped, notes = merged_top(heads)
+    numbers = {head: at for at, head in enumerate(heads)}
+    files = [
+        FileVersion(
+            path=each.id.path[len(root) + 1 :],
+            size=each.id.size or 0,
+            mtime=each.id.mtime,
+            etag=each.id.etag,
+            footer_length=each.footer_length,
+            row_groups=len(each.row_groups),
+            head=numbers[each.head],
+        )
+        for each in gathered
+    ]
+    row_groups = [group for each in gathered for group in each.row_groups]
+    rows = sum(each.rows for each in gathered)
+    data = summary_file(top, listing.unit, files, list(heads), row_groups, rows)
+    if not dry_run:
+        storage.put(f"{root}/{COMMON}", common_file(top))
+        storage.put(path, data)
+    return SummaryReport(
+        table=root,
+        path=path,
+        fate="written",
+        dry_run=dry_run,
+        files=total,
+        read=sum(each.read for each in gathered),
+        row_groups=len(row_groups),
+        rows=rows,
+        bytes=len(data),
+        dropped=dropped,
+        notes=notes,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _old(storage: Storage, root: str) -> Summary | None:
+    """The summary that there is, where it says of which versions it is."""
+    current = storage.summary(root)
+    if current is None:
+        return None
+    try:
+        return load_summary(storage, current)
+    except (SkipstoneError, OSError, ValueError):
+        return None
+
+
+def _is_version(old: Summary, at: int, id: ObjectId) -> bool:
+    held = old.versions.files[at]
+    version = ObjectId(
+        path=id.path, size=held.size, mtime=held.mtime, unit=old.versions.unit, etag=held.etag
+    )
+    return version.same_version(id) and old.is_sound(at)
+
+
+def _is_of(old: Summary, root: str, ids: Sequence[ObjectId]) -> bool:
+    files = old.versions.files
+    return [f"{root}/{each.path}" for each in files] == [id.path for id in ids] and all(
+        _is_version(old, at, id) for at, id in enumerate(ids)
+    )
+
+
+def _known(old: Summary, at: int, id: ObjectId) -> _Gathered:
+    held = old.versions.files[at]
+    first, stop = old.first_group[at : at + 2]
+    return _Gathered(
+        id=id,
+        footer_length=held.footer_length,
+        head=old.versions.heads[held.head],
+        row_groups=tuple([row_group_bytes(old.footer, r) for r in range(first, stop)]),
+        rows=int(old.footer.row_starts[stop] - old.footer.row_starts[first]),
+        read=False,
+    )
+
+
+def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered:
+    if not settled(id, storage, settle):
+        raise _changed(id)
+    try:
+        found, data = storage.read_tail(id.path, TAIL_GUESS)
+        if not found.same_version(id):
+            raise _changed(id)
+        tail = Tail.from_bytes(data[-TAIL_LENGTH:], found.size or 0)
+        if tail.encrypted:
+            raise UnsupportedError("it is encrypted, and a summary would hold its footer in clear")
+        if tail.length + TAIL_LENGTH <= len(data):
+            held = data[len(data) - TAIL_LENGTH - tail.length : -TAIL_LENGTH]
+        else:
+            wanted = ByteRange(id.path, tail.offset, tail.length)
+            held = storage.read_ranges([wanted], {id.path: id}).get(wanted) or memoryview(b"")
+            if len(held) != tail.length:
+                raise _changed(id)
+        footer = FooterArrays.scan(held, tail.offset)
+        footer.check_extent(tail.offset)
+        return _Gathered(
+            id=id,
+            footer_length=tail.length,
+            head=head_of(footer),
+            row_groups=tuple(
+                [row_group_named(footer, r, name) for r in range(footer.num_row_groups)]
+            ),
+            rows=int(footer.row_starts[-1]),
+            read=True,
+        )
+    except FormatError as error:
+        raise error.in_file(id.path) from error
+    except FileNotFoundError:
+        raise _changed(id) from None
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{id.path}: {error.message}", hint=error.hint) from error
+
+
+def _changed(id: ObjectId) -> StaleError:
+    return StaleError(
+        f"{id.path} changed while the summary was made",
+        hint="write the summary again when nobody writes to the table",
+    )
