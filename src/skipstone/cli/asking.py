@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .faults import FOUND
+from .keys import key_options
 from .options import index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def explain(
     show_default=True,
     help="Files that a deep check reads.",
 )
+@key_options
 @reporting
 def check(
     table: str,
@@ -87,13 +89,23 @@ def check(
     deep: bool,
     sample: int,
     out: Output,
+    **asked: Any,
 ) -> None:
     """Find facts of TABLE that are stale, missing, orphaned, corrupt or untrue.
 
     Exit code 3 when there are any. Stale and missing facts cost time and never rows: such files are
     read in full until the next refresh.
+
+    With keys, also find files that are not those which were encrypted: in the place of another, of
+    another table, older, in the clear, or gone. --aad-prefix is the name of the table, where the
+    list of its encrypted files is not there to tell it.
     """
-    report = table_of(table, index_location, storage_options).check(deep=deep, sample=sample)
+    from .key_sources import DecryptionAsked
+
+    keys = DecryptionAsked(**asked)
+    report = table_of(table, index_location, storage_options).check(
+        deep=deep, sample=sample, decryption=keys() if keys.given else None
+    )
     out.result(report)
     if not report.ok:
         click.get_current_context().exit(FOUND)

@@ -6,12 +6,13 @@ import os
 import re
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from skipstone.errors import SkipstoneError
 
+from .keys import decryption_of, key_options
 from .options import index_options, reporting, size, source_options, spark_options, table_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from .output import Output
 
-__all__ = ["build", "definitions", "refresh"]
+__all__ = ["build", "definitions", "refresh", "session"]
 
 # Paimon's way to name columns.
 _LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")
@@ -32,7 +33,7 @@ _JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
 
 
 @contextmanager
-def _session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
+def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
     """A session of this call's own, stopped afterwards; ``None`` without Spark."""
     if no_spark:
         yield None
@@ -68,6 +69,36 @@ _pm = click.option(
 )
 
 
+_plaintext_index = click.option(
+    "--plaintext-index",
+    is_flag=True,
+    help="Index columns in the clear that their data files encrypt.",
+)
+
+
+def _decryption(
+    keys: str | None,
+    footer_key: str | None,
+    column_keys: dict[str, str],
+    kms: str | None,
+    aad_prefix: str | None,
+) -> dict[str, Any]:
+    """The keys of encrypted data files, where some were named."""
+    if not (keys or footer_key or column_keys or kms or aad_prefix):
+        return {}
+    return {"decryption": decryption_of(keys, footer_key, column_keys, kms, aad_prefix)}
+
+
+def _labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in values:
+        name, _, label = each.rpartition("=")  # the name of a column may hold an equals sign
+        if not name or not label or name in found:
+            raise click.BadParameter("COLUMN[:KIND]=LABEL is expected, each once", ctx, param)
+        found[name] = label
+    return found
+
+
 def definitions(columns: Sequence[str]) -> list[Index]:
     """The indexes that ``-c`` spelled, ``a:x,y(p=1)`` being two; ``UsageError`` for other text."""
     from skipstone.index.registry import parse_indexes
@@ -100,6 +131,25 @@ def definitions(columns: Sequence[str]) -> list[Index]:
     help="What one task may hold; an index that needs more is left out for that file.",
 )
 @_pm
+@click.option(
+    "--index-footer-key",
+    metavar="LABEL",
+    help="Encrypt the index: the label of the key for all that has none of its own.",
+)
+@click.option(
+    "--key-metadata",
+    metavar="COLUMN[:KIND]=LABEL",
+    multiple=True,
+    callback=_labels,
+    help="Encrypt this index with the key of this label; may be given again.",
+)
+@click.option(
+    "--plaintext-footer",
+    is_flag=True,
+    help="Leave names of columns and labels of an encrypted index readable, and sign them.",
+)
+@key_options
+@_plaintext_index
 @spark_options
 @reporting
 def build(
@@ -109,6 +159,15 @@ def build(
     columns: tuple[str, ...],
     memory: int,
     pm: PmMode,
+    index_footer_key: str | None,
+    key_metadata: dict[str, str],
+    plaintext_footer: bool,
+    keys: str | None,
+    footer_key: str | None,
+    column_keys: dict[str, str],
+    kms: str | None,
+    aad_prefix: str | None,
+    plaintext_index: bool,
     master: str,
     no_spark: bool,
     out: Output,
@@ -119,12 +178,17 @@ def build(
     counts: after a kill, the same command goes on from there. A new index is added to those that
     there are.
 
+    An encrypted index takes labels (--index-footer-key, --key-metadata), and where the keys with
+    these labels are (--index-key); --footer-key and --column-key are those of encrypted data files.
+
     \b
       skipstone build data/events -c user_id:bloom -c ts:minmax
       skipstone build data/events -c "country:valuelist" -c "user.name:minmax,bloom(fpp=0.001)"
       skipstone build data/events -c city:bitmap -c age:rangebitmap
       skipstone build data/events --option file-index.bitmap.columns=city,zip \\
                                   --option file-index.bitmap.zip.index-block-size=32kb
+      skipstone build data/events -c id:minmax --index-footer-key kf --key-metadata id=k1 \\
+                                  --index-key kf=env:KF --index-key k1=file:k1.key
     """
     options = click.get_current_context().meta.get("skipstone.options") or {}
     if not columns and not any(_LISTS_COLUMNS.match(key) for key in options):
@@ -134,7 +198,7 @@ def build(
     indexes = definitions(columns)
     target = table_of(table, index_location, storage_options)
     with (
-        _session(master, no_spark=no_spark) as spark,
+        session(master, no_spark=no_spark) as spark,
         out.progress("indexing") as progress,
     ):
         report = target.build(spark, indexes, memory=memory, progress=progress, pm=pm)
@@ -145,6 +209,8 @@ def build(
 @index_options
 @source_options
 @_pm
+@key_options
+@_plaintext_index
 @spark_options
 @reporting
 def refresh(
@@ -152,18 +218,28 @@ def refresh(
     index_location: str | None,
     storage_options: dict[str, str],
     pm: PmMode,
+    keys: str | None,
+    footer_key: str | None,
+    column_keys: dict[str, str],
+    kms: str | None,
+    aad_prefix: str | None,
+    plaintext_index: bool,
     master: str,
     no_spark: bool,
     out: Output,
 ) -> None:
     """Index new and changed files of TABLE with the indexes that it has.
 
-    Files whose facts are fresh are not read. Many small parts are merged on the way.
+    Files whose facts are fresh are not read. Many small parts are merged on the way. An encrypted
+    index stays encrypted as it is; --index-key says where its keys are.
     """
+    more = _decryption(keys, footer_key, column_keys, kms, aad_prefix)
+    if plaintext_index:
+        more["plaintext_index"] = True
     target = table_of(table, index_location, storage_options)
     with (
-        _session(master, no_spark=no_spark) as spark,
+        session(master, no_spark=no_spark) as spark,
         out.progress("refreshing") as progress,
     ):
-        report = target.refresh(spark, progress=progress, pm=pm)
+        report = target.refresh(spark, progress=progress, pm=pm, **more)
     out.result(report)

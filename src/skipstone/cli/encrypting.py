@@ -1,29 +1,54 @@
-"""`encrypt`, `decrypt` and `rekey`: the modules of a Parquet file, with other keys or none."""
+"""`encrypt`, `decrypt` and `rekey`: the modules of Parquet files, with other keys or none."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.errors import SkipstoneError
-
-from .keys import decryption_of, key_from, key_options, kms_from, pairs
-from .options import reporting, storage_option
+from .asking import FOUND
+from .key_sources import DecryptionAsked, EncryptionAsked, KmsAsked, table_options
+from .keys import key_options, kms_from, pairs
+from .options import reporting, storage_option, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+
+    from skipstone.rewrite.table_report import TableReport
+    from skipstone.table import Table
 
     from .output import Output
 
-__all__ = ["decrypt", "encrypt", "rekey"]
+__all__ = ["decrypt", "encrypt", "rekey", "run_table"]
 
-_ALGORITHMS = {"gcm": "AES_GCM_V1", "gcm-ctr": "AES_GCM_CTR_V1"}
+
+def run_table(
+    out: Output,
+    verb: str,
+    table: Table,
+    master: str | None,
+    output: str | None,
+    do: Callable[..., TableReport],
+) -> None:
+    """Do the files of a table, here or with a session; exit code 3 when not all could be done."""
+    from .building import session
+
+    if output is not None and verb != "salvage":
+        raise click.UsageError(f"--output is for one file: a table is {verb}ed in place")
+    with session(master or "", no_spark=master is None) as spark, out.progress(verb) as progress:
+        report = do(table, spark, progress=progress)
+    out.result(report)
+    if not report.ok:
+        click.get_current_context().exit(FOUND)
 
 
 def _output(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
-        "--output", "-o", metavar="FILE", help="Write this file, and leave the other as it is."
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Of a FILE: write this one, and leave the other as it is.",
     )(function)
 
 
@@ -39,7 +64,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 
 
 @click.command()
-@click.argument("file")
+@table_options
 @_output
 @key_options
 @click.option("--footer-key-label", metavar="NAME", help="A name for readers to find the key by.")
@@ -50,7 +75,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 @click.option("--external-keys", is_flag=True, help="With --kms: wrapped keys beside the file.")
 @click.option(
     "--algorithm",
-    type=click.Choice(list(_ALGORITHMS)),
+    type=click.Choice(["gcm", "gcm-ctr"]),
     default="gcm",
     show_default=True,
     help="gcm-ctr does not authenticate pages.",
@@ -74,108 +99,111 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
     "--plaintext-others", is_flag=True, help="Leave all columns without a key in the clear."
 )
 @click.option("--omit-aad-prefix", is_flag=True, help="Keep --aad-prefix out of the file.")
+@click.option(
+    "--plaintext-index",
+    is_flag=True,
+    help="Of a TABLE: keep indexes in the clear over columns that are encrypted.",
+)
 @storage_option
 @reporting
 def encrypt(
-    file: str,
+    table: str,
+    index_location: str | None,
+    master: str | None,
     output: str | None,
-    footer_key: str | None,
-    column_keys: dict[str, str],
-    kms: str | None,
-    aad_prefix: str | None,
     keys: str | None,
-    footer_key_label: str | None,
-    column_key_labels: dict[str, str],
-    footer_key_id: str | None,
-    column_key_ids: dict[str, str],
-    single_wrapping: bool,
-    external_keys: bool,
-    algorithm: str,
-    key_bits: str,
-    plaintext_footer: bool,
-    plaintext_columns: Sequence[str],
-    plaintext_others: bool,
-    omit_aad_prefix: bool,
+    plaintext_index: bool,
     storage_options: dict[str, str],
     out: Output,
+    **asked: Any,
 ) -> None:
-    """Encrypt the Parquet file FILE, in its place, without decoding it.
+    """Encrypt a Parquet file, or all of a TABLE, in its place and without decoding it.
 
     Keys are 16, 24 or 32 bytes, and lie in a file or an environment variable, as hex, base64:… or
     text:…; or a KMS wraps random ones. Columns without a key of their own take the footer key.
     --keys opens a file that is encrypted already, which then gets the new keys.
+
+    Each file of a TABLE is bound to its place: its AAD prefix is --aad-prefix (or a name made for
+    the table), a slash and its path. Files that are encrypted so already are passed over: a run
+    that was killed is resumed by the next. With --master, keys are read on every machine that does
+    files, from the same files or variables. Indexes in the clear over encrypted columns are
+    dropped. Exit code 3 when some file could not be done.
     """
-    from skipstone.rewrite import Encryption
+    if (asked["footer_key"] is None) == (asked["footer_key_id"] is None):
+        raise click.UsageError("either --footer-key, or --kms and --footer-key-id are needed")
+    encryption = EncryptionAsked(**asked)
+    old = None if keys is None else DecryptionAsked(keys=keys)
+    if Path(table).is_dir():
+        run_table(
+            out,
+            "encrypt",
+            table_of(table, index_location, storage_options),
+            master,
+            output,
+            lambda target, spark, progress: target.encrypt(
+                spark,
+                encryption=encryption.anywhere(),
+                decryption=None if old is None else old.anywhere(),
+                plaintext_index=plaintext_index,
+                progress=progress,
+            ),
+        )
+        return
     from skipstone.rewrite import encrypt as _encrypt
 
-    if (footer_key is None) == (footer_key_id is None):
-        raise click.UsageError("either --footer-key, or --kms and --footer-key-id are needed")
-    try:
-        encryption = Encryption(
-            footer_key=None if footer_key is None else key_from(footer_key, "the footer key"),
-            column_keys={
-                name: key_from(each, f"the key of column {name!r}")
-                for name, each in column_keys.items()
-            },
-            footer_key_metadata=footer_key_label,
-            column_key_metadata=dict(column_key_labels),
-            kms=None if kms is None else kms_from(kms),
-            footer_key_id=footer_key_id,
-            column_key_ids=column_key_ids,
-            data_key_bits=int(key_bits),
-            double_wrapping=not single_wrapping,
-            internal_key_material=not external_keys,
-            algorithm=_ALGORITHMS[algorithm],  # type: ignore[arg-type]
-            plaintext_footer=plaintext_footer,
-            plaintext_columns=plaintext_columns,
-            encrypt_others=not plaintext_others,
-            aad_prefix=None if aad_prefix is None else aad_prefix.encode(),
-            store_aad_prefix=not omit_aad_prefix,
-        )
-    except ValueError as error:
-        if isinstance(error, SkipstoneError):
-            raise
-        raise SkipstoneError(str(error), hint="run `skipstone encrypt --help`") from None
-    decryption = None if keys is None else decryption_of(keys)
     out.result(
         _encrypt(
-            file,
+            table,
             output,
-            encryption=encryption,
-            decryption=decryption,
+            encryption=encryption(),
+            decryption=None if old is None else old(),
             storage_options=storage_options or None,
         )
     )
 
 
 @click.command()
-@click.argument("file")
+@table_options
 @_output
 @key_options
 @storage_option
 @reporting
 def decrypt(
-    file: str,
+    table: str,
+    index_location: str | None,
+    master: str | None,
     output: str | None,
-    footer_key: str | None,
-    column_keys: dict[str, str],
-    kms: str | None,
-    aad_prefix: str | None,
-    keys: str | None,
     storage_options: dict[str, str],
     out: Output,
+    **asked: Any,
 ) -> None:
-    """Decrypt the Parquet file FILE, in its place, without decoding it; all its keys are needed."""
+    """Decrypt a Parquet file, or all of a TABLE, in its place and without decoding it.
+
+    All keys are needed. Of a TABLE each file must be the one that belongs in its place; files in
+    the clear are passed over. Exit code 3 when some file could not be done.
+    """
+    decryption = DecryptionAsked(**asked)
+    if Path(table).is_dir():
+        run_table(
+            out,
+            "decrypt",
+            table_of(table, index_location, storage_options),
+            master,
+            output,
+            lambda target, spark, progress: target.decrypt(
+                spark, decryption=decryption.anywhere(), progress=progress
+            ),
+        )
+        return
     from skipstone.rewrite import decrypt as _decrypt
 
-    decryption = decryption_of(keys, footer_key, column_keys, kms, aad_prefix)
     out.result(
-        _decrypt(file, output, decryption=decryption, storage_options=storage_options or None)
+        _decrypt(table, output, decryption=decryption(), storage_options=storage_options or None)
     )
 
 
 @click.command()
-@click.argument("file")
+@table_options
 @_output
 @click.option("--kms", metavar="MODULE:NAME", required=True, help="The KMS client that unwraps.")
 @click.option("--new-kms", metavar="MODULE:NAME", help="The one that wraps, if it is another.")
@@ -187,11 +215,17 @@ def decrypt(
     callback=pairs,
     help="A master key and the one that takes its place; may be given again.",
 )
-@click.option("--aad-prefix", metavar="TEXT", help="The AAD prefix of the file.")
+@click.option(
+    "--aad-prefix",
+    metavar="TEXT",
+    help="The AAD prefix of the file; what those of a TABLE begin with.",
+)
 @storage_option
 @reporting
 def rekey(
-    file: str,
+    table: str,
+    index_location: str | None,
+    master: str | None,
     output: str | None,
     kms: str,
     new_kms: str | None,
@@ -200,20 +234,39 @@ def rekey(
     storage_options: dict[str, str],
     out: Output,
 ) -> None:
-    """Wrap the data keys of the Parquet file FILE anew; nothing else in it is touched.
+    """Wrap the data keys of a Parquet file, or of all of a TABLE, anew, and touch nothing else.
 
     Files whose keys no KMS has wrapped are encrypted anew: `encrypt` with the old keys as --keys.
+    Of a TABLE, files that need no old master key any more are passed over.
     """
+    prefix = None if aad_prefix is None else aad_prefix.encode()
+    if Path(table).is_dir():
+        run_table(
+            out,
+            "rekey",
+            table_of(table, index_location, storage_options),
+            master,
+            output,
+            lambda target, spark, progress: target.rekey(
+                spark,
+                kms=KmsAsked(kms),
+                new_kms=None if new_kms is None else KmsAsked(new_kms),
+                master_keys=master_keys,
+                aad_prefix=prefix,
+                progress=progress,
+            ),
+        )
+        return
     from skipstone.rewrite import rekey as _rekey
 
     out.result(
         _rekey(
-            file,
+            table,
             output,
             kms=kms_from(kms),
             new_kms=None if new_kms is None else kms_from(new_kms),
             master_keys=master_keys,
-            aad_prefix=None if aad_prefix is None else aad_prefix.encode(),
+            aad_prefix=prefix,
             storage_options=storage_options or None,
         )
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from .asking import FOUND
-from .options import reporting
+from .encrypting import run_table
+from .key_sources import table_options
+from .options import reporting, table_of
 
 if TYPE_CHECKING:
     from .output import Output
@@ -16,9 +19,13 @@ __all__ = ["salvage"]
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@table_options
 @click.option("--schema", help="A Parquet file, an Arrow schema file, or text: message m { … }.")
-@click.option("--output", metavar="OUT", help="The new file; by default FILE.salvaged.parquet.")
+@click.option(
+    "--output",
+    metavar="OUT",
+    help="The new file, by default FILE.salvaged.parquet; of a TABLE, a directory.",
+)
 @click.option("--skip-bad-pages", is_flag=True, help="Nulls for damaged pages of optional columns.")
 @click.option(
     "--row-group-rows",
@@ -32,7 +39,9 @@ __all__ = ["salvage"]
 )
 @reporting
 def salvage(
-    file: str,
+    table: str,
+    index_location: str | None,
+    master: str | None,
     schema: str | None,
     output: str | None,
     skip_bad_pages: bool,
@@ -40,18 +49,37 @@ def salvage(
     footer_only: bool,
     out: Output,
 ) -> None:
-    """Save what can be saved of FILE, a Parquet file whose footer is lost, torn or damaged.
+    """Save what can be saved of a Parquet file whose footer is lost, torn or damaged.
 
     Pages are found by their headers and decoded, every one. All whole row groups go into a new
-    file; what is damaged or uncertain is left out, and said. FILE itself is only read. The schema
-    is taken from --schema, from what is left of the footer, or from the files beside FILE.
+    file; what is damaged or uncertain is left out, and said. The file itself is only read. The
+    schema is taken from --schema, what is left of the footer, or the files beside it.
 
-    Exit code 3 when something was left out.
+    Of a TABLE every file is read, and only those that are damaged are salvaged, beside themselves
+    or below --output. Exit code 3 when something was left out.
     """
+    if Path(table).is_dir():
+        if row_group_rows is not None:
+            raise click.UsageError("--row-group-rows is for one file")
+        run_table(
+            out,
+            "salvage",
+            table_of(table, index_location, {}),
+            master,
+            output,
+            lambda target, spark, progress: target.salvage(
+                spark,
+                output=output,
+                schema=schema,
+                skip_bad_pages=skip_bad_pages,
+                progress=progress,
+            ),
+        )
+        return
     from skipstone.rewrite.salvaging import salvage as save
 
     report = save(
-        file,
+        table,
         output=output,
         schema=schema,
         skip_bad_pages=skip_bad_pages,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.parquet.enums import PageType
 from skipstone.formats.parquet.page_values import decode_data_page, decode_dictionary_page
+from skipstone.identity import canonical_path
 from skipstone.scan.file import ParquetFile
 
 from .chunk_modules import plain_pages
@@ -35,7 +36,7 @@ def damage_of(path: str) -> str:
             for leaf in file.footer.schema.leaves:
                 _decode(file, row_group, leaf)
     except FormatError as error:
-        return error.message
+        return error.message.removeprefix(f"{canonical_path(path)}: ")
     return ""
 
 

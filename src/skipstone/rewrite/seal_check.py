@@ -152,6 +152,7 @@ def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] 
         return _Seen("sealed", "", unique, decryptor.algorithm.aad_prefix or b"")
     except (FormatError, KeyUnavailableError, OSError) as error:
         why = error.message if isinstance(error, SkipstoneError) else str(error)
+        why = why.removeprefix(f"{path}: ")
     if keys.aad_prefix is not None:
         # With the prefix that it says itself it may open: then it is a good file elsewhere.
         other = _seen(path, keys.replaced(aad_prefix=None), storage_options)

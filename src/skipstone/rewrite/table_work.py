@@ -104,7 +104,7 @@ def fate_of(path: str, do: Callable[[], FileFate]) -> FileFate:
         found = do()
     except (SkipstoneError, OSError) as error:
         why = error.message if isinstance(error, SkipstoneError) else str(error)
-        found = FileFate(path=path, fate="failed", why=why)
+        found = FileFate(path=path, fate="failed", why=why.removeprefix(f"{path}: "))
     except Exception as error:  # of a user's function, say: its text may hold a key
         found = FileFate(path=path, fate="failed", why=type(error).__name__)
     return replace(found, seconds=time.perf_counter() - started)

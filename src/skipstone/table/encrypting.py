@@ -11,18 +11,22 @@ from skipstone.errors import (
     SkipstoneError,
     UnsupportedError,
 )
+from skipstone.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from skipstone.formats.parquet.encryption.encryption import Encryption
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.formats.parquet.encryption.material import KmsClient
+    from skipstone.index.kind import Index
     from skipstone.rewrite.sealed_list import SealedList
     from skipstone.rewrite.table_report import FileFate, TableReport
     from skipstone.rewrite.table_work import Given
+    from skipstone.store import Store
+    from skipstone.store.labels import IndexEncryption
 
     from .reading import Progress
     from .table import Table
@@ -38,6 +42,7 @@ def encrypt_table(
     *,
     encryption: Given[Encryption],
     decryption: Given[Decryption] | None = None,
+    index_encryption: IndexEncryption | None = None,
     plaintext_index: bool = False,
     progress: Progress | None = None,
 ) -> TableReport:
@@ -56,7 +61,8 @@ def encrypt_table(
     within the function of the job, between processes of the session.
 
     Indexes over columns that are encrypted now were built in the clear: they are dropped, and the
-    report names them, unless ``plaintext_index`` keeps them.
+    report names them, unless ``plaintext_index`` keeps them. With ``index_encryption`` (of a table
+    opened with ``index_keys``) the whole index is built anew, encrypted, instead.
     """
     from skipstone.rewrite.table_report import TableReport
     from skipstone.rewrite.table_work import EncryptFiles, given
@@ -82,13 +88,21 @@ def encrypt_table(
         progress,
     )
     notes = [] if listed is None else listed.finish(done)
-    dropped = () if plaintext_index else _drop_clear(self, made)
+    keys = made.decryption() if listed is None else listed.decryption
+    index = _Index(
+        self, None if callable(encryption) else spark, keys, plaintext_index=plaintext_index
+    )
+    dropped: tuple[str, ...] = ()
+    if not plaintext_index:
+        dropped = index.drop_clear(made, whole=index_encryption is not None)
     refreshed, said = None, ""
-    if any(each.fate == "done" for each in done):
-        refreshed, said = _refreshed(self, spark)
-    if plaintext_index and (kept := _clear(self, made)):
+    if index_encryption is not None and index.dropped:
+        refreshed, said = index.sealed(index_encryption)
+    elif any(each.fate == "done" for each in done):
+        refreshed, said = index.refreshed()
+    if plaintext_index and (kept := index.clear(made)):
         notes.append(f"kept in the clear, as was asked: {', '.join(kept)}")
-    if not plaintext_index and self.storage.has_children(self.location.packs):
+    if dropped and index_encryption is None and self.storage.has_children(self.location.packs):
         notes.append(
             "packs of the index still hold row group metadata of the files as they were, in the"
             f" clear: `skipstone vacuum {self.path} --older-than 0s`, when nobody builds"
@@ -125,7 +139,8 @@ def decrypt_table(
 
     started = time.perf_counter()
     _require_local(self, "decrypted")
-    known = read_list(self.path, given(decryption, "the keys"))
+    keys = given(decryption, "the keys")
+    known = read_list(self.path, keys)
     beginning = None if known is None else known.beginning
     done = _each(
         self,
@@ -141,7 +156,7 @@ def decrypt_table(
         remove_list(self.path)
     refreshed, said = None, ""
     if any(each.fate == "done" for each in done):
-        refreshed, said = _refreshed(self, spark)
+        refreshed, said = _Index(self, spark, None).refreshed()
     return TableReport(
         table=self.path,
         verb="decrypt",
@@ -174,7 +189,7 @@ def rekey_table(
     from skipstone.rewrite.sealed_list import list_path, read_list
     from skipstone.rewrite.table_prefix import TablePrefix
     from skipstone.rewrite.table_report import TableReport
-    from skipstone.rewrite.table_work import RekeyFiles, given
+    from skipstone.rewrite.table_work import RekeyFiles, bound_to, given
 
     started = time.perf_counter()
     _require_local(self, "rekeyed")
@@ -206,7 +221,9 @@ def rekey_table(
             rekey(place, kms=old, new_kms=new, master_keys=master_keys, aad_prefix=prefix)
     refreshed, said = None, ""
     if any(each.fate == "done" and each.output == each.path for each in done):
-        refreshed, said = _refreshed(self, spark)
+        bound = bound_to(self.path, None, beginning)
+        keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
+        refreshed, said = _Index(self, None if callable(kms) else spark, keys).refreshed()
     return TableReport(
         table=self.path,
         verb="rekey",
@@ -257,6 +274,14 @@ class _Listed:
     def beginning(self) -> bytes:
         """What the prefixes of the table begin with."""
         return self.held.beginning
+
+    @property
+    def decryption(self) -> Decryption:
+        """What opens the files of the table, each in its place."""
+        from skipstone.rewrite.table_prefix import TablePrefix
+
+        place = TablePrefix(self.table.path, self.beginning)
+        return self.encryption.decryption().replaced(aad_prefix=place)
 
     @classmethod
     def begun(
@@ -344,45 +369,87 @@ def _known_list(table: Table, made: Encryption, old: Decryption | None) -> Seale
     )
 
 
-def _clear(table: Table, encryption: Encryption) -> list[str]:
-    """The table's indexes in the clear over columns that ``encryption`` encrypts."""
-    from skipstone.predicate.types import column_path
+class _Index:
+    """The index of a table whose files were written anew; ``keys`` open them."""
 
-    return [
-        f"{','.join(each.columns)}:{each.kind}"
-        for each in table.store.snapshot().definitions
-        if not all(encryption.is_plaintext(column_path(name)) for name in each.columns)
-    ]
+    def __init__(
+        self,
+        table: Table,
+        spark: SparkSession | None,
+        keys: Decryption | None,
+        *,
+        plaintext_index: bool = False,
+    ) -> None:
+        self.table, self.spark, self.keys = table, spark, keys
+        self.plaintext_index = plaintext_index
+        self.dropped: list[Index] = []
 
+    @property
+    def _store(self) -> Store | None:
+        """The index as it is without keys: with them, what is in the clear is not looked at."""
+        from skipstone.store import Store
+        from skipstone.store.xskipper import XskipperStore
 
-def _drop_clear(table: Table, encryption: Encryption) -> tuple[str, ...]:
-    from skipstone.store.upkeep import compact, drop_index, drop_store
-    from skipstone.store.xskipper import XskipperStore
+        table = self.table
+        if isinstance(table.store, XskipperStore):
+            return None  # another's
+        return Store(table.location.root, open_storage(table.location.root, table.storage_options))
 
-    if isinstance(table.store, XskipperStore):
-        return ()
-    found = _clear(table, encryption)
-    if not found:
-        return ()
-    if len(found) == len(table.store.snapshot().definitions):
-        drop_store(table.store)
+    def clear(self, encryption: Encryption) -> list[str]:
+        """The indexes in the clear over columns that ``encryption`` encrypts."""
+        from skipstone.predicate.types import column_path
+
+        return [
+            f"{','.join(each.columns)}:{each.kind}"
+            for each in (() if self._store is None else self._store.snapshot().definitions)
+            if each.key_metadata is None
+            and not all(encryption.is_plaintext(column_path(name)) for name in each.columns)
+        ]
+
+    def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
+        """Drop them; ``whole``: and all others, which are to be built anew."""
+        from skipstone.bounds import Cause
+        from skipstone.store.upkeep import compact, drop_index, drop_store
+
+        found, store = self.clear(encryption), self._store
+        if not found or store is None:
+            return ()
+        snapshot = store.snapshot()
+        there = snapshot.definitions
+        # Parts that do not open without keys are sealed: nothing is wrong with them.
+        all_clear = all(reason.cause is Cause.ABSENT for reason in snapshot.reasons)
+        self.dropped = [each.index for each in there if each.index is not None]
+        if all_clear and (whole or len(found) == len(there)):
+            drop_store(store)
+            return tuple(found)
+        for each in found:
+            column, _, kind = each.rpartition(":")
+            drop_index(store, kind, column)
+        # Facts of the files as they were go here; packs, which others may be about to name, do not.
+        compact(store, self.table.listing)
         return tuple(found)
-    for each in found:
-        column, _, kind = each.rpartition(":")
-        drop_index(table.store, kind, column)
-    # Facts of the files as they were go here; packs, which others may be about to name, do not.
-    compact(table.store, table.listing)
-    return tuple(found)
 
+    def sealed(self, encryption: IndexEncryption) -> tuple[Any, str]:
+        """What was dropped, built anew and encrypted; or why it was not."""
+        return self._tried(
+            lambda: self.table.build(
+                self.spark, self.dropped, encryption=encryption, decryption=self.keys
+            )
+        )
 
-def _refreshed(table: Table, spark: SparkSession | None) -> tuple[Any, str]:
-    """What became of the facts, or why they could not be refreshed."""
-    from skipstone.store.xskipper import XskipperStore
+    def refreshed(self) -> tuple[Any, str]:
+        """What became of the facts; or why they could not be refreshed."""
+        if self._store is None or not self.table.store.snapshot().definitions:
+            return None, ""
+        return self._tried(
+            lambda: self.table.refresh(
+                self.spark, decryption=self.keys, plaintext_index=self.plaintext_index
+            )
+        )
 
-    if isinstance(table.store, XskipperStore) or not table.store.snapshot().definitions:
-        return None, ""
-    try:
-        return table.refresh(spark), ""
-    except (SkipstoneError, OSError) as error:
-        why = error.message if isinstance(error, SkipstoneError) else str(error)
-        return None, f"the facts of the index are of the files as they were: {why}"
+    def _tried(self, do: Callable[[], Any]) -> tuple[Any, str]:
+        try:
+            return do(), ""
+        except (SkipstoneError, OSError) as error:
+            why = error.message if isinstance(error, SkipstoneError) else str(error)
+            return None, f"the index was not refreshed: {why}"
