@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .page_check import PageCheck
     from .page_map import Region
 
-__all__ = ["Borders", "RowGroupAt", "find_borders"]
+__all__ = ["GOES_ON", "Borders", "RowGroupAt", "divided", "find_borders"]
 
 # Pages looked at in all, per page: what needs more is ambiguous.
 _EFFORT: Final = 64
@@ -52,7 +52,7 @@ _BEGUN: Final = "lists whose first pages are lost may go on with a row that is l
 _TOO_MANY: Final = "too many ways to divide the pages"
 _NO_WAY: Final = "the pages do not divide into row groups of this schema"
 _TORN_OFF: Final = "row groups that are not whole"
-_GOES_ON: Final = "its last list may go on behind the last byte"
+GOES_ON: Final = "its last list may go on behind the last byte"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,31 @@ def find_borders(
     return found
 
 
+def divided(
+    region: Region, leaves: Sequence[Leaf], rows: Sequence[int], check: PageCheck
+) -> tuple[int, ...]:
+    """Where the chunks of these leaves begin, which hold so many rows each and are all that there
+    is in the region, and where the last one ends; empty if there are several ways, or none."""
+    finder = _Finder(region, leaves, check, Evidence(), None)
+    for finder.stage in _STAGES:
+        finder.begin()
+        found: list[tuple[int, ...]] = []
+        todo: list[tuple[int, ...]] = [(0,)]
+        try:
+            while todo and len(found) < 2:
+                path = todo.pop()
+                leaf = len(path) - 1
+                if leaf == len(leaves):
+                    found += [path] if path[-1] == finder.count else []
+                    continue
+                todo += [(*path, stop) for stop, _ in finder.ends(path[-1], leaf, rows[leaf])]
+        except _TooMuchError:
+            continue
+        if len(found) < 2:
+            return found[0] if found else ()
+    return ()
+
+
 class _Finder:
     def __init__(
         self,
@@ -127,9 +152,13 @@ class _Finder:
         self.effort = 0
         self.fits_memo: dict[tuple[int, int], bool] = {}
 
-    def found(self) -> Borders:
+    def begin(self) -> None:
+        """What the stage before found to fit may not fit now."""
         self.effort = max(_LEAST, _EFFORT * self.count)
         self.fits_memo.clear()
+
+    def found(self) -> Borders:
+        self.begin()
         if len(self.leaves) == 1:
             return self._single()
         return self._certain()
@@ -335,7 +364,7 @@ class _Finder:
         last = made[-1].borders[-1] if made else 0
         goes_on = left and last < self.count and not self.region.followed
         nested = goes_on and any(leaf.max_repetition_level for leaf in self.leaves[-1:])
-        why = _GOES_ON if nested else _TORN_OFF if left else ""
+        why = GOES_ON if nested else _TORN_OFF if left else ""
         return Borders(row_groups=tuple(made), incomplete_pages=left, why=why)
 
     def row_counts(

@@ -50,6 +50,8 @@ class FoundGroup:
 
     start: int
     num_rows: int
+    #: 0 where the last page tells
+    stop: int = 0
     chunks: tuple[I64, ...] = ()
     codecs: tuple[int, ...] = ()
     why: str = ""
@@ -75,8 +77,7 @@ def whole_footer(data: memoryview) -> FileMetaData | None:
         tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
         if tail.encrypted:
             raise UnsupportedError(
-                "the file is encrypted: without its footer nothing in it can be read",
-                hint="decrypt it with its keys while the footer is whole",
+                "the file is encrypted", hint="give its keys: --footer-key, --column-key, --keys"
             )
         metadata = FileMetaData.from_bytes(data[tail.offset : -TAIL_LENGTH], base=tail.offset)
         Schema.of(metadata.schema)

@@ -19,6 +19,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.parquet.codecs import decompress
+from skipstone.formats.parquet.column import concat
 from skipstone.formats.parquet.enums import CompressionCodec, Encoding, PageType, Type
 from skipstone.formats.parquet.levels import levels_v1, levels_v2
 from skipstone.formats.parquet.page import Page, read_page
@@ -305,6 +306,17 @@ class PageCheck:
             names = ", ".join(sorted(map(_name, encodings)))
             made.why = f"column {leaf.name}: pages of one chunk in {names}"
         return made
+
+    def column(self, rows: I64, leaf: Leaf, codec: int) -> LeafColumn:
+        """All entries of a chunk whose pages were found to be good."""
+        dictionary: Values | None = None
+        parts: list[LeafColumn] = []
+        for page in map(self.page, rows):
+            if page.type == PageType.DICTIONARY_PAGE:
+                dictionary = decode_dictionary_page(page, leaf, codec, page.body)
+            elif page.is_data:
+                parts.append(decode_data_page(page, leaf, codec, dictionary, page.body))
+        return concat(leaf, parts)
 
     def _codec(self, pages: Sequence[Page], leaf: Leaf, hint: int | None) -> int | None:
         """The codec of these pages; ``None`` if more than one may be."""

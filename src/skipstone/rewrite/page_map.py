@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["FileMap", "Region", "map_file"]
+__all__ = ["FileMap", "Region", "bloom_filter_end", "map_file"]
 
 # Pages without checksums that must chain before they are believed.
 _CHAIN: Final = 3
@@ -139,7 +139,7 @@ def _region(
             parts.append(rows)
             count += len(rows)
             stop, followed = at, False
-        after = _bloom_filter(data, at, end)
+        after = bloom_filter_end(data, at, end)
         if after is None and count:
             described = _chunk_metadata(data, at, end)
             if described is not None:
@@ -164,7 +164,7 @@ def _region(
     return region, at
 
 
-def _bloom_filter(data: memoryview, at: int, end: int) -> int | None:
+def bloom_filter_end(data: memoryview, at: int, end: int) -> int | None:
     """The place behind the Bloom filter at ``at``."""
     if bytes(data[at : at + 1]) != b"\x15":
         return None
@@ -294,5 +294,5 @@ def _begins(data: memoryview, at: int, end: int) -> bool:
         stop >= end
         or _index(data, stop, end) is not None
         or torn_footer(data, stop, end, chunks=False) is not None
-        or bool(_bloom_filter(data, stop, end))
+        or bool(bloom_filter_end(data, stop, end))
     )

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
+
 __all__ = ["SchemaSource", "beside", "given"]
 
 _SUMMARIES: Final = ("_common_metadata", "_metadata")
 _MOST_BESIDE: Final = 64
 _LARGEST_TEXT: Final = 16 << 20
-_ENCRYPTED: Final = "decrypt it first, with its keys and a footer that is whole"
+_ENCRYPTED: Final = "give its keys, or the schema as a text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,6 @@ class SchemaSource:
     def of_footer(cls, what: str, metadata: FileMetaData) -> SchemaSource:
         """That of a footer."""
         codecs: tuple[int, ...] = ()
-        if metadata.encryption_algorithm is not None:
-            raise UnsupportedError(f"{what} is encrypted", hint=_ENCRYPTED)
         if metadata.row_groups:
             columns = [each.meta_data for each in metadata.row_groups[0].columns]
             codecs = tuple([int(each.codec) if each is not None else 0 for each in columns])
@@ -61,7 +61,7 @@ class SchemaSource:
         )
 
 
-def given(schema: str | Path | pa.Schema) -> SchemaSource:
+def given(schema: str | Path | pa.Schema, decryption: Decryption | None = None) -> SchemaSource:
     """The schema that the caller names; ``FormatError`` where it is none."""
     if not isinstance(schema, str | Path):
         return _of_arrow("the given schema", schema)
@@ -69,7 +69,7 @@ def given(schema: str | Path | pa.Schema) -> SchemaSource:
         return SchemaSource(what="the given text", elements=parse_schema(schema))
     path = Path(schema)
     try:
-        footer = _footer(path)
+        footer = _footer(path, decryption)
     except FormatError:
         footer = None
     if footer is not None:
@@ -93,19 +93,19 @@ def given(schema: str | Path | pa.Schema) -> SchemaSource:
     return _of_arrow(str(path), found)
 
 
-def beside(path: Path) -> SchemaSource | None:
+def beside(path: Path, decryption: Decryption | None = None) -> SchemaSource | None:
     """That of the files beside ``path``, or ``None``."""
     for name in _SUMMARIES:
         place = path.with_name(name)
         if place.is_file() and place != path:
             try:
-                return SchemaSource.of_footer(str(place), _footer(place))
+                return SchemaSource.of_footer(str(place), _footer(place, decryption))
             except (FormatError, UnsupportedError, OSError):
                 continue
     found: list[SchemaSource] = []
     for place in _files(path):
         try:
-            found.append(SchemaSource.of_footer(str(place), _footer(place)))
+            found.append(SchemaSource.of_footer(str(place), _footer(place, decryption)))
         except (FormatError, UnsupportedError, OSError):
             continue
     if not found or any(each.elements != found[0].elements for each in found):
@@ -120,16 +120,26 @@ def _files(path: Path) -> Iterator[Path]:
             yield place
 
 
-def _footer(path: Path) -> FileMetaData:
+def _footer(path: Path, decryption: Decryption | None) -> FileMetaData:
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(max(size - TAIL_LENGTH, 0))
         data = file.read(TAIL_LENGTH)
-        if data[4:] == MAGIC_ENCRYPTED:
+        if data[4:] == MAGIC_ENCRYPTED and decryption is None:
             raise UnsupportedError(f"{path} is encrypted", hint=_ENCRYPTED)
         tail = Tail.from_bytes(data, size)
         file.seek(tail.offset)
-        metadata = FileMetaData.from_bytes(file.read(tail.length), base=tail.offset)
+        footer = file.read(tail.length)
+        if tail.encrypted:
+            from skipstone.formats.parquet.encryption.file_decryptor import (
+                EncryptedFooter,
+                FileDecryptor,
+            )
+
+            module = EncryptedFooter.from_bytes(footer, base=tail.offset)
+            opener = FileDecryptor.of_encrypted_footer(decryption, module.crypto, file=str(path))
+            footer = opener.decrypt_footer(module.module, base=module.offset)
+        metadata = FileMetaData.from_bytes(footer, base=tail.offset)
     Schema.of(metadata.schema)
     return metadata
 
