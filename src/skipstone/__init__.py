@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skipstone.errors import SkipstoneError
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.plan import Plan
+    from skipstone.rewrite.writing import write_table
     from skipstone.scan.file import ParquetFile, read_rows
     from skipstone.scan.file_index import FileIndex
     from skipstone.table import Table, explain, last_scan, read, skip
@@ -40,6 +41,7 @@ __all__ = [
     "read_rows",
     "skip",
     "watch",
+    "write_table",
 ]
 
 _HOMES = {
@@ -56,6 +58,7 @@ _HOMES = {
     "read_rows": "skipstone.scan.file",
     "skip": "skipstone.table",
     "watch": "skipstone.table.watching",
+    "write_table": "skipstone.rewrite.writing",
 }
 
 

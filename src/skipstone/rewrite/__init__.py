@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .retrofitting import retrofit
     from .salvage_report import SalvageReport
     from .salvaging import salvage
+    from .write_report import WriteReport
+    from .writing import write_table
 
 __all__ = [
     "EncryptReport",
@@ -25,11 +27,13 @@ __all__ = [
     "RekeyReport",
     "RetrofitReport",
     "SalvageReport",
+    "WriteReport",
     "decrypt",
     "encrypt",
     "rekey",
     "retrofit",
     "salvage",
+    "write_table",
 ]
 
 _HOMES = {
@@ -37,12 +41,14 @@ _HOMES = {
     "RekeyReport": "skipstone.rewrite.rekeying",
     "RetrofitReport": "skipstone.rewrite.retrofit_report",
     "SalvageReport": "skipstone.rewrite.salvage_report",
+    "WriteReport": "skipstone.rewrite.write_report",
     "Encryption": "skipstone.formats.parquet.encryption.encryption",
     "decrypt": "skipstone.rewrite.encrypting",
     "encrypt": "skipstone.rewrite.encrypting",
     "rekey": "skipstone.rewrite.rekeying",
     "retrofit": "skipstone.rewrite.retrofitting",
     "salvage": "skipstone.rewrite.salvaging",
+    "write_table": "skipstone.rewrite.writing",
 }
 
 

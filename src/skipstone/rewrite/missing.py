@@ -99,7 +99,7 @@ class Asked:
             Ordering.of(leaf, orders[leaf.ordinal] if leaf.ordinal < len(orders) else None)
             for leaf in leaves
         ]
-        wanted = None if sorting is None else tuple([_sorting(footer, each) for each in sorting])
+        wanted = None if sorting is None else tuple([_sorting(selection, each) for each in sorting])
         return cls(bloom=filters, page_rows=page_rows, sorting=wanted, orders=tuple(found))
 
 
@@ -122,19 +122,19 @@ def leaves_of(selection: Selection, name: str) -> tuple[int, ...]:
     return tuple([each for found in selection.fields([name]) for each in found.shape.leaves])
 
 
-def _sorting(footer: FooterArrays, text: str) -> SortingColumn:
+def _sorting(selection: Selection, text: str) -> SortingColumn:
     from skipstone.formats.parquet.metadata import SortingColumn
 
     name, *words = text.split(":")
-    leaf = footer.schema.leaf(name)
-    if leaf is None or leaf.max_repetition_level:
+    leaves = [selection.tree.leaves[ordinal] for ordinal in leaves_of(selection, name)]
+    if len(leaves) != 1 or leaves[0].max_repetition_level:
         raise SkipstoneError(
             f"{name} is no column that rows can be sorted by", hint="name columns outside of lists"
         )
     if not set(words) <= {"desc", "asc", "nulls_first", "nulls_last"}:
         raise SkipstoneError(f"{text!r} is no sort key", hint="column[:desc][:nulls_first]")
     return SortingColumn(
-        column_idx=leaf.ordinal, descending="desc" in words, nulls_first="nulls_first" in words
+        column_idx=leaves[0].ordinal, descending="desc" in words, nulls_first="nulls_first" in words
     )
 
 
