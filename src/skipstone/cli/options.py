@@ -124,6 +124,23 @@ def index_options(function: Function) -> Function:
         show_envvar=True,
         help="Where the index lies, if not beside the table.",
     )
+    keys = click.option(
+        "--index-key",
+        "index_key",
+        metavar="LABEL=SOURCE",
+        multiple=True,
+        expose_value=False,
+        callback=_keep_keys,
+        help="Of an encrypted index: where the key with a label is, file:PATH or env:NAME; may be "
+        "given again.",
+    )
+    kms = click.option(
+        "--index-kms",
+        metavar="MODULE:NAME",
+        expose_value=False,
+        callback=_keep,
+        help="Of an encrypted index: a KMS client that has the keys, called without arguments.",
+    )
     partial = click.option(
         "--partial",
         is_flag=True,
@@ -131,7 +148,34 @@ def index_options(function: Function) -> Function:
         callback=_keep,
         help="Of a table of QuestDB, take the partitions that are Parquet, and leave out others.",
     )
-    return click.argument("table")(location(storage_option(partial(function))))
+    return click.argument("table")(location(storage_option(keys(kms(partial(function))))))
+
+
+def _keep_keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    from .keys import column_sources
+
+    ctx.meta["skipstone.index_key"] = column_sources(ctx, param, values)
+
+
+def _index_keys(meta: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the index, where some were named."""
+    sources, kms = meta.get("skipstone.index_key"), meta.get("skipstone.index_kms")
+    if kms:
+        if sources:
+            raise click.UsageError("--index-kms stands alone: it has the keys")
+        from .keys import kms_from
+
+        return {"index_keys": kms_from(kms)}
+    if not sources:
+        return {}
+    from .keys import key_from
+
+    return {
+        "index_keys": {
+            label: key_from(source, f"the key labelled {label!r}")
+            for label, source in sources.items()
+        }
+    }
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -222,6 +266,9 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
     from skipstone.table import Table
 
     meta = click.get_current_context().meta
+    # What is not said is not handed on.
+    said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
+    said |= _index_keys(meta)
     return Table(
         table,
         index_location=index_location,
@@ -229,5 +276,5 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
         format=meta.get("skipstone.format", "parquet"),
         options=meta.get("skipstone.options") or None,
         schema=meta.get("skipstone.schema"),
-        partial=bool(meta.get("skipstone.partial")),
+        **said,
     )

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.errors import StaleError
-from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH
+from skipstone.errors import StaleError, UnsupportedError
+from skipstone.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
 
@@ -145,8 +145,12 @@ class _Footer:
     size: int
 
 
+class _EncryptedError(OSError):
+    """The footer, or columns under it, are encrypted."""
+
+
 def _footer(source: BinaryIO) -> _Footer:
-    """The footer; ``OSError`` where columns are encrypted under a footer in clear.
+    """The footer; ``_EncryptedError`` also where columns are encrypted under a footer in clear.
 
     Arrow ends the whole process when it is asked about an encrypted column chunk without the key.
     Such a footer is told by its signature, which follows it and is not part of the metadata.
@@ -155,6 +159,8 @@ def _footer(source: BinaryIO) -> _Footer:
     source.seek(-min(size, _GUESS), io.SEEK_END)
     tail = source.read(_GUESS)
     length = int.from_bytes(tail[-TAIL_LENGTH:-4], "little")
+    if tail[-4:] == MAGIC_ENCRYPTED:
+        raise _EncryptedError("the footer is encrypted")
     if tail[-4:] != MAGIC or not 0 < length <= size - TAIL_LENGTH - len(MAGIC):
         metadata = pq.read_metadata(source)  # says what is wrong with it
         raise OSError(f"no footer in clear: {metadata.serialized_size} bytes")
@@ -164,7 +170,7 @@ def _footer(source: BinaryIO) -> _Footer:
     data = tail[-TAIL_LENGTH - length : -TAIL_LENGTH]
     metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail[-TAIL_LENGTH:]))
     if length != metadata.serialized_size:
-        raise OSError("columns are encrypted under a signed footer")
+        raise _EncryptedError("columns are encrypted under a signed footer")
     return _Footer(metadata, data, size)
 
 
@@ -176,7 +182,15 @@ def _read(
     settings: BuildSettings,
     storage: Storage,
 ) -> FileFacts:
-    footer = _footer(source)
+    try:
+        footer = _footer(source)
+    except _EncryptedError:
+        return _read_encrypted(object, source, definitions, schema, settings, storage)
+    if settings.decryption is not None and not settings.decryption.allow_plaintext_files:
+        raise UnsupportedError(
+            f"{object.path} is in the clear, and keys were given",
+            hint="if that is as it should be, pass allow_plaintext_files=True with the keys",
+        )
     found = _columns(source, footer.metadata, definitions, schema, settings)
     pm, why = _pm(object, footer, settings, storage)
     return FileFacts(
@@ -189,6 +203,36 @@ def _read(
         pm=pm,
         footer_length=len(footer.data),
         row_groups=footer.metadata.num_row_groups,
+    )
+
+
+def _read_encrypted(
+    object: ObjectId,
+    source: BinaryIO,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+    storage: Storage,
+) -> FileFacts:
+    from skipstone.formats.parquet.encryption.material import key_material_path
+
+    from .encrypted_file import encrypted_columns, open_encrypted
+
+    def load() -> bytes:
+        return storage.read(key_material_path(object.path))
+
+    opened, size = open_encrypted(source, object.path, settings.decryption, load)
+    found, passing = encrypted_columns(source, opened, size, definitions, schema, settings)
+    pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
+    return FileFacts(
+        id=object,
+        row_count=found.row_count,
+        null_counts=found.null_counts,
+        values=found.values,
+        reasons={**found.reasons, **pm},
+        container=found.container,
+        row_groups=opened.footer.num_row_groups,
+        passing=passing,
     )
 
 

@@ -29,7 +29,8 @@ class FileFacts:
     - ``null_counts``: nulls of each indexed column (a column that the file lacks is all null);
     - ``values``: definition -> Arrow array of length 1 of the kind's ``stored_type``, ``None``
       where it was left out;
-    - ``reasons``: what was left out (``repr`` of the definition) -> why;
+    - ``reasons``: what was left out (``repr`` of the definition) -> why; those ``passing`` are told
+      and not kept, since keys, or another word of the user, may mend them;
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
     - ``row_groups``: how many a Parquet file has;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
@@ -51,3 +52,4 @@ class FileFacts:
     pm: bytes | None = None
     error: str | None = None
     too_fresh: bool = False
+    passing: frozenset[str] = frozenset()

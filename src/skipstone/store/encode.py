@@ -133,7 +133,7 @@ def _part(
         ETAG: [fact.id.etag for fact in facts],
         FINGERPRINT: [fingerprint] * len(facts),
         ROWS: [_count(fact.row_count) for fact in facts],
-        REASONS: [list(fact.reasons.items()) or None for fact in facts],
+        REASONS: [_lasting(fact) or None for fact in facts],
         FOOTER_LENGTH: [fact.footer_length for fact in facts],
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
@@ -225,6 +225,10 @@ def _values(index: Index, field: FactField, facts: Sequence[FileFacts]) -> pa.Ar
             )
         pieces.append(none if value is None else value)
     return pa.concat_arrays(pieces) if pieces else pa.nulls(0, type_)
+
+
+def _lasting(fact: FileFacts) -> list[tuple[str, str]]:
+    return [each for each in fact.reasons.items() if each[0] not in fact.passing]
 
 
 def _count(value: int) -> int | None:

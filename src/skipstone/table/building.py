@@ -13,6 +13,7 @@ import numpy as np
 
 from skipstone.bounds import Cause, Reason
 from skipstone.errors import (
+    FormatError,
     KeyUnavailableError,
     PredicateError,
     SkipstoneError,
@@ -150,11 +151,23 @@ def run_build(
     started = time.perf_counter()
     sealing = sealing_for(table.store, table.store.keys, encryption)
     listing = table.listing()
-    wanted, schema = _checked(table, listing, wanted, spark)
+    if isinstance(table.reading, ParquetReading):
+        table.reading.decryption = settings.decryption
+    try:
+        wanted, schema = _checked(table, listing, wanted, spark)
+    except FormatError as error:
+        if settings.decryption is None and "encrypted" in error.message:
+            raise KeyUnavailableError(
+                f"{error.file or table.path} is encrypted, and no key was given",
+                hint="give build and refresh the keys of the data: decryption=…",
+            ) from None
+        raise
     locked: list[Reason] = []
     if sealing is not None:
         settings = replace(settings, plaintext_index=True)  # it is not in plain text
         wanted = _with_keys(table, wanted, sealing, locked)
+    elif not settings.plaintext_index and isinstance(table.reading, ParquetReading):
+        _refuse_in_clear(table, listing, wanted, settings)
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
@@ -233,6 +246,30 @@ def _with_keys(
         else:
             found.append(index)
     return found
+
+
+def _refuse_in_clear(
+    table: Table, listing: Listing, wanted: Sequence[Index], settings: BuildSettings
+) -> None:
+    """``UnsupportedError`` where the first file encrypts a column that would be indexed in the
+    clear. Of other files such columns are left out, one by one."""
+    if not len(listing):
+        return
+    from skipstone.index.encrypted_file import sealed_columns
+
+    path = listing.paths[0]
+    try:
+        with table.storage.open(path) as source:
+            sealed = sealed_columns(source, path, settings.decryption)
+    except (SkipstoneError, OSError):
+        return  # what is wrong with the file, its task says
+    for index in wanted:
+        names = column_path(index.column)
+        if any(tuple(map(str, names))[: len(each)] == each for each in sealed):
+            raise UnsupportedError(
+                f"{index!r}: {path} encrypts the column, and the index would be in the clear",
+                hint="encrypt the index (encryption=…), or say plaintext_index=True",
+            )
 
 
 def _checked(

@@ -9,9 +9,9 @@ by what it was when it was indexed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.index.schema import sampled, schema_of_columns, table_schema
 from skipstone.scan.summary_footers import SummaryFooters
 from skipstone.scan.txn_files import opener
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.spark.sources import SourceTable
     from skipstone.storage import Listing, Storage
     from skipstone.store import Store
@@ -66,6 +67,8 @@ class ParquetReading:
         self.root, self.storage = root, storage
         #: what the ``_metadata`` of the table knows of its files
         self.summary = SummaryFooters(root, storage)
+        #: the keys of encrypted files, while an index is built
+        self.decryption: Decryption | None = None
         self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
@@ -87,10 +90,24 @@ class ParquetReading:
         if isinstance(listing, TxnListing):
             found = table_schema(listing, opener(listing, self.storage), needed)
         else:
-            opened = self.summary.opener(listing, sampled(len(listing)), self.storage.open)
+            opened = self.summary.opener(listing, sampled(len(listing)), self._open)
             found = table_schema(listing, opened, needed)
         self._known = listing, wanted, found
         return found
+
+    def _open(self, path: str) -> Any:
+        """A file of which the footer is wanted."""
+        source = self.storage.open(path)
+        if self.decryption is None:
+            return source
+        from skipstone.index.encrypted_file import in_clear
+
+        try:
+            return in_clear(source, path, self.decryption)
+        except FormatError:
+            raise
+        except SkipstoneError as error:
+            raise FormatError(error.message, file=path, hint=error.hint) from error
 
     def execute(
         self,
