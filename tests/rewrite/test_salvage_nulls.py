@@ -65,7 +65,7 @@ def damaged(rows: pa.Table, name: str, page: int = 1, **options: Any) -> tuple[b
     for chunk in read_metadata(bytes(data)).row_groups[0].columns:
         meta = chunk.meta_data
         assert meta is not None
-        if ".".join(meta.path_in_schema) == name:
+        if ".".join(meta.path_in_schema or ()) == name:
             start, stop = chunk_range(meta, file_size=len(data))
             pages = list(walk_pages(bytes(data[start:stop]), base=start))
             wrong = [each for each in pages if each.is_data][page]

@@ -323,7 +323,11 @@ class PageCheck:
         telling = [
             page
             for page in pages
-            if len(page.body) and page.uncompressed_page_size and page.crc_matches() is not False
+            if len(page.body)
+            and page.uncompressed_page_size
+            and page.crc_matches() is not False
+            # Index pages are never compressed.
+            and (page.is_data or page.type == PageType.DICTIONARY_PAGE)
         ]
         telling.sort(key=lambda page: page.uncompressed_page_size < 64)
         for page in telling[:_TRIES]:
