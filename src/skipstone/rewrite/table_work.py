@@ -139,6 +139,11 @@ class EncryptFiles:
                 return FileFate(path=path, fate="already", output=path, aad_file_unique=unique)
             if state.state == "other" and old is None:
                 return FileFate(path=path, fate="failed", why=state.why)
+            if not made.internal_key_material and "=" in Path(path).name:
+                raise UnsupportedError(
+                    "its name has a '=': Spark would read the wrapped keys beside it as data",
+                    hint="keep the wrapped keys in the file, or rename it",
+                )
             spent = made.invocations
             budget = file_budget(size, self.files, self.total, spent, self.attempts)
             mine = made.replaced(prior_invocations=MAX_INVOCATIONS - budget)

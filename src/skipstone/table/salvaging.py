@@ -30,6 +30,7 @@ def salvage_table(
     output: str | None = None,
     schema: str | None = None,
     skip_bad_pages: bool = False,
+    footer_only: bool = False,
     progress: Progress | None = None,
 ) -> TableReport:
     """Save the rows of the files that are damaged; the others are read, and passed over.
@@ -39,7 +40,7 @@ def salvage_table(
     to the table, and ``x.parquet`` is for you to remove. What was salvaged before is not salvaged
     again. The schema of a file without a footer is ``schema``, what is left of its footer, that of
     the files beside it, or that of the table where all of its good files agree.
-    ``skip_bad_pages`` as for ``skipstone.rewrite.salvage``.
+    ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.rewrite.salvage``.
     """
     from skipstone.rewrite.table_report import TableReport
     from skipstone.scan.txn_snapshot import is_txn_table
@@ -60,6 +61,7 @@ def salvage_table(
         schema=schema,
         fallback=None if schema is not None else _schema_of_table(self.path, listing.paths),
         skip_bad_pages=skip_bad_pages,
+        footer_only=footer_only,
     )
     done = each_file(spark, listing, job, progress)
     return TableReport(
@@ -79,6 +81,7 @@ class SalvageFiles:
     schema: str | None = None
     fallback: str | None = None
     skip_bad_pages: bool = False
+    footer_only: bool = False
 
     def opened(self) -> Callable[[str, int], FileFate]:
         """The function that does it."""
@@ -103,16 +106,13 @@ class SalvageFiles:
         if Path(target).exists():
             return FileFate(path=path, fate="already", output=target, bytes_read=size)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
+        how = {"skip_bad_pages": self.skip_bad_pages, "footer_only": self.footer_only}
         try:
-            found = salvage(
-                path, output=target, schema=self.schema, skip_bad_pages=self.skip_bad_pages
-            )
+            found = salvage(path, output=target, schema=self.schema, **how)
         except SkipstoneError:
             if self.fallback is None:
                 raise
-            found = salvage(
-                path, output=target, schema=self.fallback, skip_bad_pages=self.skip_bad_pages
-            )
+            found = salvage(path, output=target, schema=self.fallback, **how)
         if found.output is None:
             return FileFate(path=path, fate="failed", why=f"nothing could be saved: {damage}")
         left = len(found.row_groups) - len(found.saved)

@@ -1,0 +1,589 @@
+"""Whole tables encrypted, decrypted and wrapped anew, and what `check` tells of their files."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skipstone import Decryption, ParquetFile, Table
+from skipstone.cli.verbs import cli
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.formats.parquet.encryption.ciphers import MAX_INVOCATIONS
+from skipstone.rewrite import Encryption, encrypt
+from skipstone.rewrite.sealed_list import list_path, read_list
+from skipstone.rewrite.table_prefix import TablePrefix
+from skipstone.rewrite.table_work import file_budget
+from tests.formats.parquet.encryption.keys import InMemoryKms
+from tests.rewrite.sealed_files import KEY, KEYS, equal
+
+ROOT = Path(__file__).resolve().parents[2]
+OTHER = b"another key 1234"
+NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=2/a b.parquet", "c=d.parquet")
+OPENS = Decryption(footer_key=KEY)
+SEALS = Encryption(footer_key=KEY)
+
+
+def rows(number: int) -> pa.Table:
+    """200 rows: id counts on from file to file, x has NaN, both zeros and nulls, s repeats."""
+    ids = range(200 * number, 200 * number + 200)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "x": pa.array([(float("nan"), -0.0, 0.0, None, i / 7)[i % 5] for i in ids]),
+            "s": [f"é{i % 9}" for i in ids],
+        }
+    )
+
+
+def table(root: Path, names: tuple[str, ...] = NAMES) -> Path:
+    """Files of two row groups with page indexes, in folders with awkward names."""
+    for number, name in enumerate(names):
+        sink = io.BytesIO()
+        pq.write_table(
+            rows(number), sink, row_group_size=120, write_page_index=True, write_page_checksum=True
+        )
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(sink.getvalue())
+    return root
+
+
+def files(root: Path, names: tuple[str, ...] = NAMES) -> dict[str, bytes]:
+    return {name: (root / name).read_bytes() for name in names}
+
+
+def same_rows(
+    root: Path, decryption: Decryption | None = OPENS, names: tuple[str, ...] = NAMES
+) -> bool:
+    """Whether every file reads, with the prefix of its place, as it was written."""
+    return all(
+        equal(ParquetFile(root / name, decryption=decryption).read(), rows(number))
+        for number, name in enumerate(names)
+    )
+
+
+def bodies(path: Path) -> list[bytes]:
+    file, data = ParquetFile(path), path.read_bytes()
+    return [
+        data[page.offset + page.header_length : page.offset + page.size]
+        for r in range(file.num_row_groups)
+        for c in range(3)
+        for page in file.chunks_pages.walk((r, c))
+    ]
+
+
+# -- there and back -------------------------------------------------------------------------------
+
+
+def test_every_file_is_bound_to_its_place(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    seen: list[tuple[int, int]] = []
+    report = Table(str(root)).encrypt(
+        encryption=SEALS, progress=lambda done, total: seen.append((done, total))
+    )
+    assert [each.fate for each in report.files] == ["done"] * 4
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert report.aad_prefix is not None
+    assert report.aad_prefix.startswith(b"events-")
+    place = TablePrefix(str(root), report.aad_prefix)
+    assert same_rows(root, OPENS.replaced(aad_prefix=place))
+    for number, name in enumerate(NAMES):
+        prefix = report.aad_prefix + b"/" + name.encode()
+        assert equal(
+            ParquetFile(root / name, decryption=OPENS.replaced(aad_prefix=prefix)).read(),
+            rows(number),
+        )
+        # Whoever knows nothing of it takes the prefix that is stored.
+        properties = pe.create_decryption_properties(footer_key=KEY)
+        found = pq.ParquetFile(root / name, decryption_properties=properties).read()
+        assert equal(found, rows(number))
+    assert {each.name for each in tmp_path.iterdir()} == {"events", "_events.encrypted"}
+    assert b"day=1" not in (tmp_path / "_events.encrypted").read_bytes()
+
+
+def test_a_name_that_is_not_stored_is_for_the_reader_to_give(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    bare = Encryption(footer_key=KEY, store_aad_prefix=False)
+    with pytest.raises(SkipstoneError, match="must be given"):
+        Table(str(root)).encrypt(encryption=bare)
+    named = bare.replaced(aad_prefix=b"orders")
+    assert Table(str(root)).encrypt(encryption=named).aad_prefix == b"orders"
+    with pytest.raises(KeyUnavailableError):
+        ParquetFile(root / NAMES[0], decryption=OPENS)
+    properties = pe.create_decryption_properties(
+        footer_key=KEY, aad_prefix=b"orders/" + NAMES[1].encode()
+    )
+    found = pq.ParquetFile(root / NAMES[1], decryption_properties=properties).read()
+    assert equal(found, rows(1))
+    assert len(Table(str(root)).encrypt(encryption=named).of("already")) == 4
+    assert Table(str(root)).check(decryption=OPENS.replaced(aad_prefix=b"orders")).ok
+    with pytest.raises(SkipstoneError, match="list"):
+        Table(str(root)).check(decryption=OPENS)
+    report = Table(str(root)).decrypt(decryption=OPENS.replaced(aad_prefix=b"orders"))
+    assert report.ok
+    assert same_rows(root, None)
+
+
+def test_decrypted_pages_are_those_that_were(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    before = {name: bodies(root / name) for name in NAMES}
+    encryption = Encryption(footer_key=KEY, column_keys={"s": KEYS["s"]}, aad_prefix=b"e")
+    Table(str(root)).encrypt(encryption=encryption)
+    keys = encryption.decryption()
+    report = Table(str(root)).decrypt(decryption=keys)
+    assert report.ok
+    assert {name: bodies(root / name) for name in NAMES} == before
+    assert same_rows(root, None)
+    assert not Path(list_path(str(root))).exists()
+    assert len(Table(str(root)).decrypt(decryption=keys).of("already")) == 4
+
+
+def test_what_is_encrypted_so_is_passed_over(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).encrypt(encryption=SEALS)
+    before = files(root)
+    (root / "new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
+    report = Table(str(root)).encrypt(encryption=SEALS)
+    assert (len(report.of("done")), len(report.of("already"))) == (1, 4)
+    assert files(root) == before
+    assert Table(str(root)).check(decryption=OPENS).ok
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"footer_key": OTHER},
+        {"algorithm": "AES_GCM_CTR_V1"},
+        {"plaintext_footer": True},
+        {"column_keys": {"s": KEYS["s"]}},
+        {"plaintext_columns": ["id"]},
+        {"footer_key_metadata": "kf"},
+        {"aad_prefix": b"another name"},
+        {"column_keys": {"s": KEYS["s"]}, "column_key_metadata": {"s": "k"}},
+    ],
+    ids=lambda other: "+".join(other),
+)
+def test_what_is_encrypted_otherwise_needs_its_keys(tmp_path: Path, other: dict[str, Any]) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).encrypt(encryption=SEALS)
+    before, wanted = files(root), SEALS.replaced(**other)
+    if "footer_key" in other:
+        with pytest.raises(SkipstoneError, match="list"):
+            Table(str(root)).encrypt(encryption=wanted)
+    else:
+        report = Table(str(root)).encrypt(encryption=wanted)
+        assert len(report.of("failed")) == 4
+        assert all(each.why for each in report.files)
+        assert "mixed: 0 of 4 files" in str(report)
+    assert files(root) == before
+    assert Table(str(root)).encrypt(encryption=wanted, decryption=OPENS).ok
+    keys = wanted.decryption().replaced(aad_prefix=None)
+    assert same_rows(root, keys)
+    assert len(Table(str(root)).encrypt(encryption=wanted).of("already")) == 4
+    assert Table(str(root)).check(decryption=wanted.decryption()).ok
+
+
+def test_one_bad_file_stops_no_other(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    (root / "bad.parquet").write_bytes(b"PAR1 no")
+    report = Table(str(root)).encrypt(encryption=SEALS)
+    (bad,) = report.of("failed")
+    assert bad.path.endswith("bad.parquet")
+    assert len(report.of("done")) == 4
+    assert "mixed: 4 of 5 files" in str(report)
+    assert (root / "bad.parquet").read_bytes() == b"PAR1 no"
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def make() -> Encryption:
+    return Encryption(footer_key=KEY, aad_prefix=b"made")
+
+
+def fails() -> Encryption:
+    raise ValueError(f"the key is {KEY!r}")
+
+
+def test_keys_may_be_functions(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    assert Table(str(root)).encrypt(encryption=make).aad_prefix == b"made"
+    report = Table(str(root)).decrypt(decryption=functools.partial(Decryption, footer_key=KEY))
+    assert report.ok
+    with pytest.raises(KeyUnavailableError) as caught:
+        Table(str(root)).encrypt(encryption=fails)
+    assert "ValueError" in caught.value.message
+    assert KEY.decode() not in str(caught.value)
+
+
+def own_prefix(path: str) -> bytes:
+    return b"mine:" + os.fsencode(Path(path).name)
+
+
+def test_prefixes_of_ones_own(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    encryption = Encryption(footer_key=KEY, aad_prefix=own_prefix)
+    assert Table(str(root)).encrypt(encryption=encryption).ok
+    assert len(Table(str(root)).encrypt(encryption=encryption).of("already")) == 4
+    keys = OPENS.replaced(aad_prefix=own_prefix)
+    report = Table(str(root)).check(decryption=keys)
+    assert report.ok
+    assert report.seals is not None
+    assert not report.seals.listed
+    assert Table(str(root)).decrypt(decryption=keys).ok
+    assert same_rows(root, None)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 1 << 45), min_size=1, max_size=50),
+    spent=st.integers(0, MAX_INVOCATIONS),
+    attempts=st.sampled_from([1, 4]),
+)
+def test_all_files_together_keep_a_key_within_its_limit(
+    sizes: list[int], spent: int, attempts: int
+) -> None:
+    given_out = sum(
+        attempts * file_budget(size, len(sizes), sum(sizes), spent, attempts) for size in sizes
+    )
+    assert 0 <= given_out <= MAX_INVOCATIONS - spent
+
+
+def test_a_key_that_is_used_up_encrypts_nothing(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    before = files(root)
+    spent = SEALS.replaced(prior_invocations=MAX_INVOCATIONS - (1 << 16) - 8)
+    report = Table(str(root)).encrypt(encryption=spent)
+    assert len(report.of("failed")) == 4
+    assert "may encrypt no more" in report.files[0].why
+    assert files(root) == before
+
+
+@pytest.mark.parametrize("internal", [True, False])
+def test_wrapped_keys_of_a_table(tmp_path: Path, internal: bool) -> None:
+    names = NAMES[:3]
+    root = table(tmp_path / "events", names)
+    kms = InMemoryKms({"kf": bytes(16), "ks": bytes(range(16)), "new": bytes(range(1, 17))})
+    encryption = Encryption(
+        kms=kms,
+        footer_key_id="kf",
+        column_key_ids={"s": "ks"},
+        internal_key_material=internal,
+    )
+    assert Table(str(root)).encrypt(encryption=encryption).ok
+    assert len(Table(str(root)).encrypt(encryption=encryption).of("already")) == 3
+    before, keys = files(root, names), Decryption(kms=kms)
+    report = Table(str(root)).rekey(kms=kms, master_keys={"kf": "new"})
+    assert [each.fate for each in report.files] == ["done"] * 3
+    assert (files(root, names) == before) is not internal
+    again = Table(str(root)).rekey(kms=kms, master_keys={"kf": "new"})
+    assert len(again.of("already")) == 3
+    assert same_rows(root, keys, names)
+    assert Table(str(root)).check(decryption=keys).ok
+    other = InMemoryKms({"new": bytes(16), "ks": bytes(range(2, 18))})
+    assert Table(str(root)).rekey(kms=kms, new_kms=other).ok
+    assert len(Table(str(root)).rekey(kms=kms, new_kms=other).of("already")) == 3
+    assert same_rows(root, Decryption(kms=other), names)
+    with pytest.raises(SkipstoneError):
+        Table(str(root)).check(decryption=keys)
+    assert Table(str(root)).check(decryption=Decryption(kms=other)).ok
+
+
+def test_spark_would_read_some_files_of_wrapped_keys(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    kms = InMemoryKms({"kf": bytes(16)})
+    encryption = Encryption(kms=kms, footer_key_id="kf", internal_key_material=False)
+    (failed,) = Table(str(root)).encrypt(encryption=encryption).of("failed")
+    assert failed.path.endswith("c=d.parquet")
+    assert len(Table(str(root)).listing()) == 4
+
+
+# -- check ----------------------------------------------------------------------------------------
+
+
+def _swap(root: Path, one: str, other: str) -> None:
+    a, b = (root / one).read_bytes(), (root / other).read_bytes()
+    (root / one).write_bytes(b)
+    (root / other).write_bytes(a)
+
+
+@pytest.mark.parametrize(
+    "what, expected",
+    [
+        ("names", {"misplaced": ["c=d.parquet", "day=1/a b.parquet"]}),
+        ("folders", {"misplaced": ["day=1/a b.parquet", "day=2/a b.parquet"]}),
+        ("tables", {"misplaced": ["day=1/a b.parquet"]}),
+        ("clear", {"unsealed": ["day=1/a b.parquet"]}),
+        ("gone", {"absent": ["day=1/a b.parquet"]}),
+        ("older", {"replaced": ["day=1/a b.parquet"]}),
+        ("copied", {"misplaced": ["new.parquet"]}),
+        ("foreign", {"unopened": ["day=1/a b.parquet"]}),
+        ("torn", {"unopened": ["day=1/a b.parquet"]}),
+        ("moved", {"misplaced": ["new.parquet"], "absent": ["day=1/a b.parquet"]}),
+    ],
+)
+@pytest.mark.parametrize("footer", ["encrypted", "signed"])
+def test_files_that_are_not_those(
+    tmp_path: Path, what: str, expected: dict[str, list[str]], footer: str
+) -> None:
+    root, twin = table(tmp_path / "1/events"), table(tmp_path / "2/events")
+    clear, first = (root / NAMES[0]).read_bytes(), root / NAMES[0]
+    seals = Encryption(footer_key=KEY, plaintext_footer=footer == "signed")
+    for each in (root, twin):
+        assert Table(str(each)).encrypt(encryption=seals).ok
+    assert Table(str(root)).check(decryption=OPENS).ok
+    if what == "names":
+        _swap(root, NAMES[0], NAMES[3])
+    elif what == "folders":
+        _swap(root, NAMES[0], NAMES[2])
+    elif what == "tables":
+        first.write_bytes((twin / NAMES[0]).read_bytes())
+    elif what == "clear":
+        first.write_bytes(clear)
+    elif what == "gone":
+        first.unlink()
+    elif what == "older":
+        older = first.read_bytes()
+        first.write_bytes(clear)
+        assert Table(str(root)).encrypt(encryption=seals).ok
+        first.write_bytes(older)
+    elif what == "copied":
+        (root / "new.parquet").write_bytes(first.read_bytes())
+    elif what == "foreign":
+        first.write_bytes(clear)
+        encrypt(first, encryption=seals.replaced(footer_key=OTHER))
+    elif what == "torn":
+        first.write_bytes(first.read_bytes()[:-40])
+    else:
+        first.rename(root / "new.parquet")
+    report = Table(str(root)).check(decryption=OPENS)
+    assert not report.ok
+    assert report.seals is not None
+    kinds = ("misplaced", "unsealed", "absent", "replaced", "unopened")
+    found = {
+        kind: sorted(each.partition(": ")[0] for each in getattr(report.seals, kind))
+        for kind in kinds
+        if getattr(report.seals, kind)
+    }
+    assert found == expected
+    shown = str(report)
+    assert "not well" in shown
+    assert all(name in shown for names in expected.values() for name in names)
+    assert KEY.decode() not in shown + json.dumps(report.to_dict())
+
+
+def test_without_a_list_an_index_tells_what_is_gone(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).build(indexes=["id:minmax"])
+    Table(str(root)).encrypt(encryption=SEALS, plaintext_index=True)
+    Path(list_path(str(root))).unlink()
+    (root / NAMES[0]).unlink()
+    _swap(root, NAMES[1], NAMES[2])
+    seals = Table(str(root)).check(decryption=OPENS).seals
+    assert seals is not None
+    assert seals.absent == (NAMES[0],)
+    assert len(seals.misplaced) == 2
+    assert "no list" in str(seals)
+
+
+def test_the_list_cannot_be_made_without_the_key(tmp_path: Path) -> None:
+    root, twin = table(tmp_path / "1/events"), table(tmp_path / "2/events")
+    for each in (root, twin):
+        Table(str(each)).encrypt(encryption=SEALS)
+    place, good = Path(list_path(str(root))), Path(list_path(str(root))).read_bytes()
+    assert read_list(str(root), OPENS) is not None
+    for at in range(4, len(good) - 8, max(1, len(good) // 60)):
+        place.write_bytes(good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :])
+        with pytest.raises((SkipstoneError, FormatError)):
+            Table(str(root)).check(decryption=OPENS)
+    pq.write_table(
+        pa.table({"path": pa.array([], pa.binary()), "aad_file_unique": pa.array([], pa.binary())}),
+        place,
+    )
+    with pytest.raises(SkipstoneError, match="list"):
+        Table(str(root)).check(decryption=OPENS)
+    # That of another table says so of every file.
+    place.write_bytes(Path(list_path(str(twin))).read_bytes())
+    seals = Table(str(root)).check(decryption=OPENS).seals
+    assert seals is not None
+    assert len(seals.misplaced) == 4
+    with pytest.raises(SkipstoneError):
+        Table(str(root)).check(decryption=Decryption(footer_key=OTHER))
+
+
+def test_a_table_in_the_clear_has_no_seals(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    seals = Table(str(root)).check(decryption=OPENS).seals
+    assert seals is not None
+    assert (seals.ok, seals.sealed, seals.unsealed) == (True, 0, ())
+
+
+# -- the index ------------------------------------------------------------------------------------
+
+
+def _clear_bytes(root: Path) -> bytes:
+    home = root.parent / f"_{root.name}.skipstone"
+    return b"".join(path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file())
+
+
+def test_no_index_is_left_in_the_clear_unsaid(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).build(indexes=["id:minmax", "s:valuelist"])
+    assert _clear_bytes(root) != b""
+    report = Table(str(root)).encrypt(encryption=SEALS)
+    assert sorted(report.dropped) == ["id:minmax", "s:valuelist"]
+    assert "dropped what was in the clear" in str(report)
+    assert _clear_bytes(root) == b""
+
+
+def test_indexes_of_columns_in_the_clear_stay(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).build(indexes=["id:minmax", "s:valuelist"])
+    encryption = Encryption(footer_key=KEY, plaintext_columns=["id"], plaintext_footer=True)
+    report = Table(str(root)).encrypt(encryption=encryption)
+    assert report.dropped == ("s:valuelist",)
+    assert "vacuum" in str(report)
+    names = [each.name for each in Table(str(root)).describe().indexes]
+    assert [name for name in names if name.startswith("s")] == []
+
+
+def test_an_index_in_the_clear_may_be_kept(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).build(indexes=["id:minmax"])
+    report = Table(str(root)).encrypt(encryption=SEALS, plaintext_index=True)
+    assert report.dropped == ()
+    assert "kept in the clear" in str(report)
+    assert [each.kind for each in Table(str(root)).store.snapshot().definitions] == ["minmax"]
+
+
+def test_facts_are_fresh_after_decryption(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).build(indexes=["id:minmax"])
+    Table(str(root)).encrypt(encryption=SEALS, plaintext_index=True)
+    report = Table(str(root)).decrypt(decryption=OPENS)
+    assert report.refreshed is not None
+    assert Table(str(root)).check().ok
+    assert len(Table(str(root)).plan("id = 250").files) == 1
+
+
+# -- kills ----------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from skipstone import Table
+from skipstone.rewrite import Encryption
+from tests.formats.parquet.encryption.keys import InMemoryKms
+root, step, external = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "external"
+done = 0
+def stepping(name):
+    real = getattr(os, name)
+    def call(*arguments, **named):
+        global done
+        if done == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done += 1
+        return real(*arguments, **named)
+    setattr(os, name, call)
+for name in ("writev", "fsync", "rename"):
+    stepping(name)
+if external:
+    kms = InMemoryKms({"kf": bytes(16)})
+    how = Encryption(kms=kms, footer_key_id="kf", internal_key_material=False)
+else:
+    how = Encryption(footer_key=b"0123456789012345")
+assert Table(root).encrypt(encryption=how).ok
+"""
+
+
+@pytest.mark.parametrize("keys", ["direct", "external"])
+def test_a_kill_leaves_every_file_old_or_new(tmp_path: Path, keys: str) -> None:
+    """Before every write, sync and rename of a run over two files; the next run ends it."""
+    names, kills = NAMES[:2], 0
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    kms = InMemoryKms({"kf": bytes(16)})
+    how, opens = (
+        (SEALS, OPENS)
+        if keys == "direct"
+        else (
+            Encryption(kms=kms, footer_key_id="kf", internal_key_material=False),
+            Decryption(kms=kms),
+        )
+    )
+    states = set()
+    for step in range(0, 60, 3 if keys == "direct" else 6):
+        root = table(tmp_path / "events", names)
+        old = files(root, names)
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(root), str(step), keys],
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+        now = files(root, names)
+        state = tuple(now[name] == old[name] for name in names)
+        states.add(state)
+        for number, name in enumerate(names):
+            key = None if now[name] == old[name] else opens
+            assert equal(ParquetFile(root / name, decryption=key).read(), rows(number))
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        kills += 1
+        report = Table(str(root)).encrypt(encryption=how)
+        assert report.ok
+        assert len(report.of("done")) == sum(state)
+        assert Table(str(root)).check(decryption=opens).ok
+        left = [each.name for each in root.rglob("_tmp-*") if each.suffix == ".parquet"]
+        assert left == []
+        shutil.rmtree(root)
+        Path(list_path(str(root))).unlink()
+    assert kills >= 4
+    assert states >= {(True, True), (False, True), (False, False)}
+
+
+# -- the command line -----------------------------------------------------------------------------
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = table(tmp_path / "events")
+    monkeypatch.setenv("FOOTER", f"text:{KEY.decode()}")
+    key = ["--footer-key", "env:FOOTER"]
+
+    def run(*arguments: str) -> Any:
+        done = CliRunner().invoke(cli, [*arguments, "--json"])
+        assert KEY.decode() not in done.stdout + done.stderr
+        return done
+
+    refused = run("encrypt", str(root), *key, "--output", "x")
+    assert refused.exit_code == 2
+    done = run("encrypt", str(root), *key, "--aad-prefix", "orders")
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["done"], told["aad_prefix"], told["ok"]) == (4, "orders", True)
+    assert json.loads(run("encrypt", str(root), *key).stdout)["already"] == 4
+    assert run("check", str(root), *key).exit_code == 0
+    _swap(root, NAMES[0], NAMES[2])
+    found = run("check", str(root), *key)
+    assert found.exit_code == 3
+    assert len(json.loads(found.stdout)["seals"]["misplaced"]) == 2
+    partly = run("decrypt", str(root), *key)
+    assert partly.exit_code == 3
+    assert json.loads(partly.stdout)["failed"] == 2
+    _swap(root, NAMES[0], NAMES[2])
+    assert run("decrypt", str(root), *key).exit_code == 0
+    assert same_rows(root, None)

@@ -1,0 +1,140 @@
+"""Tables encrypted, decrypted and salvaged as Spark jobs; no key shows anywhere in the session."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skipstone import Decryption, Table
+from skipstone.cli.key_sources import DecryptionAsked, EncryptionAsked
+from skipstone.rewrite import Encryption
+from tests.rewrite.sealed_files import KEY
+from tests.spark_servers import ROOT, environment
+from tests.table.test_encrypting import NAMES, OPENS, SEALS, bodies, files, same_rows, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FORMS = (KEY, KEY.hex().encode(), b"MDEyMzQ1Njc4OTAxMjM0NQ")
+
+
+def fails_there(home: str) -> Encryption:
+    """Works in the driver alone."""
+    from pyspark import TaskContext
+
+    if TaskContext.get() is not None:
+        raise ValueError(f"the key is {KEY!r}, at {home}")
+    return Encryption(footer_key=KEY)
+
+
+def test_a_table_as_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    before = {name: bodies(root / name) for name in NAMES}
+    seen: list[tuple[int, int]] = []
+    report = Table(str(root)).encrypt(
+        spark, encryption=SEALS, progress=lambda done, total: seen.append((done, total))
+    )
+    assert [each.fate for each in report.files] == ["done"] * 4
+    assert seen[-1] == (4, 4)
+    assert Table(str(root)).check(decryption=OPENS).ok
+    assert same_rows(root)
+    assert len(Table(str(root)).encrypt(spark, encryption=SEALS).of("already")) == 4
+    shown = json.dumps(spark.sparkContext.getConf().getAll()).encode()
+    assert not any(form in shown for form in FORMS)
+    report = Table(str(root)).decrypt(
+        spark, decryption=functools.partial(Decryption, footer_key=KEY)
+    )
+    assert report.ok
+    assert {name: bodies(root / name) for name in NAMES} == before
+
+
+def test_keys_are_fetched_where_files_are_done(spark: SparkSession, tmp_path: Path) -> None:
+    root, key = table(tmp_path / "events"), tmp_path / "key"
+    before = files(root)
+    key.write_text(f"text:{KEY.decode()}")
+    asked = EncryptionAsked(footer_key=f"file:{key}", aad_prefix="orders")
+    assert Table(str(root)).encrypt(spark, encryption=asked).ok
+    assert same_rows(root)
+    opens = DecryptionAsked(footer_key=f"file:{key}")
+    assert Table(str(root)).decrypt(spark, decryption=opens).ok
+    assert same_rows(root, None)
+    table(root)
+    with pytest.raises(Exception, match="KeyUnavailable") as caught:
+        Table(str(root)).encrypt(spark, encryption=functools.partial(fails_there, str(tmp_path)))
+    assert KEY.decode() not in str(caught.value)
+    assert files(root) == before
+
+
+def test_only_damaged_files_are_salvaged(spark: SparkSession, tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    torn = root / NAMES[1]
+    data = torn.read_bytes()
+    torn.write_bytes(data[: len(data) - 700])
+    report = Table(str(root)).salvage(spark, output=str(tmp_path / "saved"))
+    assert len(report.of("already")) == 3
+    assert torn.read_bytes() == data[: len(data) - 700]
+    (saved,) = [path for path in (tmp_path / "saved").rglob("*") if path.is_file()]
+    assert str(saved) == f"{tmp_path}/saved/{NAMES[1]}"
+
+
+DRIVER = """
+import functools, json, sys
+from pyspark.sql import SparkSession
+from skipstone import Decryption, Table
+from skipstone.rewrite import Encryption
+from tests.rewrite.sealed_files import KEY
+
+master, root, logs = sys.argv[1:]
+spark = (
+    SparkSession.builder.master(master)
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.memory", "1g")
+    .config("spark.executor.memory", "512m")
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.eventLog.enabled", "true")
+    .config("spark.eventLog.dir", "file:" + logs)
+    .config("spark.eventLog.compress", "false")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("INFO")
+table = Table(root)
+report = table.encrypt(spark, encryption=Encryption(footer_key=KEY, aad_prefix=b"orders"))
+opens = functools.partial(Decryption, footer_key=KEY)
+found = [len(report.of("done")), table.check(decryption=opens()).ok]
+found.append(table.decrypt(spark, decryption=opens).ok)
+print("RESULT " + json.dumps(found))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_no_key_is_in_any_log_of_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
+    """With an object that holds keys, which travels within the job; event log, driver, workers."""
+    root, logs = table(tmp_path / "events"), tmp_path / "logs"
+    logs.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, spark_cluster, str(root), str(logs)],
+        env=environment(tmp_path),
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith(b"RESULT ")]
+    assert json.loads(line.removeprefix(b"RESULT ")) == [4, True, True]
+    assert same_rows(root, None)
+    written = [path.read_bytes() for path in logs.rglob("*") if path.is_file()]
+    assert any(b"SparkListenerSQLExecutionStart" in each for each in written)
+    shown = b"".join([done.stdout, done.stderr, *written])
+    assert not any(form in shown for form in FORMS)
