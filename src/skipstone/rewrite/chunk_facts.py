@@ -8,8 +8,11 @@ from them come
     SizeStatistics  histograms of the levels, bytes of byte arrays without their lengths
     Bloom filter    of all values, as large as their distinct number wants: bloom_filling.py
 
-A column index must not be there where a page has values and no bounds (all of them NaN in
-TYPE_ORDER, or an order that is not known). Histograms of levels that are always 0 are left out.
+A column index must not be there where a page has values and no bounds (an order that is not known).
+In TYPE_ORDER bounds leave NaN out, and most readers skip by them as if there were none: Spark 4.3
+and DataFusion lose the NaN that ``f > 1`` selects. So a chunk that holds NaN gets no column index,
+and no chunk of its column bounds that it did not have (DataFusion takes those of some row groups
+for those of the file); NaN are counted. Histograms of levels that are always 0 are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from .bloom_filling import BloomFilling
     from .column_order import Ordering
 
-__all__ = ["ChunkFacts", "PageFacts"]
+__all__ = ["ChunkFacts", "PageFacts", "has_bounds"]
 
 
 class PageFacts(NamedTuple):
@@ -169,10 +172,15 @@ class ChunkFacts:
 
     # -- what is written ---------------------------------------------------------------------------
 
+    @property
+    def misleading(self) -> bool:
+        """Whether there are NaN that bounds would not tell of; see the module."""
+        return self.order is not None and self.order.misleads and any(self.nans)
+
     def column_index(self) -> ColumnIndex | None:
         """``None`` where there must not be one."""
         order = self.order
-        if order is None or self.within_rows or not len(self):
+        if order is None or self.within_rows or not len(self) or self.misleading:
             return None
         lows, highs = list[bytes](), list[bytes]()
         for low, high, empty in zip(self.lows, self.highs, self.empty, strict=True):
@@ -263,6 +271,20 @@ def _histogram(
         found[highest if top else 0] = count
         return found
     return np.bincount(levels, minlength=highest + 1).astype(np.int64)
+
+
+def has_bounds(old: Statistics | None) -> bool:
+    """Whether readers have bounds of floating numbers already; NaN are none."""
+    if old is None:
+        return False
+    return any(
+        all(each is not None and not np.isnan(_number(each)) for each in bounds)
+        for bounds in ((old.min_value, old.max_value), (old.min, old.max))
+    )
+
+
+def _number(value: bytes) -> Any:
+    return np.frombuffer(value, f"<f{len(value)}")[0] if len(value) in (2, 4, 8) else np.nan
 
 
 def _bytes_of(run: Run) -> int:

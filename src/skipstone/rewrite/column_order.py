@@ -90,6 +90,11 @@ class Ordering:
         return self.form is Form.FLOATING
 
     @property
+    def misleads(self) -> bool:
+        """Whether bounds leave out NaN, and readers are not told by the order that they do."""
+        return self.floating and not self.total
+
+    @property
     def by_bytes(self) -> bool:
         """Whether bounds are bytes compared as such, and may be cut."""
         return self.form is Form.TEXT

@@ -10,7 +10,7 @@
 | bloom filter | it is asked for, and not there |
 | pages | a page holds more rows than asked for |
 
-A chunk with a page of nothing but NaN must not have a column index, and lacks none.
+A chunk with NaN gets neither a column index nor bounds (``chunk_facts.py``), and lacks none.
 """
 
 from __future__ import annotations
@@ -190,15 +190,17 @@ def _lacks(file: ParquetFile, cell: Cell, leaf: Leaf, asked: Asked) -> set[str]:
     if not has_offsets and (can_have or "pages" in names):
         names.add("offset index")
     order = asked.orders[leaf.ordinal]
-    nan_only = order is not None and order.floating and _has_nans(meta)
+    # Bounds in some row groups and none in others are not for every reader: see chunk_facts.py.
+    counts = file.footer.chunk("nan_count")[:, leaf.ordinal]
+    nans = order is not None and order.misleads and bool((counts > 0).any())
     if (
         order is not None
         and not (chunk.column_index_offset and chunk.column_index_length)
         and (can_have or "pages" in names)
-        and not (has_offsets and nan_only)
+        and not (has_offsets and nans and counts[cell[0]] > 0)
     ):
         names.add("column index")
-    if _lacks_statistics(file, meta, order):
+    if _lacks_statistics(file, meta, order, nans=nans):
         names.add("statistics")
     counted = leaf.type is Type.BYTE_ARRAY or leaf.max_definition_level or leaf.max_repetition_level
     if meta.size_statistics is None and counted:
@@ -208,11 +210,9 @@ def _lacks(file: ParquetFile, cell: Cell, leaf: Leaf, asked: Asked) -> set[str]:
     return names
 
 
-def _has_nans(meta: ColumnMetaData) -> bool:
-    return meta.statistics is not None and bool(meta.statistics.nan_count)
-
-
-def _lacks_statistics(file: ParquetFile, meta: ColumnMetaData, order: Ordering | None) -> bool:
+def _lacks_statistics(
+    file: ParquetFile, meta: ColumnMetaData, order: Ordering | None, *, nans: bool
+) -> bool:
     found = meta.statistics
     if found is None or found.null_count is None:
         return True
@@ -220,6 +220,8 @@ def _lacks_statistics(file: ParquetFile, meta: ColumnMetaData, order: Ordering |
         return False
     if file.footer.column_orders is None or (order.floating and found.nan_count is None):
         return True
+    if nans:
+        return False
     bounds = found.min_value is not None and found.max_value is not None
     return not bounds and found.null_count + (found.nan_count or 0) < meta.num_values
 

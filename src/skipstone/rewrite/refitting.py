@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.formats.parquet.enums import Encoding
 from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.formats.parquet.indexes import OffsetIndex, PageLocation
+from skipstone.formats.parquet.statistics import Statistics
 from skipstone.formats.parquet.thrift import read_struct
 from skipstone.scan.index_parts import bloom_filter, offset_index
 
 from .bloom_filling import BloomFilling
 from .chunk_copy import ChunkCopy, Copied, page_batches
-from .chunk_facts import ChunkFacts
+from .chunk_facts import ChunkFacts, has_bounds
 from .footer_edit import ChunkEdit, GroupEdit, edited_footer
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Refitting:
         self.notes: list[str] = []
         self._column_indexes: list[tuple[ChunkEdit, bytes]] = []
         self._offset_indexes: list[tuple[ChunkEdit, bytes]] = []
+        #: by column: edits that add bounds, and whether there are NaN that these do not tell of
+        self._new_bounds: dict[int, list[ChunkEdit]] = {}
+        self._misleading: set[int] = set()
 
     def write(self, out: Output) -> None:
         """The whole new file."""
@@ -101,6 +105,7 @@ class Refitting:
         groups += [
             self._group(r, [], 0, 0, out.at) for r in range(len(groups), file.num_row_groups)
         ]
+        self._leave_out_bounds()
         for name, found in (
             ("column_index", self._column_indexes),
             ("offset_index", self._offset_indexes),
@@ -238,7 +243,7 @@ class Refitting:
             self._note("bloom filter", len(chunk.bloom or b""))
         self._indexes(chunk, edit, lacks)
         if facts is not None:
-            self._statistics(edit, meta, facts, lacks)
+            self._statistics(cell[1], edit, meta, facts, lacks)
         if "pages" in lacks:
             edit.meta["encoding_stats"] = copied.encoding_stats()
             edit.meta["encodings"] = _encodings(copied, meta)
@@ -300,11 +305,20 @@ class Refitting:
         return data[: read_struct(data)[1]]
 
     def _statistics(
-        self, edit: ChunkEdit, meta: ColumnMetaData, facts: ChunkFacts, lacks: frozenset[str]
+        self,
+        column: int,
+        edit: ChunkEdit,
+        meta: ColumnMetaData,
+        facts: ChunkFacts,
+        lacks: frozenset[str],
     ) -> None:
         trusted = self.file.footer.column_orders is not None
         found = facts.statistics(meta.statistics, trusted=trusted)
         edit.meta["statistics"] = found
+        if facts.misleading:
+            self._misleading.add(column)
+        if facts.order is not None and facts.order.misleads and not has_bounds(meta.statistics):
+            self._new_bounds.setdefault(column, []).append(edit)
         sizes = facts.size_statistics()
         if sizes.to_dict():
             edit.meta["size_statistics"] = sizes
@@ -312,6 +326,24 @@ class Refitting:
             self._note("statistics", len(found.to_bytes()))
         if "size statistics" in lacks:
             self._note("size statistics", len(sizes.to_bytes()))
+
+    def _leave_out_bounds(self) -> None:
+        """Of columns with NaN; see ``chunk_facts.py``."""
+        for column in sorted(self._misleading):
+            name = self.leaves[column].name
+            self.notes.append(
+                f"{name} holds NaN: it gets no bounds there, which most readers misread"
+            )
+            for edit in self._new_bounds.get(column, ()):
+                held = edit.meta["statistics"]
+                assert isinstance(held, Statistics)
+                edit.meta["statistics"] = replace(
+                    held,
+                    min_value=None,
+                    max_value=None,
+                    is_min_value_exact=None,
+                    is_max_value_exact=None,
+                )
 
 
 def _encodings(copied: Copied, meta: ColumnMetaData) -> tuple[int, ...]:

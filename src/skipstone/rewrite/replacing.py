@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -125,11 +126,13 @@ def replacing(
             )
         try:
             os.ftruncate(descriptor, 0)
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if path.exists():
+                os.fchmod(descriptor, stat.S_IRUSR | stat.S_IWUSR)
             made = Written(descriptor)
             yield made
             made.flush()
-            with suppress(FileNotFoundError):
-                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+            _like(descriptor, path, mode)
             os.fsync(descriptor)
             if still is not None:
                 still()
@@ -141,6 +144,22 @@ def replacing(
     finally:
         os.close(descriptor)
     _sync_directory(path.parent)
+
+
+def _like(descriptor: int, path: Path, mode: int) -> None:
+    """Give a new file what the one at ``path`` has; ``mode`` where there is none."""
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        os.fchmod(descriptor, mode)
+        return
+    with suppress(PermissionError):
+        os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+    if sys.platform == "linux":
+        with suppress(OSError):  # a file system without them, or some that are not ours to give
+            for name in os.listxattr(path):
+                os.setxattr(descriptor, name, os.getxattr(path, name))
 
 
 def _sync_directory(path: Path) -> None:
