@@ -160,7 +160,9 @@ class _Walk:
                 continue
             over = self.passed_over(at)
             if over is not None and over[1]:
-                return found  # the indexes: no pages lie behind them
+                # The indexes: pages lie behind them where the writer left a checkpoint.
+                run, at = None, self.search(over[0])
+                continue
             if over is not None:
                 at = over[0]
                 continue
