@@ -26,9 +26,18 @@ from skipstone.bounds import RowSet
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.parquet.page_index import OffsetIndexArrays
 from skipstone.index.parquet.stored import Form, Stored
-from skipstone.predicate import bind, from_dnf, leaves
+from skipstone.predicate import bind, leaves
 from skipstone.predicate.literals import Keys, compare, order_key
-from skipstone.predicate.tree import Const, Op
+from skipstone.predicate.tree import (
+    And,
+    ColumnRef,
+    Comparison,
+    Const,
+    Literal,
+    Not,
+    NullTest,
+    Op,
+)
 from skipstone.predicate.types import column_path
 
 from .chunk_pages import ChunkPages
@@ -45,7 +54,7 @@ if TYPE_CHECKING:
 
     from skipstone.formats.parquet.index_pages import IndexPage
     from skipstone.predicate.literals import Key
-    from skipstone.predicate.tree import Bound
+    from skipstone.predicate.tree import Bound, Expr
 
     from .chunk_pages import Cell
     from .fetch import GroupRows
@@ -141,13 +150,16 @@ class IndexPages:
     # -- searches ----------------------------------------------------------------------------------
 
     def find(self, key: object) -> DataPages:
-        """The data pages that may hold ``key``; ``UnsupportedError`` where no chunk has keys."""
-        return self._by_key([(self.column, "=", key)])
+        """The data pages that may hold ``key``; ``UnsupportedError`` where no chunk has keys.
+
+        Keys are Python values, or a ``Literal`` of ``skipstone.predicate``.
+        """
+        return self._by_key(self._compared("=", key))
 
     def range(self, low: object = None, high: object = None) -> DataPages:
         """The data pages that may hold values from ``low`` to ``high``, both included; ``None`` is
         open."""
-        return self._by_key(self._filters(low, high))
+        return self._by_key(self._between(low, high))
 
     @names_its_file
     def ordinals(self, start: int, stop: int) -> DataPages:
@@ -170,11 +182,11 @@ class IndexPages:
         return self._made(parts, count)
 
     @names_its_file
-    def _by_key(self, filters: list[tuple[str, str, object]]) -> DataPages:
+    def _by_key(self, asked: Expr) -> DataPages:
         with self._counting() as count:
             if any(self._keyed):
                 cells = [(r, self._leaf) for r in self._groups if self._keyed[r]]
-                found = self._search(cells, self._interval(self._bound(filters)))
+                found = self._search(cells, self._interval(bind(asked, self.file.schema)))
         if not any(self._keyed):
             raise UnsupportedError(
                 f"no index pages of {self.path} hold keys of {self.column}",
@@ -212,7 +224,7 @@ class IndexPages:
         self, low: object = None, high: object = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """The rows whose value is from ``low`` to ``high``, both included, found by trees alone."""
-        tree = self._bound(self._filters(low, high) or [(self.column, "is not", None)])
+        tree = bind(self._between(low, high), self.file.schema)
         with self._counting():
             interval = self._interval(tree)
             cells = [(r, self._leaf) for r in self._groups if self._keyed[r]]
@@ -364,12 +376,19 @@ class IndexPages:
     def _stored(self) -> Stored:
         return Stored.of(self.file.footer.schema.leaves[self._leaf])
 
-    def _filters(self, low: object, high: object) -> list[tuple[str, str, object]]:
-        given = (("<=", high), (">=", low))
-        return [(self.column, op, value) for op, value in given if value is not None]
+    def _compared(self, op: str, value: object) -> Expr:
+        column = ColumnRef(column_path(self.column))
+        return Comparison(op, column, value if isinstance(value, Literal) else Literal(value))
 
-    def _bound(self, filters: list[tuple[str, str, object]]) -> Bound:
-        return bind(from_dnf(filters), self.file.schema)
+    def _between(self, low: object, high: object) -> Expr:
+        parts = [
+            self._compared(op, value)
+            for op, value in ((">=", low), ("<=", high))
+            if value is not None
+        ]
+        if not parts:
+            return Not(NullTest(ColumnRef(column_path(self.column))))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
 
     def _interval(self, tree: Bound) -> _Interval:
         """Bounds that no matching value lies outside of."""
@@ -393,7 +412,8 @@ class IndexPages:
                 low = key
             if local.op in _UPPER and (high is None or key < high):  # type: ignore[operator]
                 high = key
-        return _Interval(low, high)
+        empty = low is not None and high is not None and low > high  # type: ignore[operator]
+        return _Interval(low, high, empty)
 
 
 _LOWER = (Op.EQ, Op.GE, Op.GT)
