@@ -6,12 +6,15 @@
 
 Indexes are held until a footer is to name them, or until they are many: those of neighbouring row
 groups lie together, so that a reader has them in one request.
+
+Bounds leave NaN out, and readers skip by them as if there were none (``chunk_facts.py``). From the
+first row group on in which a column holds NaN it has no bounds, and those before lose theirs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from skipstone.formats.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.formats.parquet.encryption.file_encryptor import FileEncryptor
     from skipstone.formats.parquet.metadata import SortingColumn
-    from skipstone.formats.parquet.statistics import SizeStatistics
+    from skipstone.formats.parquet.statistics import SizeStatistics, Statistics
 
     from .arrow_blocks import EncodedChunk
     from .index_pages import IndexPagePlan
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["GroupPlacing"]
 
 _MAX_SIZE: Final = 0x7FFF_FFFF
+_NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(
+    ("min", "max", "min_value", "max_value", "is_min_value_exact", "is_max_value_exact")
+)
 # Of indexes that are held.
 _HELD: Final = 8 << 20
 
@@ -65,6 +71,8 @@ class GroupPlacing:
     index_pages: Literal["behind", "between"] | None
     pages: int = 0
     notes: list[str] = field(default_factory=list)
+    #: leaves with NaN that their bounds would not tell of
+    misleading: set[int] = field(default_factory=set)
     _number: int = 0
     _held: int = 0
     _waiting: list[tuple[int, RowGroup, list[_Placed]]] = field(default_factory=list)
@@ -100,7 +108,7 @@ class GroupPlacing:
             dictionary_page_offset=None if copied.dictionary is None else start,
             bloom_filter_offset=None,
             bloom_filter_length=None,
-            statistics=chunk.facts.statistics(chunk.meta.statistics, trusted=True),
+            statistics=self._statistics(chunk),
             size_statistics=_given(chunk),
         )
         placed = _Placed(
@@ -128,6 +136,13 @@ class GroupPlacing:
         if self.encryptor is None:
             return None
         return self.encryptor.column(path, self._number, column)
+
+    def _statistics(self, chunk: EncodedChunk) -> Statistics | None:
+        found = chunk.facts.statistics(chunk.meta.statistics, trusted=True)
+        if chunk.facts.misleading and chunk.leaf.ordinal not in self.misleading:
+            self.misleading.add(chunk.leaf.ordinal)
+            self.notes.append(f"{chunk.leaf.name} holds NaN, of which bounds do not tell: none")
+        return found
 
     def _plan(self, chunk: EncodedChunk) -> IndexPagePlan | None:
         if self.index_pages is None:
@@ -209,14 +224,29 @@ class GroupPlacing:
                     self._index(kind, placed, number, ordinal)
         waiting, self._waiting, self._held = self._waiting, [], 0
         for number, group, chunks in waiting:
-            columns = [each.chunk for each in chunks]
+            columns = self._without_bounds([each.chunk for each in chunks])
             if self.encryptor is not None:
                 seal = self.encryptor.seal_chunk
                 columns = [
-                    seal(each.chunk, each.path, number, ordinal)
-                    for ordinal, each in enumerate(chunks)
+                    seal(chunk, each.path, number, ordinal)
+                    for ordinal, (chunk, each) in enumerate(zip(columns, chunks, strict=True))
                 ]
             yield replace(group, columns=tuple(columns)).to_bytes(), group.num_rows
+
+    def retracted(self, row_group: bytes) -> bytes:
+        """A ``RowGroup`` that was finished before NaN were met. Of columns whose metadata are
+        sealed by themselves it keeps what it says."""
+        group = RowGroup.from_bytes(row_group)
+        return replace(group, columns=tuple(self._without_bounds(group.columns))).to_bytes()
+
+    def _without_bounds(self, chunks: Sequence[ColumnChunk]) -> list[ColumnChunk]:
+        made = list(chunks)
+        for ordinal in self.misleading:
+            meta = made[ordinal].meta_data
+            if meta is not None and meta.statistics is not None:
+                told = replace(meta.statistics, **_NO_BOUNDS)
+                made[ordinal] = replace(made[ordinal], meta_data=replace(meta, statistics=told))
+        return made
 
     def _index(self, kind: ModuleType, placed: _Placed, number: int, ordinal: int) -> None:
         is_bounds = kind is ModuleType.COLUMN_INDEX

@@ -241,6 +241,7 @@ class _Work:
     writer: CheckpointWriter | None = None
     sorted_groups: int = 0
     notes: list[str] = field(default_factory=list)
+    _retracted: int = 0
 
     def has_checkpoint(self) -> bool:
         """Whether what was written so far can be had again."""
@@ -259,12 +260,20 @@ class _Work:
         for rows, sorting in self._placed(groups, placing):
             placing.end_group(rows, sorting)
             if placing.is_full or writer.due(placing.waiting):
-                for row_group, count in placing.finished():
-                    writer.add(row_group, count)
-        for row_group, count in placing.finished():
-            writer.add(row_group, count)
+                self._add(placing)
+        self._add(placing)
         writer.finish()
         return placing
+
+    def _add(self, placing: GroupPlacing) -> None:
+        """Row groups that are only waiting for their indexes."""
+        writer = self.writer
+        assert writer is not None  # as it has begun
+        if len(placing.misleading) > self._retracted:
+            self._retracted = len(placing.misleading)
+            writer.row_groups[:] = [placing.retracted(each) for each in writer.row_groups]
+        for row_group, count in placing.finished():
+            writer.add(row_group, count)
 
     def _writer(self, out: Written) -> CheckpointWriter:
         encryptor, template = self.encryptor, self.template
