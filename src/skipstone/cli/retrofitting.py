@@ -39,6 +39,20 @@ __all__ = ["retrofit"]
     help="Say that row groups are sorted so, where they are; may be given again.",
 )
 @click.option(
+    "--index-pages",
+    "index_pages",
+    metavar="COLUMN",
+    multiple=True,
+    help="Index pages of 2013 in one file: keys of this column where it is sorted, ordinals of all "
+    "others; may be given again.",
+)
+@click.option(
+    "--interleave",
+    is_flag=True,
+    help="Index pages between the data pages, as they were specified; DuckDB and polars refuse "
+    "such a file.",
+)
+@click.option(
     "--output",
     "output",
     metavar="OUT",
@@ -53,6 +67,8 @@ def retrofit(
     blooms: tuple[str, ...],
     page_rows: int | None,
     sorting: tuple[str, ...],
+    index_pages: tuple[str, ...],
+    interleave: bool,
     output: str | None,
     dry_run: bool,
     out: Output,
@@ -68,20 +84,31 @@ def retrofit(
 
     bloom = dict(parse_bloom(each) for each in blooms)
     keys = sorting or None
+    if interleave and not index_pages:
+        raise click.UsageError("--interleave is of --index-pages")
     if Path(table).is_file():
         from skipstone.rewrite.retrofitting import retrofit as retrofit_one
 
-        out.result(
-            retrofit_one(
-                table,
-                bloom=bloom,
-                page_rows=page_rows,
-                sorting=keys,
-                output=output,
-                dry_run=dry_run,
-            )
+        one = retrofit_one(
+            table,
+            bloom=bloom,
+            page_rows=page_rows,
+            sorting=keys,
+            output=output,
+            dry_run=dry_run,
         )
+        if index_pages:
+            from skipstone.rewrite.index_pages_adding import add_index_pages
+            from skipstone.rewrite.index_pages_report import RetrofitWithIndexPages
+
+            made = table if output is None or dry_run else output
+            added = add_index_pages(made, index_pages, interleave=interleave, dry_run=dry_run)
+            out.result(RetrofitWithIndexPages(retrofit=one, index_pages=added))
+            return
+        out.result(one)
         return
+    if index_pages:
+        raise click.UsageError("--index-pages is for one file")
     if output is not None:
         raise click.UsageError("--output is for one file: a table is rewritten in place")
     with out.progress("retrofit") as progress:

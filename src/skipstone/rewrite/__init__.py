@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from skipstone.formats.parquet.encryption.encryption import Encryption
 
     from .encrypting import EncryptReport, decrypt, encrypt
+    from .index_pages_adding import add_index_pages
+    from .index_pages_report import IndexPagesReport
     from .rekeying import RekeyReport, rekey
     from .retrofit_report import RetrofitReport
     from .retrofitting import retrofit
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "EncryptReport",
     "Encryption",
+    "IndexPagesReport",
     "RekeyReport",
     "RetrofitReport",
     "SalvageReport",
     "WriteReport",
+    "add_index_pages",
     "decrypt",
     "encrypt",
     "rekey",
@@ -38,6 +42,8 @@ __all__ = [
 
 _HOMES = {
     "EncryptReport": "skipstone.rewrite.encrypting",
+    "IndexPagesReport": "skipstone.rewrite.index_pages_report",
+    "add_index_pages": "skipstone.rewrite.index_pages_adding",
     "RekeyReport": "skipstone.rewrite.rekeying",
     "RetrofitReport": "skipstone.rewrite.retrofit_report",
     "SalvageReport": "skipstone.rewrite.salvage_report",

@@ -10,7 +10,9 @@ from skipstone.human import duration, of_total, plural, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["IndexPagesReport"]
+    from .retrofit_report import RetrofitReport
+
+__all__ = ["IndexPagesReport", "RetrofitWithIndexPages"]
 
 _SHOWN = 5
 
@@ -76,3 +78,23 @@ class IndexPagesReport:
             f" {duration(1000 * self.seconds)}"
         )
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrofitWithIndexPages:
+    """A retrofit, and the index pages that the file got after it."""
+
+    retrofit: RetrofitReport
+    index_pages: IndexPagesReport
+
+    @property
+    def ok(self) -> bool:
+        """True where the file has now all that it can have."""
+        return self.retrofit.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values: those of the retrofit, and ``index_pages``."""
+        return self.retrofit.to_dict() | {"index_pages": self.index_pages.to_dict()}
+
+    def __str__(self) -> str:
+        return f"{self.retrofit}\n{self.index_pages}"

@@ -15,7 +15,7 @@ entry was not read, the header of one child is looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -72,6 +72,13 @@ class Roots:
 
     root: IndexPage
     ordinals: IndexPage | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entries of both, JSON-ready: keys as hex."""
+        found: dict[str, Any] = {"root": self.root.to_dict()}
+        if self.ordinals is not None:
+            found["ordinals"] = self.ordinals.to_dict()
+        return found
 
 
 @dataclass(slots=True)

@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from .chunk_pages import Cell
     from .fetch import GroupRows
     from .file import ParquetFile
-    from .index_descent import Steps
+    from .index_descent import Roots, Steps
 
-__all__ = ["DataPages", "IndexPages", "descent_of"]
+__all__ = ["DataPages", "IndexPages", "descent_of", "index_page_root"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -434,6 +434,15 @@ def descent_of(file: ParquetFile, cell: Cell, known: dict[Cell, Descent | None])
                 data_page_offset=int(file.footer.chunk("data_page_offset")[cell]),
             )
     return known[cell]
+
+
+def index_page_root(file: ParquetFile, cell: Cell) -> Roots | None:
+    """The roots of the trees of a chunk, ``None`` where the footer names none."""
+    descent = descent_of(file, cell, {})
+    if descent is None:
+        return None
+    together(file.reader, [descent.root()])
+    return descent.roots
 
 
 def _nothing(page: IndexPage) -> tuple[int, int]:

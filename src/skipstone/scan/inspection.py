@@ -1,9 +1,10 @@
 """What is inside a Parquet file: ``inspect_file`` gathers it, ``FileInspection`` is the value.
 
 ``to_dict()`` is one JSON-ready document with the field names of parquet.thrift: ``metadata`` is
-``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``
-and ``BloomFilterHeader``. Bytes are hex; what a bound means is beside it as ``…_text``. Read are
-the footer and what is asked for, a window at a time: never the whole file.
+``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``,
+``BloomFilterHeader`` and the roots of its index pages. Bytes are hex; what a bound means is beside
+it as ``…_text``. Read are the footer and what is asked for, a window at a time: never the whole
+file.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from skipstone.identity import canonical_path
 from skipstone.storage import open_storage
 
 from .file import ParquetFile
+from .index_pages import index_page_root
 from .index_parts import bloom_filter_header, column_index, offset_index
 from .naming import names_its_file
 from .verify import verify_file
@@ -48,6 +50,7 @@ _PARTS = {
     "offset_index": offset_index,
     "column_index": column_index,
     "bloom_filter_header": bloom_filter_header,
+    "index_pages": index_page_root,
 }
 
 
@@ -61,13 +64,14 @@ class ChunkInspection:
     offset_index: Mapping[str, Any] | None = None
     column_index: Mapping[str, Any] | None = None
     bloom_filter_header: Mapping[str, Any] | None = None
+    index_pages: Mapping[str, Any] | None = None
     trouble: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
         found: dict[str, Any] = {"row_group": self.row_group, "column": self.column}
         found["page_headers"] = [dict(each) for each in self.page_headers]
-        for name in ("offset_index", "column_index", "bloom_filter_header"):
+        for name in _PARTS:
             value = getattr(self, name)
             if value is not None:
                 found[name] = dict(value)

@@ -90,6 +90,9 @@ def _indexes(arrays: FooterArrays) -> list[tuple[str, str]]:
                 leaves = np.flatnonzero(there.any(axis=0))[:8].tolist()
                 said += f", on {', '.join(arrays.schema.leaves[leaf].name for leaf in leaves)}"
         lines.append((title, said))
+    trees = int(np.count_nonzero(arrays.chunk("index_page_offset") > 0))
+    if trees:
+        lines.append(("index pages", f"{of_total(trees, chunks, 'chunks')}"))
     return lines
 
 
@@ -254,6 +257,10 @@ def _pages(chunk: ChunkInspection) -> str:
     shown = f"{title}\n{_indented(body)}{_more(len(chunk.page_headers), 'pages')}"
     if chunk.bloom_filter_header is not None:
         shown += f"\n  bloom filter of {size(chunk.bloom_filter_header['numBytes'])}"
+    for name, root in (chunk.index_pages or {}).items():
+        kind = "keys" if "min_value" in root else "ordinals"
+        beside = ", behind it" if name == "ordinals" else ""
+        shown += f"\n  root of index pages{beside}: {len(root['page_offset']):,} {kind}"
     return shown + "".join(f"\n  trouble: {each}" for each in chunk.trouble)
 
 
