@@ -9,7 +9,7 @@ import click
 
 from skipstone.errors import SkipstoneError
 
-from .options import age, index_options, reporting, table_of
+from .options import age, index_keys, index_options, reporting, table_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -124,7 +124,8 @@ def compact(
     if upgrade:
         from skipstone.store.xskipper import upgrade_store
 
-        out.result(upgrade_store(table, options=storage_options))
+        keys = index_keys().get("index_keys")
+        out.result(upgrade_store(table, options=storage_options, keys=keys))
         return
     out.result(table_of(table, index_location, storage_options).compact())
 

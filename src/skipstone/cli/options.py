@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "age",
+    "index_keys",
     "index_options",
     "reporting",
     "size",
@@ -157,8 +158,9 @@ def _keep_keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     ctx.meta["skipstone.index_key"] = column_sources(ctx, param, values)
 
 
-def _index_keys(meta: dict[str, Any]) -> dict[str, Any]:
-    """The keys of the index, where some were named."""
+def index_keys() -> dict[str, Any]:
+    """The keys of the index, where some were named: ``index_keys`` as ``Table`` takes them."""
+    meta = click.get_current_context().meta
     sources, kms = meta.get("skipstone.index_key"), meta.get("skipstone.index_kms")
     if kms:
         if sources:
@@ -268,7 +270,7 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
     meta = click.get_current_context().meta
     # What is not said is not handed on.
     said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
-    said |= _index_keys(meta)
+    said |= index_keys()
     return Table(
         table,
         index_location=index_location,

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.bounds import Cause
+from skipstone.bounds import Cause, Reason
+from skipstone.errors import KeyUnavailableError
 
 from .columns import OWN, SIDECARS, place_columns
 from .snapshot import cause_of
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.bounds import Reason
     from skipstone.storage import Listing
 
+    from .parts import Part
     from .store import Store
 
 __all__ = ["Check", "check"]
@@ -33,8 +34,8 @@ class Check:
 
     ``files`` are those listed; ``current`` of them have facts of this version, ``stale`` facts of
     another, ``missing`` none. ``orphaned`` are paths with facts and without a file. ``damaged`` are
-    parts that cannot be read or are of a newer version, ``lost_packs`` packs that are named and
-    gone.
+    parts that cannot be read or are of a newer version, and sealed packs that do not authenticate;
+    ``lost_packs`` are packs that are named and gone.
     """
 
     files: int
@@ -59,11 +60,17 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
     """
     store.part_names()
     snapshot = store.snapshot()
-    damaged = [reason for reason in snapshot.reasons if reason.cause is not Cause.ABSENT]
+    damaged = [
+        reason
+        for reason in snapshot.reasons
+        if reason.cause is not Cause.ABSENT
+        and (reason.cause is not Cause.UNDECRYPTABLE or reason.subject.startswith("fact part"))
+    ]
     for part in snapshot.parts:
         held = [*(name for name in OWN if name in part.schema.names)]
+        held += [field.arrow.name for field in part.fields]
         try:
-            part.read(store.storage, [*held, *(field.arrow.name for field in part.fields)])
+            part.read(store.storage, [name for name in held if not _keyless(part, name)])
         except Exception as error:
             damaged.append(cause_of(f"fact part {part.name}", error))
     matched = snapshot.match(listing, fingerprint)
@@ -76,13 +83,34 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
         missing=_chosen(listing.paths, matched.missing),
         orphaned=tuple(sorted(pc.unique(paths).to_pylist())),
         parts=len(snapshot.parts),
-        damaged=tuple(dict.fromkeys((*damaged, *_late(snapshot.reasons, damaged)))),
+        damaged=tuple(dict.fromkeys((*damaged, *_late(snapshot.reasons, damaged), *_packs(store)))),
         lost_packs=_lost_packs(store, matched.dead_rows),
     )
 
 
+def _keyless(part: Part, name: str) -> bool:
+    """Whether a column is encrypted and its key not at hand: nothing is known to be wrong then."""
+    locked = getattr(part, "locked", None)
+    return locked is not None and isinstance(locked(name), KeyUnavailableError)
+
+
+def _packs(store: Store) -> list[Reason]:
+    """What is wrong with sealed packs: every frame whose key is at hand is authenticated."""
+    damage = getattr(store.storage, "damage", None)
+    if damage is None:
+        return []
+    found = []
+    for path in store.storage.list_all(store.location.packs).paths:
+        text = None if "/_" in path[len(store.location.packs) :] else damage(path)
+        if text is not None:
+            name = f"pack {path.rpartition('/')[2]}"
+            found.append(Reason(cause=Cause.CORRUPT, subject=name, text=text))
+    return found
+
+
 def _late(reasons: Sequence[Reason], known: Sequence[Reason]) -> list[Reason]:
-    return [r for r in reasons if r.cause is not Cause.ABSENT and r not in known]
+    passed = (Cause.ABSENT, Cause.UNDECRYPTABLE)
+    return [r for r in reasons if r.cause not in passed and r not in known]
 
 
 def _chosen(paths: Sequence[str], mask: NDArray[np.bool_]) -> tuple[str, ...]:

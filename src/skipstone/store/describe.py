@@ -86,6 +86,7 @@ def _indexes(matched: Matched) -> list[IndexInfo]:
                 bytes=sum(bytes_of[field.key] + _in_sidecars(snapshot, field) for field in same),
                 left_out=int(lacking.sum()),
                 known=definition.index is not None,
+                key_metadata=definition.key_metadata,
             )
         )
     return infos

@@ -123,7 +123,8 @@ class IndexInfo(_Report):
 
     ``type`` is Spark's name of the column's type. ``left_out`` counts fresh files for which it was
     not built (over a limit, a type that the kind cannot take). ``known`` is False for a kind that
-    this installation has no code for: it says nothing, and survives.
+    this installation has no code for: it says nothing, and survives. ``key_metadata`` is the label
+    of the key that it is encrypted with.
     """
 
     column: str
@@ -134,6 +135,7 @@ class IndexInfo(_Report):
     bytes: int = 0
     left_out: int = 0
     known: bool = True
+    key_metadata: str | None = None
 
     @property
     def name(self) -> str:
@@ -179,7 +181,11 @@ class Description(_Report):
             f"covers {of_total(self.fresh, self.files_total, 'files')}{self._drift()}",
         ]
         if self.indexes:
-            lines.append(aligned([_HEADINGS, *map(self._row, self.indexes)], {4, 5, 6}))
+            rows = [_HEADINGS, *map(self._row, self.indexes)]
+            if any(index.key_metadata is not None for index in self.indexes):
+                labels = ["key", *(index.key_metadata or "none" for index in self.indexes)]
+                rows = [(*row, label) for row, label in zip(rows, labels, strict=True)]
+            lines.append(aligned(rows, {4, 5, 6}))
         if self.pm_files:
             files = of_total(self.pm_files, self.files_total, "files")
             lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")

@@ -102,12 +102,18 @@ class ParquetReading:
             return source
         from skipstone.index.encrypted_file import in_clear
 
+        footer = None
         try:
-            return in_clear(source, path, self.decryption)
+            footer = in_clear(source, path, self.decryption)
         except FormatError:
             raise
         except SkipstoneError as error:
             raise FormatError(error.message, file=path, hint=error.hint) from error
+        finally:
+            # What was decrypted is a file of its own, in memory.
+            if footer is not source:
+                source.close()
+        return footer
 
     def execute(
         self,

@@ -170,12 +170,18 @@ def export_table(table: Table, destination: str | None) -> ExportReport:
         table=table.path,
         base=destination or table.location.xskipper,
         options=table.storage_options,
+        keys=table.store.keys,
     )
 
 
 def export_sidecars(table: Table, destination: str, kind: str) -> ExportReport:
     """Publish file indexes as Paimon's sidecars (``"paimon"``), or ``_pm`` files (``"questdb"``),
     below ``destination``."""
+    if table.store.snapshot().sealed:
+        raise UnsupportedError(
+            f"the index of {table.path} is encrypted, and its sidecars would go out in the clear",
+            hint="an export for Xskipper stays encrypted: kind='xskipper'",
+        )
     export = export_pms if kind == "questdb" else export_containers
     return export(
         table.match(table.listing()),

@@ -39,12 +39,15 @@ from skipstone.formats.xskipper.schema import ROW_METADATA_KEY, StoreSchema
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
+
 __all__ = [
     "Calendar",
     "Footer",
     "Part",
     "Source",
     "footer_key_label",
+    "leaves_of",
     "part_name",
     "read_footer",
     "read_part",
@@ -133,6 +136,9 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
             reader, coerce_int96_timestamp_unit="us", decryption_properties=decryption
         )
     except _errors(decryption) as error:
+        if isinstance(error, KeyUnavailableError):
+            text = f"{file or 'part'}: {error.message}"
+            raise KeyUnavailableError(text, hint=error.hint) from None
         tail = _tail(reader)
         if tail[-4:] == b"PARE":
             label = footer_key_label(tail)
@@ -297,20 +303,22 @@ def slices(
         yield table.slice(at, step)
 
 
-def to_bytes(table: pa.Table, schema: StoreSchema, *, like: Footer | None = None) -> pa.Buffer:
+def to_bytes(
+    table: pa.Table,
+    schema: StoreSchema,
+    *,
+    like: Footer | None = None,
+    keys: LabelledKeys | None = None,
+) -> pa.Buffer:
     """One part file of a version 4 store; ``table`` has exactly the schema's columns, in its order.
 
     ``like``: the footer of the part that the rows come from, where Skipstone did not make them: its
     calendar and its author stay. Without it the rows are Skipstone's own.
 
-    ``UnsupportedError`` for a schema of another version or with encryption: an encrypted index is
-    never written in clear.
+    ``keys``: those of the labels of an encrypted store. ``UnsupportedError`` for a schema of
+    another version, and where an encrypted index would be written in the clear;
+    ``KeyUnavailableError`` where a label has no key.
     """
-    if schema.encryption is not None or any(index.key_metadata for index in schema.indexes):
-        raise UnsupportedError(
-            "an Xskipper store with encrypted indexes is not written",
-            hint="drop it and build an index anew, or let the real Xskipper refresh it",
-        )
     if schema.version != 4:
         raise UnsupportedError(
             f"parts of version {schema.version} are not written", hint="upgrade it"
@@ -318,6 +326,7 @@ def to_bytes(table: pa.Table, schema: StoreSchema, *, like: Footer | None = None
     names = [entry.name for entry in schema.fields]
     if table.column_names != names:
         raise ValueError(f"the table has columns {table.column_names}, the schema {names}")
+    properties = _properties(table.schema, schema, keys)
     blobs = {index.name for index in schema.indexes if index.kind == "bloomfilter"}
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -330,21 +339,57 @@ def to_bytes(table: pa.Table, schema: StoreSchema, *, like: Footer | None = None
         # Every filter is different: a dictionary of them would only be built to be thrown away.
         use_dictionary=[path for path in _leaves(table.schema) if path not in blobs],
         write_statistics=[OBJ_NAME],
+        encryption_properties=properties,
     ) as writer:
         per_row = table.nbytes // max(1, table.num_rows) + 1
         writer.write_table(table, row_group_size=max(1, (64 << 20) // per_row))
-        keys = {_SPARK_VERSION: _WRITTEN_AS, _OWN: "1"} if like is None else dict(like.keys)
-        writer.add_key_value_metadata({**keys, ROW_METADATA_KEY: schema.to_json()})
+        author = {_SPARK_VERSION: _WRITTEN_AS, _OWN: "1"} if like is None else dict(like.keys)
+        writer.add_key_value_metadata({**author, ROW_METADATA_KEY: schema.to_json()})
     return sink.getvalue()
 
 
-def _leaves(schema: pa.Schema) -> list[str]:
-    paths = []
+def _properties(table: pa.Schema, schema: StoreSchema, keys: LabelledKeys | None) -> Any:
+    """Arrow's encryption properties for a part, ``None`` for a store in the clear."""
+    encryption = schema.encryption
+    if encryption is None and not any(index.key_metadata for index in schema.indexes):
+        return None
+    if encryption is None or keys is None:
+        raise UnsupportedError(
+            "an Xskipper store with encrypted indexes is not written without their keys",
+            hint="pass the keys of its labels, or drop it and build an index anew",
+        )
+    from skipstone.formats.parquet.encryption.labelled import arrow_encryption
+
+    label_of = {path: label for label, paths in encryption.paths().items() for path in paths}
+    known = leaves_of(table)
+    indexes = {index.name: index.key_metadata for index in schema.indexes}
+    for name, paths in known.items():
+        wanted = indexes.get(name, encryption.footer_key)
+        if any(label_of.get(path) != wanted for path in paths):
+            raise UnsupportedError(
+                f"the keys of the store do not agree on column {name}: it is not written",
+                hint="an index is never written in the clear, or under another key",
+            )
+    return arrow_encryption(
+        keys,
+        encryption.footer_key,
+        encryption.paths(),
+        plaintext_footer=encryption.plaintext_footer,
+    )
+
+
+def leaves_of(schema: pa.Schema) -> dict[str, list[str]]:
+    """The leaf columns of every column of a store, as Parquet names them."""
+    found = {}
     for entry in schema:
         if pa.types.is_struct(entry.type):
-            paths += [f"{entry.name}.{child.name}" for child in entry.type]
+            found[entry.name] = [f"{entry.name}.{child.name}" for child in entry.type]
         elif pa.types.is_list(entry.type):
-            paths.append(f"{entry.name}.list.element")
+            found[entry.name] = [f"{entry.name}.list.element"]
         else:
-            paths.append(entry.name)
-    return paths
+            found[entry.name] = [entry.name]
+    return found
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    return [path for paths in leaves_of(schema).values() for path in paths]

@@ -30,7 +30,7 @@ Source: the published specification, versions 0 to 4, and files written by relea
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, UnsupportedError
@@ -370,6 +370,36 @@ class StoreSchema:
         """The schema JSON for a footer."""
         fields = [entry.to_json() for entry in self.fields]
         return _text({"type": "struct", "fields": fields, **json.loads(self.extra)})
+
+    def encrypted(
+        self,
+        leaves: Mapping[str, Iterable[str]],
+        *,
+        footer_key: str,
+        key_metadata: Mapping[str, str | None],
+        plaintext_footer: bool = False,
+    ) -> StoreSchema:
+        """The same store encrypted: ``leaves`` are the leaf columns of each column, by its name,
+        ``key_metadata`` the labels of its indexes. One without a label stays in the clear; what is
+        no index has the label of the footer."""
+        named = {index.name for index in self.indexes}
+        column_keys: dict[str, list[str]] = {}
+        fields = []
+        for entry in self.fields:
+            label = key_metadata.get(entry.name) if entry.name in named else footer_key
+            if label is not None:
+                column_keys.setdefault(label, []).extend(leaves[entry.name])
+            metadata = json.loads(entry.metadata)
+            if entry.name in named:
+                metadata["index"].pop("key_metadata", None)
+                if label is not None:
+                    metadata["index"]["key_metadata"] = label
+            fields.append(replace(entry, metadata=_text(metadata)))
+        found = Encryption.of(footer_key, column_keys, plaintext_footer=plaintext_footer)
+        at = next(i for i, entry in enumerate(fields) if entry.name == OBJ_NAME)
+        master = {**json.loads(fields[at].metadata), "encryption": found.to_json()}
+        fields[at] = replace(fields[at], metadata=_text(master))
+        return type(self)(fields=tuple(fields), extra=self.extra)
 
     @classmethod
     def build(

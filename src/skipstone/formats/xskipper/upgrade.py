@@ -24,6 +24,7 @@ from skipstone.formats.xskipper.naming import (
     column_name,
     virtual_name,
 )
+from skipstone.formats.xskipper.part import leaves_of
 from skipstone.formats.xskipper.probe import BlobColumn
 from skipstone.formats.xskipper.schema import (
     BLOOM_UDT,
@@ -50,13 +51,16 @@ def upgrade(
     where a query names a partition column). Kinds that are not known keep their content. Filters
     that do not parse become null, which every reader takes for "nothing known".
 
-    ``UnsupportedError`` for version 0 and for stores with encryption; ``ValueError`` where a column
-    is missing or has another number of rows.
+    An encrypted store keeps every label; partition values get the footer's.
+
+    ``UnsupportedError`` for version 0, and for labels of indexes without one of the footer;
+    ``ValueError`` where a column is missing or has another number of rows.
     """
     schema.require_usable()
-    if schema.encryption is not None or any(index.key_metadata for index in schema.indexes):
+    encryption = schema.encryption
+    if encryption is None and any(index.key_metadata for index in schema.indexes):
         raise UnsupportedError(
-            "an Xskipper store with encrypted indexes is not upgraded into one in clear",
+            "an Xskipper store with encrypted indexes that does not name the footer's key",
             hint="let the real Xskipper refresh it, or drop it and build an index anew",
         )
     absent = [entry.name for entry in schema.fields if entry.name not in table.column_names]
@@ -82,7 +86,15 @@ def upgrade(
                 fields.append(SchemaField(name=virtual_name(name), type=json.dumps(spark)))
                 columns.append(values.cast(arrow_type(spark)))
     upgraded = StoreSchema(fields=tuple(fields), extra=schema.extra)
-    return pa.table(columns, names=[entry.name for entry in fields]), upgraded
+    made = pa.table(columns, names=[entry.name for entry in fields])
+    if encryption is not None:
+        upgraded = upgraded.encrypted(
+            leaves_of(made.schema),
+            footer_key=encryption.footer_key,
+            key_metadata={index.name: index.key_metadata for index in upgraded.indexes},
+            plaintext_footer=encryption.plaintext_footer,
+        )
+    return made, upgraded
 
 
 def _upgraded(

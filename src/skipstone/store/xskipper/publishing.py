@@ -9,6 +9,9 @@ What Xskipper would make of a value that is not there decides who is in it. It s
 - a Bloom filter that was not built is one that may contain everything.
 
 Kinds, types and names that Xskipper has no place for are left out, each with its reason.
+
+An encrypted index is published encrypted, every index under its own label; one whose key is not at
+hand is left out.
 """
 
 from __future__ import annotations
@@ -25,11 +28,12 @@ from skipstone.bounds import Cause, Reason
 from skipstone.errors import UnsupportedError
 from skipstone.formats.xskipper.naming import (
     ObjName,
+    column_name,
     directory_name,
     file_identifier,
     table_identifier,
 )
-from skipstone.formats.xskipper.part import slices, to_bytes
+from skipstone.formats.xskipper.part import leaves_of, slices, to_bytes
 from skipstone.formats.xskipper.publish import (
     BloomFacts,
     Facts,
@@ -44,6 +48,7 @@ from skipstone.index.bloom import FPP
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.storage import open_storage
 
+from ..labels import encryption_of
 from ..reports import ExportReport
 from ..snapshot import nonnull
 from .writing import replace_parts
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
     from skipstone.formats.xskipper.naming import IdentifierStyle
     from skipstone.formats.xskipper.schema import StoreSchema
     from skipstone.index.partitions import PartitionColumns
@@ -101,6 +107,7 @@ def publish(
     table: str,
     base: str,
     options: Mapping[str, str] | None = None,
+    keys: LabelledKeys | None = None,
 ) -> ExportReport:
     """Write what ``matched`` knows of ``table`` as ``<base>/<sha256 of its identifier>/``.
 
@@ -116,7 +123,8 @@ def publish(
     identifier = table_identifier(table)
     directory = f"{canonical_path(base)}/{directory_name(identifier)}"
     left_out: list[Reason] = []
-    columns = _chosen(matched, left_out)
+    encryption = encryption_of(matched.snapshot)
+    columns = _chosen(matched, left_out, keys)
     if not columns:
         raise UnsupportedError(
             f"no index of {table} can be published for Xskipper"
@@ -145,7 +153,24 @@ def publish(
             facts=[column.facts(some) for column in columns],
             virtual={name: values.take(pa.array(some)) for name, values in virtual.items()},
         )
-        parts += [to_bytes(piece, schema) for piece in slices(data)]
+        if encryption is not None:
+            schema = schema.encrypted(
+                leaves_of(data.schema),
+                footer_key=encryption.footer_key,
+                key_metadata={
+                    column_name(c.definition.kind, [c.definition.column.lower()]): (
+                        c.definition.key_metadata or encryption.footer_key
+                    )
+                    for c in columns
+                },
+                plaintext_footer=encryption.plaintext_footer,
+            )
+        parts += [to_bytes(piece, schema, keys=keys) for piece in slices(data)]
+    decryption = None
+    if keys is not None:
+        from skipstone.formats.parquet.encryption.labelled import arrow_decryption
+
+        decryption = arrow_decryption(keys)
     assert schema is not None
     return ExportReport(
         table=table,
@@ -154,7 +179,7 @@ def publish(
         files_total=len(listing),
         files=len(files),
         indexes=tuple(f"{c.definition.column}:{c.definition.kind}" for c in columns),
-        bytes=replace_parts(open_storage(directory, options), directory, parts, schema),
+        bytes=replace_parts(open_storage(directory, options), directory, parts, schema, decryption),
         left_out=tuple(left_out),
     )
 
@@ -198,7 +223,7 @@ def _virtual(partitions: PartitionColumns, left_out: list[Reason]) -> dict[str, 
     return found
 
 
-def _chosen(matched: Matched, left_out: list[Reason]) -> list[_Column]:
+def _chosen(matched: Matched, left_out: list[Reason], keys: LabelledKeys | None) -> list[_Column]:
     definitions = matched.snapshot.definitions
     spellings = Counter(column.lower() for column in {d.column for d in definitions})
     total = int(matched.has_fact.sum())
@@ -206,6 +231,9 @@ def _chosen(matched: Matched, left_out: list[Reason]) -> list[_Column]:
     for definition in definitions:
         reason = _unsupported(definition, spellings)
         cause, units = Cause.UNSUPPORTED, None
+        label = definition.key_metadata
+        if reason is None and label is not None and not (keys is not None and keys.has(label)):
+            cause, reason = Cause.UNDECRYPTABLE, f"needs the key labelled {label!r}"
         if reason is None:
             column = _column(matched, definition)
             lacking = total - int((column.at[matched.has_fact] >= 0).sum())

@@ -93,6 +93,7 @@ def _field(index: IndexColumn) -> FactField:
         columns=names,
         params=tuple(sorted(index.current_params())),
         types=pa.schema([pa.field(name, value) for name in names]),
+        key_metadata=index.key_metadata,
     )
     return FactField.of_definition(definition, stored).renamed(index.name)
 

@@ -22,6 +22,7 @@ from skipstone.identity import canonical_path
 from skipstone.index.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
+from ..labels import keys_of
 from .snapshot import source
 from .store import part_files
 from .writing import replace_parts
@@ -29,6 +30,7 @@ from .writing import replace_parts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from skipstone.formats.parquet.encryption.labelled import KeySource
     from skipstone.formats.xskipper.part import Part
     from skipstone.storage import Storage
 
@@ -65,15 +67,24 @@ def upgrade_store(
     directory: str,
     destination: str | None = None,
     options: Mapping[str, str] | None = None,
+    keys: KeySource | None = None,
 ) -> UpgradeReport:
     """Bring the store in ``directory`` to version 4, there or in the directory ``destination``.
 
-    ``UnsupportedError`` for version 0, above 4, and with encryption; ``FormatError`` for damage.
+    ``keys`` are those of the labels of an encrypted store (as ``Table`` takes them): all of them,
+    and it keeps every label. ``UnsupportedError`` for version 0, above 4, and for an encrypted
+    store without keys; ``KeyUnavailableError`` where one is missing; ``FormatError`` for damage.
     """
+    labelled = keys_of(keys)
+    decryption = None
+    if labelled is not None:
+        from skipstone.formats.parquet.encryption.labelled import arrow_decryption
+
+        decryption = arrow_decryption(labelled)
     home = canonical_path(directory)
     target = home if destination is None else canonical_path(destination)
     storage = open_storage(home, options)
-    parts = _read(storage, home)
+    parts = _read(storage, home, decryption)
     versions = tuple(sorted({part.footer.schema.version for part in parts}))
     if versions == (CURRENT_VERSION,) and target == home:
         return UpgradeReport(
@@ -86,7 +97,7 @@ def upgrade_store(
     for part, paths in zip(parts, names, strict=True):
         virtual = {name: values.slice(first, len(paths)) for name, values in found.items()}
         table, schema = upgrade(part.table, part.footer.schema, virtual=virtual)
-        done.append((to_bytes(table, schema, like=part.footer), schema))
+        done.append((to_bytes(table, schema, like=part.footer, keys=labelled), schema))
         first += len(paths)
     if any(schema != done[0][1] for _, schema in done):
         raise UnsupportedError(
@@ -101,22 +112,27 @@ def upgrade_store(
         versions=versions,
         parts=len(parts),
         rows=first,
-        bytes=replace_parts(where, target, written, done[0][1]),
+        bytes=replace_parts(where, target, written, done[0][1], decryption),
     )
 
 
-def _read(storage: Storage, home: str) -> list[Part]:
+def _read(storage: Storage, home: str, decryption: object | None) -> list[Part]:
     found = []
     for path in part_files(storage, home):
         with source(storage, path) as file:
             try:
-                part = read_part(file, file=path)
+                part = read_part(file, file=path, decryption=decryption)
             except KeyUnavailableError as error:
+                if decryption is not None:
+                    raise
                 raise UnsupportedError(
-                    f"{error.message}: an encrypted store is not upgraded",
-                    hint="let the real Xskipper refresh it, or drop it and build an index anew",
+                    f"{error.message}: an encrypted store is not upgraded without its keys",
+                    hint="pass the keys of its labels, or let the real Xskipper refresh it",
                 ) from error
         for name, text in part.unreadable:
+            if part.footer.schema.encryption is not None:
+                hint = "pass the keys of all labels; nothing was changed"
+                raise KeyUnavailableError(f"{path}: {name}: {text}", hint=hint)
             raise SkipstoneError(f"{path}: {name}: {text}", hint="nothing was changed")
         found.append(part)
     if not found:

@@ -33,11 +33,18 @@ __all__ = ["replace_parts"]
 
 
 def replace_parts(
-    storage: Storage, directory: str, parts: Sequence[pa.Buffer], schema: StoreSchema
+    storage: Storage,
+    directory: str,
+    parts: Sequence[pa.Buffer],
+    schema: StoreSchema,
+    decryption: object | None = None,
 ) -> int:
-    """Make ``parts``, all of ``schema``, the parts of the store at ``directory``; their bytes."""
+    """Make ``parts``, all of ``schema``, the parts of the store at ``directory``; their bytes.
+
+    ``decryption`` as for ``read_footer``, to tell what an encrypted store there has.
+    """
     before = list(part_files(storage, directory))
-    alike = all(_columns_of(storage, path) == _columns(schema) for path in before)
+    alike = all(_columns_of(storage, path, decryption) == _columns(schema) for path in before)
     if not alike:
         _delete(storage, before)
     written = [f"{directory}/{part_name(number)}" for number in range(len(parts))]
@@ -48,14 +55,16 @@ def replace_parts(
     return sum(part.size for part in parts)
 
 
-def _columns(schema: StoreSchema) -> frozenset[tuple[str, str]]:
-    return frozenset((index.name, index.type) for index in schema.indexes)
+def _columns(schema: StoreSchema) -> frozenset[tuple[str, str, str | None]]:
+    return frozenset((index.name, index.type, index.key_metadata) for index in schema.indexes)
 
 
-def _columns_of(storage: Storage, path: str) -> frozenset[tuple[str, str]] | None:
+def _columns_of(
+    storage: Storage, path: str, decryption: object | None
+) -> frozenset[tuple[str, str, str | None]] | None:
     try:
         with source(storage, path) as file:
-            return _columns(read_footer(file, file=path).schema)
+            return _columns(read_footer(file, file=path, decryption=decryption).schema)
     except (SkipstoneError, OSError):
         return None
 
