@@ -102,6 +102,7 @@ class ModelEvidence:
     name: str = "model"
     seed: int = 0
     file: int = -1  # the file, at the row level
+    sure: bool = False  # says before it is asked that it decides
     asked: list[Units] = field(default_factory=list)
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
@@ -114,6 +115,9 @@ class ModelEvidence:
         if self.mode == "silent":
             return [Answer.silent(Cause.NOT_APPLICABLE, self.name, "silent") for _ in leaves]
         return [Answer(bounds=self._bounds(each, units)) for each in leaves]
+
+    def decides(self, leaf: Leaf) -> bool:
+        return self.sure and not (self.mode == "raises" and self.asked)
 
     def _blunt(self, chance: random.Random) -> bool:
         return self.mode == "lossy" and chance.random() < 0.5
@@ -237,6 +241,7 @@ def told(draw: st.DrawFn, table: ModelTable, level: Level, file: int = -1) -> li
             name=f"{level.name.lower()}{number}",
             seed=draw(st.integers(0, 99)),
             file=file,
+            sure=draw(st.booleans()),
         )
         for number, column in enumerate(draw(st.lists(st.sampled_from(COLUMNS), max_size=3)))
     ]

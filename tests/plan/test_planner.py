@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.bounds import Level, RowSet, Units
-from skipstone.plan import planner
+from skipstone.plan.cost import FREE, Costs
 from skipstone.plan.planner import Source, make_plan
 from skipstone.predicate.tree import And, Bound, Leaf, Op, Opaque, Or
 
@@ -75,6 +75,10 @@ def check(plan: Plan, table: ModelTable, tree: Bound) -> None:
         assert step.used or step.reasons or step.considered == step.kept
 
 
+#: all levels pay, and rows before all others
+CHEAP = Costs(file=1e-9, chunk=1e-9, rows=1e-9, bytes_per_second=1.0)
+
+
 @given(st.data())
 def test_no_plan_loses_a_row_and_exact_is_exact(data: st.DataObject) -> None:
     table = data.draw(tables)
@@ -100,8 +104,8 @@ def test_no_plan_loses_a_row_and_exact_is_exact(data: st.DataObject) -> None:
         )
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):  # two files are many, and one of them the sample
-            patch.setattr(planner, "_WAVE", 1)
-            patch.setattr(planner, "_MANY", 2)
+            patch.setattr("skipstone.plan.row_level._WAVE", 1)
+            patch.setattr("skipstone.plan.row_level._MANY", 2)
         plan = make_plan(
             tree,
             table.listing(),
@@ -111,6 +115,7 @@ def test_no_plan_loses_a_row_and_exact_is_exact(data: st.DataObject) -> None:
             row_counts=row_counts,
             finer=finer,
             rows=row_level,
+            costs=data.draw(st.sampled_from([FREE, CHEAP])),
         )
     check(plan, table, tree)
 
@@ -136,6 +141,7 @@ def plan_of(
     told: list[ModelEvidence],
     finer: list[ModelSource] | None = None,
     rows: ModelRows | None = None,
+    costs: Costs = FREE,
 ) -> Plan:
     plan = make_plan(
         tree,
@@ -146,6 +152,7 @@ def plan_of(
         row_counts=table.row_counts(),
         finer=finer or [],
         rows=rows,
+        costs=costs,
     )
     check(plan, table, tree)
     return plan
@@ -424,6 +431,39 @@ def test_a_level_that_fails_is_left_out_with_a_reason(caplog: pytest.LogCaptureF
     assert plan.details[0].rows == RowSet([0], [1])
     assert [str(r) for r in plan.reasons] == ["row groups: not looked at: OSError: footer gone"]
     assert "footer gone" in caplog.text
+
+
+def test_rows_that_indexes_decide_are_asked_before_anything_is_opened() -> None:
+    """Two files of two row groups. An index decides ``a`` in the first, and none in the second:
+    only the second is asked row group by row group. What decides and fails is passed over."""
+    table = ModelTable([pages([[1]], [[2]]), pages([[3]], [[1]])])
+    for mode, opened in (("exact", [1]), ("raises", [0, 1])):
+        sure = evidence(table, Level.ROW, "a", file=0, sure=True, mode=mode)
+        groups = ModelSource(table, Level.ROW_GROUP, [evidence(table, Level.ROW_GROUP, "a")])
+        plan = plan_of(table, leaf("a", Op.EQ, 1), [], [groups], ModelRows({0: [sure]}), CHEAP)
+        # The first file is cut at last, because a row of it is read.
+        asked = groups.split_units[0].file.tolist()
+        assert asked == opened
+        assert (plan.details[0].rows, plan.details[0].row_groups) == (RowSet([0], [1]), (0,))
+        assert plan.details[1].row_groups == (1,)
+        text = "row groups: not looked at in 1 of 2 files: indexes decide every row"
+        assert [str(r) for r in plan.reasons] == ([text] if mode == "exact" else [])
+
+
+def test_a_file_without_rows_that_match_is_dropped_by_its_rows() -> None:
+    table = ModelTable([pages([[1]], [[2]])])
+    sure = evidence(table, Level.ROW, "a", file=0, sure=True)
+    plan = plan_of(
+        table,
+        leaf("a", Op.EQ, 7),
+        [],
+        [ModelSource(table, Level.ROW_GROUP)],
+        ModelRows({0: [sure]}),
+        CHEAP,
+    )
+    assert plan.dropped is not None
+    assert plan.dropped.tolist() == [Level.ROW]
+    assert [step.level for step in plan.steps] == [Level.ROW]
 
 
 def test_broken_row_evidence_leaves_the_files(caplog: pytest.LogCaptureFixture) -> None:

@@ -54,6 +54,11 @@ class Costs:
             case _:
                 return 0.0
 
+    def rows_first(self, columns: int) -> bool:
+        """Whether to ask indexes that decide every row is cheaper than to open the file and look
+        into its pages. Where looking is free, all levels are looked at in their order."""
+        return self.rows * columns < self.file + self.chunk * columns
+
     def worth(self, level: Level, stored: NDArray[np.int64], columns: int) -> NDArray[np.bool_]:
         """For which units, of so many ``stored`` bytes each, looking is expected to pay."""
         return EXPECTED * stored > self.looking(level, columns) * self.bytes_per_second

@@ -14,8 +14,9 @@ from skipstone.predicate.tree import leaves
 
 from .cost import FREE, Costs
 from .plan import Coverage, Plan, Step
-from .planner import RowSource, Source, make_plan
+from .planner import Source, make_plan
 from .row_groups import RowGroups
+from .row_level import RowSource
 from .runs import Gathered, Outgrown, gather, sharpened
 
 if TYPE_CHECKING:

@@ -20,11 +20,12 @@ from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
 from .asking import Fetch, no_fetch
 from .cost import FREE, Costs
-from .evaluate import Evaluation, LeafBounds, RowTask, evaluate, evaluate_rows
+from .evaluate import Evaluation, LeafBounds, evaluate
 from .plan import FileDetail, Plan, Step
+from .row_level import RowLevel, RowSource, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,14 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["RowSource", "Source", "make_plan"]
 
 log = logging.getLogger("skipstone")
-
-# Files whose rows are asked about in one wave: what it fetches is held until all have answered.
-_WAVE = 64
-# Of so many files and more a sample is asked first, and the others only where at least one in so
-# many of its rows could be left out, or proved to match.
-_MANY, _WORTH = 4 * _WAVE, 32
-# Files whose rows are asked about at all: beyond that, planning would take longer than it saves.
-_MOST_FILES = 10_000
 
 
 class Source(Protocol):
@@ -61,13 +54,6 @@ class Source(Protocol):
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """What can be asked about these units."""
-
-
-class RowSource(Protocol):
-    """Evidence of the row level, file by file."""
-
-    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """What can be asked about the rows of one file; empty when there is nothing."""
 
 
 def make_plan(
@@ -105,26 +91,31 @@ def make_plan(
     dropped[~_alive(state, len(listing))] = Level.OBJECT
     failures: list[Reason] = []
     thrift = _Thrift(costs, listing.sizes, row_counts, len(columns))
+    level = None if rows is None else RowLevel(tree, rows, columns, row_counts, fetch)
+    settled = np.zeros(len(listing), np.bool_)
+    if level is not None and finer and costs.rows_first(len(columns)):
+        state, settled = level.first(state, len(listing))
+        dropped[(dropped < 0) & ~_alive(state, len(listing))] = Level.ROW
     for source in sorted(finer, key=lambda item: item.level):
-        if steps and np.array_equal(state.bounds.may, state.bounds.must):
+        if steps and not np.any(_undecided(state, settled)):
             break  # all is decided: there is nothing to ask about
         try:
-            state = _refine(tree, state, source, columns, fetch, thrift)
+            state = _refine(tree, state, source, columns, fetch, thrift, settled)
         except Exception as error:  # a finer level is advice too: without it, read more
-            failures.append(_failure(source.level, error))
+            failures.append(failure(source.level, error))
             continue
         _add(steps, state.steps, getattr(source, "spent", (0, 0)))
         failures.extend(getattr(source, "reasons", ()))
         dropped[(dropped < 0) & ~_alive(state, len(listing))] = source.level
 
+    if settled.any():
+        state = _cut(tree, state, finer, columns, settled)
     keep = _alive(state, len(listing))
     must = keep.copy()
     must[state.units.file[~state.bounds.must]] = False
     details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
-    if rows is not None:
-        more, row_steps = _rows(tree, state, rows, columns, row_counts, fetch, failures)
-        steps.extend(row_steps)
-        for file, bounds in more.items():
+    if level is not None:
+        for file, bounds in level.rest(state).items():
             details[file] = FileDetail(
                 row_groups=_row_groups(state.units, file, bounds.may) if file in details else None,
                 rows=bounds.may,
@@ -132,6 +123,8 @@ def make_plan(
             )
             keep[file] = bool(bounds.may)
             must[file] = keep[file] and len(bounds.must) == row_counts[file]
+        steps.extend(level.steps.values())
+        failures.extend(level.reasons)
     dropped[(dropped < 0) & ~keep] = Level.ROW
 
     fields = dict(known or {})
@@ -166,6 +159,12 @@ def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
     alive = np.zeros(files, np.bool_)
     alive[state.units.file[state.bounds.may]] = True
     return alive
+
+
+def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Units that may hold a match and rows that are none, in files whose rows are not known."""
+    open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must & ~settled[state.units.file]
+    return open_
 
 
 class _Thrift:
@@ -233,24 +232,42 @@ def _refine(
     columns: frozenset[str],
     fetch: Fetch,
     thrift: _Thrift,
+    settled: NDArray[np.bool_],
 ) -> Evaluation:
     """One finer level: undecided units are split and asked, everything else is carried on."""
-    undecided = np.flatnonzero(state.bounds.may & ~state.bounds.must)
-    if not getattr(source, "thrifty", False):  # else it knows itself what is worth asking
+    undecided = np.flatnonzero(_undecided(state, settled))
+    if not _thrifty(source):
         undecided = thrift.choose(source.level, state.units, undecided)
     if not len(undecided):
         return replace(state, steps=())
-    asked = state.units.where(undecided)
     if (look := getattr(source, "look", None)) is not None:
         look(state.units.where(state.bounds.may))
+
+    def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
+        return source.evidence(parts, columns)
+
+    return _split(tree, state, source, undecided, columns, evidence, fetch)
+
+
+def _split(
+    tree: Bound,
+    state: Evaluation,
+    source: Source,
+    at: NDArray[np.int64],
+    columns: frozenset[str],
+    evidence: Callable[[Units], Sequence[Evidence[Leaf]]],
+    fetch: Fetch,
+) -> Evaluation:
+    """The units ``at`` in the parts that ``source`` cuts them into, asked about by ``evidence``."""
+    asked = state.units.where(at)
     parts, parent = source.split(asked, columns)
-    if not len(parts) and getattr(source, "thrifty", False):
+    if not len(parts) and _thrifty(source):
         return replace(state, steps=())  # it chose to ask about nothing
     covered = _covered(asked, parts, parent)[parent]
-    parts, parent = parts.where(covered), undecided[parent[covered]]
+    parts, parent = parts.where(covered), at[parent[covered]]
     fine = evaluate(
         tree,
-        source.evidence(parts, columns),
+        evidence(parts),
         parts,
         fetch=fetch,
         inherited=state.descend(parts, parent),
@@ -258,6 +275,32 @@ def _refine(
     carried = np.ones(len(state.units), np.bool_)
     carried[parent] = False
     return _join(state, np.flatnonzero(carried), fine)
+
+
+def _cut(
+    tree: Bound,
+    state: Evaluation,
+    finer: Sequence[Source],
+    columns: frozenset[str],
+    settled: NDArray[np.bool_],
+) -> Evaluation:
+    """Files whose rows are known, in row groups: the plan names those that hold any."""
+    found = next(
+        (each for each in finer if each.level is Level.ROW_GROUP and not _thrifty(each)), None
+    )
+    at = np.flatnonzero(state.bounds.may & settled[state.units.file])
+    if found is None or not len(at):
+        return state
+    try:
+        return _split(tree, state, found, at, columns, lambda parts: (), no_fetch)
+    except Exception:  # whoever reads the file will meet what is wrong with it
+        log.debug("row groups of files whose rows are known", exc_info=True)
+        return state
+
+
+def _thrifty(source: Source) -> bool:
+    """Whether it knows itself what is worth asking."""
+    return bool(getattr(source, "thrifty", False))
 
 
 def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -333,91 +376,6 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
     return details
 
 
-def _rows(
-    tree: Bound,
-    state: Evaluation,
-    source: RowSource,
-    columns: frozenset[str],
-    row_counts: NDArray[np.int64],
-    fetch: Fetch,
-    failures: list[Reason],
-) -> tuple[dict[int, Bounds[RowSet]], tuple[Step, ...]]:
-    """Row-level bounds of the files that are undecided and have row-level evidence."""
-    units = state.units
-    tasks: list[RowTask] = []
-    files: list[int] = []
-    found_rows: dict[int, Bounds[RowSet]] = {}
-    steps: dict[tuple[str, str], Step] = {}
-
-    alive = undecided = 0
-
-    def ask() -> None:
-        nonlocal alive, undecided
-        results, asked = evaluate_rows(tree, tasks, fetch=fetch)
-        found_rows.update(zip(files, results, strict=True))
-        alive += sum(len(task.alive) for task in tasks)
-        undecided += sum(len(bounds.may) - len(bounds.must) for bounds in results)
-        for step in asked:
-            key = (step.index, step.column)
-            steps[key] = steps[key].plus(step) if key in steps else step
-        tasks.clear()
-        files.clear()
-
-    open_files = np.unique(units.file[state.bounds.may & ~state.bounds.must])
-    if len(open_files) > _MOST_FILES:
-        failures.append(_too_many(len(open_files) - _MOST_FILES))
-    order = np.argsort(units.file, kind="stable")
-    edges = np.searchsorted(units.file[order], np.stack([open_files, open_files + 1]))
-    walk = np.arange(min(len(open_files), _MOST_FILES))
-    sampling = len(walk) >= _MANY
-    if sampling:
-        sample = np.linspace(0, len(walk) - 1, _WAVE).astype(np.int64)
-        walk = np.concatenate([sample, np.setdiff1d(walk, sample)])
-    for turn, ordinal in enumerate(walk.tolist()):
-        file = int(open_files[ordinal])
-        if sampling and turn == _WAVE:
-            sampling = False
-            ask()
-            if (alive - undecided) * _WORTH < alive:
-                failures.append(_not_worth(len(walk) - _WAVE))
-                break
-        try:
-            found = source.evidence(file, columns)
-        except Exception as error:  # as above
-            failures.append(_failure(Level.ROW, error))
-            continue
-        mine = order[edges[0, ordinal] : edges[1, ordinal]]
-        if not found or row_counts[file] < 0 or np.any(units.rows[mine] < 0):
-            continue
-        first, last = units.first_row[mine], units.first_row[mine] + units.rows[mine]
-
-        def rows_of(
-            mask: NDArray[np.bool_],
-            mine: NDArray[np.int64] = mine,
-            first: NDArray[np.int64] = first,
-            last: NDArray[np.int64] = last,
-        ) -> RowSet:
-            return RowSet(first[mask[mine]], last[mask[mine]])
-
-        tasks.append(
-            RowTask(
-                unit=Units.objects(np.array([file]), row_counts[[file]]),
-                rows=int(row_counts[file]),
-                alive=rows_of(state.bounds.may),
-                evidence=found,
-                leaves={
-                    leaf: Bounds(rows_of(bounds.must), rows_of(bounds.may))
-                    for leaf, bounds in state.leaves.items()
-                },
-            )
-        )
-        files.append(file)
-        if len(tasks) == _WAVE:
-            ask()
-    ask()
-    return found_rows, tuple(steps.values())
-
-
 def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
     """Ordinals of the row groups of ``file`` that hold any of ``rows``."""
     mine = units.where((units.file == file) & (units.rows > 0))
@@ -427,22 +385,6 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
     hit = run < len(starts)
     hit[hit] = starts[run[hit]] < (mine.first_row + mine.rows)[hit]
     return tuple(np.unique(mine.ordinal[hit]).tolist())
-
-
-def _too_many(count: int) -> Reason:
-    text = f"looked at in {_MOST_FILES:,} files and not in the others"
-    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
-
-
-def _not_worth(count: int) -> Reason:
-    text = "a sample of the files says that it leaves out next to nothing; the others are not asked"
-    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
-
-
-def _failure(level: Level, error: Exception) -> Reason:
-    text = f"not looked at: {type(error).__name__}: {error}"
-    log.warning("%s %s", level.unit, text)
-    return Reason(cause=Cause.UNREADABLE, subject=level.unit, text=text)
 
 
 def _opaque_reasons(tree: Bound) -> tuple[Reason, ...]:

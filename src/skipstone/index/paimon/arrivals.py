@@ -28,13 +28,15 @@ Facts of before have a CRC-32 of the whole blob alone, and what others wrote has
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
 
 from skipstone.errors import FormatError
+from skipstone.formats.paimon import reading
+from skipstone.formats.paimon.bitmap import BitmapIndex
 from skipstone.formats.paimon.pieces import Pieces
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.bounds import ByteRange, Fetched
+    from skipstone.formats.paimon.types import PaimonType
 
     from ..kind import Blob
 
@@ -120,10 +123,12 @@ class Kept:
     blob that facts have checksums of never changes.
     """
 
-    __slots__ = ("parts",)
+    __slots__ = ("opened", "parts")
 
     def __init__(self) -> None:
         self.parts: tuple[tuple[int, bytes], ...] = ()
+        #: its head, taken apart
+        self.opened: BitmapIndex | None = None
 
     def add(self, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """Keep these as well, if they are not too many."""
@@ -186,6 +191,16 @@ class Arrivals:
                 if self._kept is not None and not self.whole:
                     self._kept.add(parts)
         return self.pieces
+
+    def opened(self, kind: str, type: PaimonType) -> reading.Index:
+        """The index over what is at hand. ``MissingBytes`` names what its head takes."""
+        kept = self._kept
+        if kept is not None and kept.opened is not None and kept.opened.type == type:
+            return replace(kept.opened, pieces=self.pieces)
+        found = reading.open_anew(kind, type, self.pieces)
+        if kept is not None and isinstance(found, BitmapIndex):
+            kept.opened = replace(found, pieces=Pieces(self.blob.length))
+        return found
 
     def _check(self, at: int, data: bytes | memoryview) -> None:
         if self._sums is not None:

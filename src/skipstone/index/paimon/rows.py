@@ -159,6 +159,27 @@ class FileRows:
         """Bitmaps before bit slices."""
         return self.index.row_cost
 
+    def decides(self, leaf: Leaf) -> bool:
+        """Whether it knows of each row if ``leaf`` matches, at the price of a few reads.
+
+        A bitmap answers a range by joining those of all values in it, which may be all there are.
+        """
+        if self._silence is not None or self.blob is None or leaf.op in (Op.LIKE, Op.NOT_LIKE):
+            return False
+        try:
+            _, local, asks = self._asked(leaf)
+        except Exception:  # it will say why when it is asked
+            return False
+        if isinstance(local, Const):
+            return True
+        joins = any(isinstance(ask, Range) and ask != _NOT_NULL for ask in asks)
+        return (
+            bool(asks)
+            and self.type.exact
+            and self.index.paimon != "bloom-filter"
+            and not (joins and self.index.paimon == "bitmap")
+        )
+
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """What is still missing for any of the leaves."""
         try:
@@ -254,8 +275,7 @@ class FileRows:
             found = reading.Rows(plain, True, self.rows)
         else:
             if self._opened is None:
-                pieces = self._bytes().pieces
-                self._opened = reading.open_anew(self.index.paimon, self.type, pieces)
+                self._opened = self._bytes().opened(self.index.paimon, self.type)
             found = reading.answer_of(self._opened, self.type, ask)
             self._check(found)
         self._found[ask] = found
