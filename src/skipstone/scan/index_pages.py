@@ -5,9 +5,10 @@
 >>> index.ordinals(1_000_000, 1_001_000)     # those that hold these rows
 >>> index.read(lo, hi, columns=["amount"])   # down the tree of ts, then by row down the others
 
-As the specification describes it: down the tree of keys to data pages, which are read for the rows
-that match; with these down the trees of ordinals of all other columns. A row group without a tree
-of keys is read whole, a column without any is found by its offset index, or by its page headers.
+As the specification describes it: in row groups that the statistics of the footer leave, down the
+tree of keys to data pages, which are read for the rows that match; with these down the trees of
+ordinals of all other columns. A row group without a tree of keys is read whole, a column without
+any is found by its offset index, or by its page headers.
 Values compare as everywhere here: NaN is the largest, 0.0 equals -0.0, a null matches nothing.
 """
 
@@ -25,9 +26,8 @@ import pyarrow as pa
 from skipstone.bounds import RowSet
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.parquet.page_index import OffsetIndexArrays
-from skipstone.index.parquet.stored import Form, Stored
+from skipstone.index.parquet.stored import Stored
 from skipstone.predicate import bind, leaves
-from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.tree import (
     And,
     ColumnRef,
@@ -36,24 +36,22 @@ from skipstone.predicate.tree import (
     Literal,
     Not,
     NullTest,
-    Op,
 )
 from skipstone.predicate.types import column_path
 
 from .chunk_pages import ChunkPages
 from .fetch import Templates, group_rows, read_groups
 from .index_descent import Descent, Found, together
+from .index_keys import Interval, interval_of, picking
 from .naming import names_its_file
 from .query import column_at
 from .residual import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.formats.parquet.index_pages import IndexPage
-    from skipstone.predicate.literals import Key
     from skipstone.predicate.tree import Bound, Expr
 
     from .chunk_pages import Cell
@@ -100,15 +98,6 @@ class _Count:
     requests: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """Bounds in the domain of ``Stored.keys``, inclusive; ``None`` is open."""
-
-    low: Key | None = None
-    high: Key | None = None
-    empty: bool = False
-
-
 class IndexPages:
     """The trees of one column in all row groups; see the module.
 
@@ -141,11 +130,27 @@ class IndexPages:
         with self._counting():
             return self._keyed
 
-    @cached_property
+    @property
     def _keyed(self) -> tuple[bool, ...]:
-        found = [self._descent((r, self._leaf)) for r in self._groups]
-        self._run([each.root() for each in found if each is not None])
-        return tuple([each is not None and each.keyed for each in found])
+        keyed = self._keyed_of(self._groups)
+        return tuple([keyed[r] for r in self._groups])
+
+    def _keyed_of(self, groups: Iterable[int]) -> dict[int, bool]:
+        found = {r: self._descent((r, self._leaf)) for r in groups}
+        self._run([each.root() for each in found.values() if each is not None])
+        return {r: each is not None and each.keyed for r, each in found.items()}
+
+    def _alive(self, tree: Bound) -> list[int]:
+        """Row groups whose statistics in the footer do not speak against ``tree``, a conjunction:
+        of the others no tree is read."""
+        may = np.ones(self.file.num_row_groups, np.bool_)
+        if not isinstance(tree, Const):
+            bounds = self.file.indexed.chunk_bounds(self._leaf)
+            for leaf in leaves(tree):
+                found = bounds.judge(leaf)
+                if found is not None:
+                    may &= found.may
+        return [int(r) for r in np.flatnonzero(may)]
 
     # -- searches ----------------------------------------------------------------------------------
 
@@ -183,11 +188,14 @@ class IndexPages:
 
     @names_its_file
     def _by_key(self, asked: Expr) -> DataPages:
+        tree = bind(asked, self.file.schema)
         with self._counting() as count:
-            if any(self._keyed):
-                cells = [(r, self._leaf) for r in self._groups if self._keyed[r]]
-                found = self._search(cells, self._interval(bind(asked, self.file.schema)))
-        if not any(self._keyed):
+            alive = self._alive(tree)
+            keyed = self._keyed_of(alive)
+            cells = [(r, self._leaf) for r in alive if keyed[r]]
+            found = self._search(cells, interval_of(tree, self._stored)) if cells else []
+            none = not cells and not any(self._keyed)
+        if none:
             raise UnsupportedError(
                 f"no index pages of {self.path} hold keys of {self.column}",
                 hint=f"`skipstone retrofit FILE --index-pages {self.column}` adds them",
@@ -226,15 +234,19 @@ class IndexPages:
         """The rows whose value is from ``low`` to ``high``, both included, found by trees alone."""
         tree = bind(self._between(low, high), self.file.schema)
         with self._counting():
-            interval = self._interval(tree)
-            cells = [(r, self._leaf) for r in self._groups if self._keyed[r]]
+            interval = interval_of(tree, self._stored)
+            alive = self._alive(tree)
+            keyed = self._keyed_of(alive)
+            cells = [(r, self._leaf) for r in alive if keyed[r]]
             found = dict(zip(cells, self._search(cells, interval), strict=True))
-            rows = self._matching(tree, self._candidates(found, interval))
+            rows = self._matching(tree, self._candidates(alive, found, interval))
             if not rows:
                 return self.file.selection.empty_table(columns)
             return self._fetched(self.file.selection.fields(columns), rows)
 
-    def _candidates(self, found: Mapping[Cell, Found], interval: _Interval) -> RowSet:
+    def _candidates(
+        self, alive: Sequence[int], found: Mapping[Cell, Found], interval: Interval
+    ) -> RowSet:
         """The rows of the data pages that were found, and all rows where nothing says."""
         starts: list[int] = []
         stops: list[int] = []
@@ -244,7 +256,7 @@ class IndexPages:
             ends = found[cell].offset
             edges += [(cell, int(ends[0])), (cell, int(ends[-1]))]
         placed = self._placed(edges)
-        for r in self._groups:
+        for r in alive:
             begin, end = (int(each) for each in self.file.row_starts[r : r + 2])
             cell = (r, self._leaf)
             if cell not in found:
@@ -307,7 +319,7 @@ class IndexPages:
             if pages is not None:
                 known[cell] = self._around(cell, pages)
         file = self.file
-        chunks = ChunkPages(file.reader, file.path, file.footer, None, known)
+        chunks = ChunkPages(file.reader, file.path, file.footer, file.chunks_pages.decryptor, known)
         read = read_groups(chunks, Templates(file.selection), fields, groups)
         return pa.Table.from_arrays(read, schema=schema)
 
@@ -328,14 +340,13 @@ class IndexPages:
     def _descent(self, cell: Cell) -> Descent | None:
         return descent_of(self.file, cell, self._descents)
 
-    def _search(self, cells: Sequence[Cell], interval: _Interval) -> list[Found]:
+    def _search(self, cells: Sequence[Cell], interval: Interval) -> list[Found]:
         stored = self._stored
         steps = []
         for cell in cells:
             descent = self._descent(cell)
             assert descent is not None
-            pick = _nothing if interval.empty else _picking(stored, interval)
-            steps.append(descent.keys(pick))
+            steps.append(descent.keys(picking(stored, interval)))
         return self._run(steps)
 
     def _by_row(
@@ -390,36 +401,6 @@ class IndexPages:
             return Not(NullTest(ColumnRef(column_path(self.column))))
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _interval(self, tree: Bound) -> _Interval:
-        """Bounds that no matching value lies outside of."""
-        low: Key | None = None
-        high: Key | None = None
-        if isinstance(tree, Const):
-            return _Interval(empty=not tree.value)
-        if self._stored.form in (Form.NONE, Form.INT96, Form.BOOLEAN):
-            raise UnsupportedError(f"keys of {self.column} have no order that is known")
-        for leaf in leaves(tree):
-            local = self._stored.localise(leaf)
-            if isinstance(local, Const):
-                if not local.value:
-                    return _Interval(empty=True)
-                continue
-            if local is None or local.op not in _BOUNDS:
-                continue
-            assert self._stored.type is not None
-            key = order_key(local.values[0], self._stored.type)
-            if local.op in _LOWER and (low is None or key > low):  # type: ignore[operator]
-                low = key
-            if local.op in _UPPER and (high is None or key < high):  # type: ignore[operator]
-                high = key
-        empty = low is not None and high is not None and low > high  # type: ignore[operator]
-        return _Interval(low, high, empty)
-
-
-_LOWER = (Op.EQ, Op.GE, Op.GT)
-_UPPER = (Op.EQ, Op.LE, Op.LT)
-_BOUNDS = {*_LOWER, *_UPPER}
-
 
 def descent_of(file: ParquetFile, cell: Cell, known: dict[Cell, Descent | None]) -> Descent | None:
     """The trees of a chunk, kept in ``known``; ``None`` where the footer names none."""
@@ -443,41 +424,3 @@ def index_page_root(file: ParquetFile, cell: Cell) -> Roots | None:
         return None
     together(file.reader, [descent.root()])
     return descent.roots
-
-
-def _nothing(page: IndexPage) -> tuple[int, int]:
-    return 0, 0
-
-
-def _picking(stored: Stored, interval: _Interval) -> Callable[[IndexPage], tuple[int, int]]:
-    """Entries whose pages may hold a value in the interval: from the first bound that reaches it to
-    the first that lies beyond, which may begin with it."""
-
-    def pick(page: IndexPage) -> tuple[int, int]:
-        assert page.keys is not None
-        known = np.ones(len(page), np.bool_)
-        upper = stored.keys(page.keys, known, upper=True)
-        lower = stored.keys(page.keys, known) if stored.rounds else upper
-        _check_order(lower)
-        first, stop = 0, len(page)
-        if interval.low is not None:
-            first = int(np.count_nonzero(compare(upper, Op.LT, interval.low)))
-        if interval.high is not None:
-            stop = min(stop, 1 + int(np.count_nonzero(compare(lower, Op.LE, interval.high))))
-        return first, stop
-
-    return pick
-
-
-def _check_order(keys: Keys) -> None:
-    if not keys.valid.all():
-        raise FormatError("keys of an index page that are no values of their column")
-    before, after = keys.data[:-1], keys.data[1:]
-    if isinstance(keys.data, np.ndarray):
-        sorted_ = bool(np.all(before <= after))
-    else:
-        import pyarrow.compute as pc
-
-        sorted_ = bool(pc.all(pc.less_equal(before, after), min_count=0).as_py())
-    if not sorted_:
-        raise FormatError("keys of an index page that do not ascend")
