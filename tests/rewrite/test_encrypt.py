@@ -251,6 +251,17 @@ def test_golden_files_are_decrypted(golden: Path, tmp_path: Path) -> None:
         assert ParquetFile(target).verify().ok, source.name
 
 
+def _bodies(path: Path) -> list[bytes]:
+    """Of all pages, as they lie in the file."""
+    file, data = ParquetFile(path), path.read_bytes()
+    return [
+        data[page.offset + page.header_length : page.offset + page.size]
+        for r in range(file.num_row_groups)
+        for c in range(len(file.footer.schema.leaves))
+        for page in file.chunks_pages.walk((r, c))
+    ]
+
+
 def test_golden_files_are_encrypted(golden: Path, tmp_path: Path) -> None:
     """Whatever writers, encodings and codecs; what nobody reads is left alone."""
     sealed, back = tmp_path / "sealed.parquet", tmp_path / "back.parquet"
@@ -272,6 +283,7 @@ def test_golden_files_are_encrypted(golden: Path, tmp_path: Path) -> None:
         ), source.name
         decrypt(sealed, back, decryption=keys)
         assert equal(ParquetFile(back).read(), expected), source.name
+        assert _bodies(back) == _bodies(source), source.name
         done += 1
     assert done >= 40, refused
     for name, said in refused:

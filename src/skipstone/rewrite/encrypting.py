@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.formats.parquet.encryption.file_encryptor import FileEncryptor
 from skipstone.formats.parquet.encryption.material import key_material_path
 from skipstone.formats.parquet.footer import MAGIC
@@ -190,6 +190,14 @@ def _opened(
     if decryption is not None:
         for reason in file.unavailable.values():
             raise reason
+        decryptor = file.chunks_pages.decryptor
+        signed = decryptor is not None and not decryptor.encrypted_footer
+        if signed and decryption.check_footer_integrity and not file.signature_verified:
+            # What is written anew would look as if somebody had verified it.
+            raise KeyUnavailableError(
+                f"{file.path}: the key that signs the footer was not given",
+                hint="pass it as footer_key, or do without with check_footer_integrity=False",
+            )
     return file
 
 

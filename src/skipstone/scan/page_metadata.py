@@ -66,6 +66,8 @@ def _index(
     indexed = file.indexed
     if file.footer.chunk(f"{kind}_offset")[cell] < 0:
         return None
+    if leaf in file.unavailable:
+        raise file.unavailable[leaf]
     file.chunks_pages.place(cell)  # says which key is missing, if one is
     if indexed.elsewhere(row_group, leaf):  # where the chunk lies, so does its index
         if kind == "offset_index":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from skipstone.rewrite.salvage_report import SalvageReport
     from skipstone.rewrite.table_report import FileFate, TableReport
 
     from .reading import Progress
@@ -106,13 +107,22 @@ class SalvageFiles:
         if Path(target).exists():
             return FileFate(path=path, fate="already", output=target, bytes_read=size)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
-        how = {"skip_bad_pages": self.skip_bad_pages, "footer_only": self.footer_only}
+
+        def saved(schema: str | None) -> SalvageReport:
+            return salvage(
+                path,
+                output=target,
+                schema=schema,
+                skip_bad_pages=self.skip_bad_pages,
+                footer_only=self.footer_only,
+            )
+
         try:
-            found = salvage(path, output=target, schema=self.schema, **how)
+            found = saved(self.schema)
         except SkipstoneError:
             if self.fallback is None:
                 raise
-            found = salvage(path, output=target, schema=self.fallback, **how)
+            found = saved(self.fallback)
         if found.output is None:
             return FileFate(path=path, fate="failed", why=f"nothing could be saved: {damage}")
         left = len(found.row_groups) - len(found.saved)

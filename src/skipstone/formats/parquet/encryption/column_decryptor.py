@@ -132,8 +132,16 @@ class ColumnDecryptor:
                 pass
             else:
                 return plain, stop, True
-        plain, stop = self.decrypt_at(
-            ModuleType.DATA_PAGE_HEADER, data, at, page_ordinal, base=base
+        what = self._name(ModuleType.DATA_PAGE_HEADER, page_ordinal)
+        if may_be_dictionary:
+            what = f"{ModuleType.DICTIONARY_PAGE_HEADER.name} or {what}"
+        plain, stop = self.cipher.decrypt_module(
+            data,
+            self._aad(ModuleType.DATA_PAGE_HEADER, page_ordinal),
+            at=at,
+            base=base,
+            file=self.file,
+            what=what,
         )
         return plain, stop, False
 
