@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.formats.parquet.whole import read_table
 from skipstone.predicate.types import column_name
+from skipstone.rewrite.salvaging import salvage
 from skipstone.scan.file import ParquetFile
 from skipstone.scan.inspection import inspect_file
 
@@ -121,6 +123,26 @@ def _verification(damaged: Damaged, attempt: Attempt) -> None:
         attempt(lambda: json.dumps(file.verify().to_dict()))
 
 
+def _salvage(damaged: Damaged, attempt: Attempt) -> None:
+    out = Path(f"{damaged.path}.saved")
+
+    def saved(skip_bad_pages: bool) -> None:
+        report = salvage(
+            damaged.path,
+            output=str(out),
+            skip_bad_pages=skip_bad_pages,
+            decryption=damaged.decryption,
+        )
+        json.dumps(report.to_dict())
+        str(report)
+        if report.output is not None:
+            read_table(out.read_bytes()).validate()
+
+    for skip in (False, True):
+        attempt(saved, skip)
+        out.unlink(missing_ok=True)
+
+
 def _own(damaged: Damaged, attempt: Attempt) -> None:
     attempt(lambda: read_table(damaged.data).validate())
 
@@ -134,7 +156,8 @@ BATTERIES: Mapping[str, Callable[[Damaged, Attempt], None]] = {
     "query": _query,
     "fetch": _fetch,
     "verification": _verification,
+    "salvage": _salvage,
     "own": _own,
 }
 #: Those that decode pages, and so take as much memory as the content of a file does.
-DECODING = frozenset({"inspection", "query", "fetch", "verification", "own"})
+DECODING = frozenset({"inspection", "query", "fetch", "verification", "salvage", "own"})

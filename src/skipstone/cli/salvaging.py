@@ -10,6 +10,7 @@ import click
 from .asking import FOUND
 from .encrypting import run_table
 from .key_sources import table_options
+from .keys import decryption_of, key_options
 from .options import reporting, table_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = ["salvage"]
     is_flag=True,
     help="Nothing but the footer is lost: a row group ends with the last page.",
 )
+@key_options
 @reporting
 def salvage(
     table: str,
@@ -47,6 +49,11 @@ def salvage(
     skip_bad_pages: bool,
     row_group_rows: int | None,
     footer_only: bool,
+    footer_key: str | None,
+    column_keys: dict[str, str],
+    kms: str | None,
+    aad_prefix: str | None,
+    keys: str | None,
     out: Output,
 ) -> None:
     """Save what can be saved of a Parquet file whose footer is lost, torn or damaged.
@@ -55,12 +62,16 @@ def salvage(
     file; what is damaged or uncertain is left out, and said. The file itself is only read. The
     schema is taken from --schema, what is left of the footer, or the files beside it.
 
-    Of a TABLE every file is read, and only those that are damaged are salvaged, beside themselves
-    or below --output. Exit code 3 when something was left out.
+    With its keys an encrypted file is saved too, in the clear. Of a TABLE every file is read, and
+    only those that are damaged are salvaged, beside themselves or below --output. Exit code 3 when
+    something was left out.
     """
+    keyed = bool(keys or footer_key or column_keys or kms)
     if Path(table).is_dir():
         if row_group_rows is not None:
             raise click.UsageError("--row-group-rows is for one file")
+        if keyed:
+            raise click.UsageError("keys are for one file: decrypt a table while it is whole")
         run_table(
             out,
             "salvage",
@@ -72,6 +83,7 @@ def salvage(
                 output=output,
                 schema=schema,
                 skip_bad_pages=skip_bad_pages,
+                footer_only=footer_only,
                 progress=progress,
             ),
         )
@@ -85,6 +97,7 @@ def salvage(
         skip_bad_pages=skip_bad_pages,
         row_group_rows=row_group_rows,
         footer_only=footer_only,
+        decryption=decryption_of(keys, footer_key, column_keys, kms, aad_prefix) if keyed else None,
     )
     out.result(report)
     if not report.ok:

@@ -30,7 +30,7 @@ from skipstone.formats.parquet.enums import PageType
 
 from .known_chunks import Evidence, known_of
 from .page_check import may_belong
-from .page_walk import TYPE
+from .page_walk import HAS_CRC, TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,9 +101,13 @@ def find_borders(
     found = Borders(row_groups=(), ambiguous_pages=pages, why=_TOO_MANY)
     for finder.stage in _STAGES:
         try:
-            found = finder.found()
+            made = finder.found()
         except _TooMuchError:
             continue
+        # A damaged page may look like one of another column: then nothing fits any more, and what
+        # the stage before was certain of stands.
+        if made.why != _NO_WAY or found.why == _TOO_MANY:
+            found = made
         if not found.ambiguous_pages:
             break
     return found
@@ -207,6 +211,8 @@ class _Finder:
         """Whether a page is of no column at all: it says nothing of where it belongs."""
         self.effort -= len(self.leaves)
         row = self.rows[page]
+        if row[HAS_CRC] and self.check.page(row).crc_matches() is False:
+            return True
         wary = self.stage >= _PLAUSIBLE
         return not any(self.check.decodes(row, leaf, wary=wary) for leaf in self.leaves)
 

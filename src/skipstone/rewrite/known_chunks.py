@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from skipstone.errors import FormatError
 from skipstone.formats.parquet.enums import Encoding, PageType
 from skipstone.formats.parquet.page import chunk_range
@@ -25,7 +27,6 @@ from .page_walk import COMPRESSED, ENCODING, HEADER_LENGTH, NUM_VALUES, OFFSET, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from skipstone.formats.parquet.indexes import ColumnIndex, OffsetIndex
@@ -66,14 +67,12 @@ def known_of(region: Region, leaves: Sequence[Leaf], evidence: Evidence) -> Know
     """What is known of the pages of a region."""
     rows, count = region.rows, len(region.rows)
     kinds = rows[:, TYPE].tolist()
-    known = Known(border=[0] * (count + 1), owner=[-1] * count)
+    # Indices need a dictionary before them, unless there are none: nulls take no room.
+    within = (rows[:, TYPE] == PageType.INDEX_PAGE) | (rows[:, NUM_VALUES] == 0)
+    indices = np.isin(rows[:, ENCODING], _INDICES) & (rows[:, TYPE] != PageType.DICTIONARY_PAGE)
+    within |= indices & (rows[:, UNCOMPRESSED] > _FEW_BYTES)
+    known = Known(border=[*np.where(within, -1, 0).tolist(), 0], owner=[-1] * count)
     border = known.border
-    for k, kind in enumerate(kinds):
-        # Indices need a dictionary before them, unless there are none: nulls take no room.
-        indices = kind != PageType.DICTIONARY_PAGE and rows[k, ENCODING] in _INDICES
-        within = kind == PageType.INDEX_PAGE or not rows[k, NUM_VALUES]
-        if within or (indices and rows[k, UNCOMPRESSED] > _FEW_BYTES):
-            border[k] = -1
     places = {int(offset): k for k, offset in enumerate(rows[:, OFFSET].tolist())}
     for index in evidence.offset_indexes:
         pages = [places.get(each.offset) for each in index.page_locations]

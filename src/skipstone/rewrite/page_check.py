@@ -278,6 +278,7 @@ class PageCheck:
             return made
         dictionary: Values | None = None
         encodings: set[int] = set()
+        data_pages = 0
         for number, page in enumerate(pages):
             why = ""
             if page.crc is not None:
@@ -291,6 +292,10 @@ class PageCheck:
                     elif page.is_data:
                         column = decode_data_page(page, leaf, codec, dictionary, page.body)
                         _strict(page, leaf, codec, column)
+                        begun = column.repetition_levels
+                        if not data_pages and begun is not None and begun[0]:
+                            raise FormatError("the first page of a chunk does not begin a row")
+                        data_pages += 1
                         made.rows += column.num_rows
                         if page.encoding not in _DICTIONARY:
                             encodings.add(page.encoding)
