@@ -28,6 +28,7 @@ TOPICS = (
     "parquet_encodings",
     "parquet_lookup",
     "retrofit",
+    "writing",
     "salvage",
     "paimon_formats",
     "questdb_formats",
