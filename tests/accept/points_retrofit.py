@@ -89,3 +89,31 @@ def split_pages(bench: Workbench) -> None:
         assert max(b - a for a, b in pairwise(starts)) == 100
     assert repr(pq.read_table(path, page_checksum_verification=True).to_pydict()) == rows
     assert file.verify().ok
+
+
+@point("rewrite: retrofit takes no row from another reader, not those with NaN either")
+def other_readers(bench: Workbench) -> None:
+    import datafusion
+
+    path, out = bare(bench.home), bench.home / "out.parquet"
+    assert bench.skipstone("retrofit", path, "--bloom", "s", "--output", out).code == 0
+    for condition in ("f >= 1999", "f > 100000", "id = 4321", "s = 'é'", "f = 0"):
+        found = []
+        for each in (path, out):
+            context = datafusion.SessionContext()
+            context.register_parquet("t", str(each))
+            rows = context.sql(f"SELECT count(*) AS c, sum(id) AS s FROM t WHERE {condition}")
+            found.append(rows.to_pydict())
+        assert found[0] == found[1], condition
+
+
+@point("rewrite: retrofit keeps links and permissions")
+def kept_places(bench: Workbench) -> None:
+    path = bare(bench.home)
+    path.chmod(0o604)
+    link = bench.home / "link.parquet"
+    link.symlink_to(path)
+    assert bench.skipstone("retrofit", link).code == 0
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o604
+    assert ParquetFile(path).offset_index(0, "id") is not None
