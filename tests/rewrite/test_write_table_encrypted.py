@@ -140,6 +140,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
             encryption=Encryption(footer_key=KEY),
             index_pages=["a"],
         )
+    with pytest.raises(UnsupportedError, match="more than 32,768 pages"):
+        write_table(
+            pa.table({"a": pa.nulls(32_769, pa.int8())}),
+            tmp_path / "a.parquet",
+            encryption=Encryption(footer_key=KEY),
+            page_rows=1,
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from skipstone.errors import UnsupportedError
 from skipstone.formats.parquet.bloom_filter import read_header
-from skipstone.formats.parquet.encryption.modules import ModuleType
+from skipstone.formats.parquet.encryption.modules import MAX_ORDINAL, ModuleType
 from skipstone.formats.parquet.indexes import OffsetIndex, PageLocation
 from skipstone.formats.parquet.metadata import ColumnChunk, RowGroup
 from skipstone.formats.parquet.page_header import PageHeader
@@ -135,6 +135,11 @@ class GroupPlacing:
     def _column(self, path: tuple[str, ...], column: int) -> ColumnDecryptor | None:
         if self.encryptor is None:
             return None
+        if self._number > MAX_ORDINAL:
+            raise UnsupportedError(
+                f"an encrypted file of more than {MAX_ORDINAL + 1:,} row groups",
+                hint="ask for more row_group_rows",
+            )
         return self.encryptor.column(path, self._number, column)
 
     def _statistics(self, chunk: EncodedChunk) -> Statistics | None:
@@ -284,6 +289,11 @@ class _Pages:
         start, sealed = self.out.at, self.sealed
         number = None if dictionary else len(self.places)
         if sealed is not None:
+            if number is not None and number > MAX_ORDINAL:
+                raise UnsupportedError(
+                    f"an encrypted chunk of more than {MAX_ORDINAL + 1:,} pages",
+                    hint="ask for more page_rows, or fewer row_group_rows",
+                )
             kind, header_kind = ModuleType.DATA_PAGE, ModuleType.DATA_PAGE_HEADER
             if dictionary:
                 kind, header_kind = ModuleType.DICTIONARY_PAGE, ModuleType.DICTIONARY_PAGE_HEADER
