@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.formats.parquet.enums import Type
 from skipstone.formats.parquet.metadata import ColumnOrder, TypeDefinedOrder
 from skipstone.scan.index_parts import offset_index
@@ -164,7 +164,10 @@ def lacking(file: ParquetFile, asked: Asked) -> dict[Cell, frozenset[str]]:
     found = {}
     for r in range(file.num_row_groups):
         for leaf in file.footer.schema.leaves:
-            names = frozenset(_lacks(file, (r, leaf.ordinal), leaf, asked))
+            try:
+                names = frozenset(_lacks(file, (r, leaf.ordinal), leaf, asked))
+            except FormatError as error:
+                raise error.in_file(file.path) from None
             if names:
                 found[r, leaf.ordinal] = names
     return found
