@@ -587,3 +587,12 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     _swap(root, NAMES[0], NAMES[2])
     assert run("decrypt", str(root), *key).exit_code == 0
     assert same_rows(root, None)
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/rewriting.md").read_text(encoding="utf-8")
+    section = text[text.index("## Whole tables encrypted") :]
+    block = section[section.index("```python\n") + 10 :]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block[: block.index("```")], "docs/rewriting.md", "exec"), {})
+    assert pq.read_table("orders").num_rows == 4
