@@ -49,6 +49,7 @@ FileBounds: TypeAlias = "Callable[[str], Intervals | None]"
 
 # Rows of the first units that are read, at least; every later wave has twice as many.
 _FIRST_ROWS = 1 << 14
+_LIKELY_ROWS = 1 << 18
 _MOST_ROWS = 1 << 24
 # Files that are opened together, where there is an order in which to.
 _FILES = 64
@@ -202,7 +203,10 @@ class _Top:
         units = self._units(files, alive)
         order = units.promises.order(self.orders[0], units.file, units.first)
         only = len(self.orders) == 1
-        at, size = 0, max(_FIRST_ROWS, 4 * self.limit)
+        # As many units as rows are wanted have that many largest values: where pages are small and
+        # tell the truth about their bounds, no second wave is needed.
+        likely = int(units.rows[order[: self.limit]].sum()) if self.limit <= len(order) else 0
+        at, size = 0, max(_FIRST_ROWS, 4 * self.limit, likely if likely <= _LIKELY_ROWS else 0)
         while at < len(order):
             rest = order[at:]
             last = self._last(best)
