@@ -196,12 +196,28 @@ def build(
             "nothing to build: name columns and kinds with -c, `skipstone advise` proposes some"
         )
     indexes = definitions(columns)
+    more = _decryption(keys, footer_key, column_keys, kms, aad_prefix)
+    if index_footer_key is not None:
+        from skipstone.store.labels import IndexEncryption
+
+        try:
+            more["encryption"] = IndexEncryption(
+                footer_key=index_footer_key,
+                key_metadata=key_metadata,
+                plaintext_footer=plaintext_footer,
+            )
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    elif key_metadata or plaintext_footer:
+        raise click.UsageError("an encrypted index needs --index-footer-key")
+    if plaintext_index:
+        more["plaintext_index"] = True
     target = table_of(table, index_location, storage_options)
     with (
         session(master, no_spark=no_spark) as spark,
         out.progress("indexing") as progress,
     ):
-        report = target.build(spark, indexes, memory=memory, progress=progress, pm=pm)
+        report = target.build(spark, indexes, memory=memory, progress=progress, pm=pm, **more)
     out.result(report)
 
 

@@ -5,7 +5,8 @@
 
 from .check import Check
 from .columns import Definition
-from .location import Location
+from .labels import IndexEncryption
+from .location import KeyedLocation, Location
 from .matching import Matched
 from .packs import Place
 from .snapshot import Snapshot
@@ -16,6 +17,8 @@ __all__ = [
     "Check",
     "Compaction",
     "Definition",
+    "IndexEncryption",
+    "KeyedLocation",
     "Location",
     "Matched",
     "Place",
