@@ -30,6 +30,7 @@ TOPICS = (
     "retrofit",
     "writing",
     "salvage",
+    "index_pages",
     "paimon_formats",
     "questdb_formats",
     "questdb_evidence",
