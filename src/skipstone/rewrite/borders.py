@@ -48,6 +48,8 @@ _LEAST: Final = 2_000_000
 _TORN: Final = -1
 _HEADERS, _DECODED, _PLAUSIBLE = _STAGES = range(3)
 _MOST_COUNTS: Final = 8
+_MOST_TRIED: Final = 100
+_MANY: Final = 1_000_000
 _BEGUN: Final = "lists whose first pages are lost may go on with a row that is lost"
 _TOO_MANY: Final = "too many ways to divide the pages"
 _NO_WAY: Final = "the pages do not divide into row groups of this schema"
@@ -283,6 +285,7 @@ class _Finder:
             leaf, path = stack.pop()
             at: int = path[1]  # type: ignore[index]
             if leaf == len(self.leaves):
+                self.effort -= leaf
                 yield RowGroupAt(borders=_unwound(path), num_rows=rows)
                 continue
             if at == self.count:
@@ -330,37 +333,33 @@ class _Finder:
                 continue
             edges[at] = list(self.groups(at))
             todo += [each.borders[-1] for each in edges[at] if each is not None]
-        # How many paths lead to a page, and from it to the end.
+        # How many paths there are from a page to the end. They may double with every page.
         onward: dict[int, int] = defaultdict(int)
         onward[self.count] = 1
         for at in sorted(edges, reverse=True):
-            onward[at] = sum(1 if e is None else onward[e.borders[-1]] for e in edges[at])
-        toward: dict[int, int] = defaultdict(int)
-        for at in entries:
-            toward[at] += 1
-        for at in sorted(edges):
-            for each in edges[at]:
-                if each is not None:
-                    toward[each.borders[-1]] += toward[at]
+            ways = sum(1 if e is None else onward[e.borders[-1]] for e in edges[at])
+            onward[at] = min(ways, _MANY)
         total = sum(onward[at] for at in entries)
         if not total:
             return Borders(row_groups=(), ambiguous_pages=self.count, why=_NO_WAY)
-        made: list[RowGroupAt] = []
-        unsure = 0
+        # A path has every page, in a row group or in one that is not whole: what is alone to
+        # have each of its pages lies on all paths.
+        spans = [(0, at) for at in entries if at and onward[at]]
+        useful: list[RowGroupAt] = []
         for at in sorted(edges):
             for each in edges[at]:
                 if each is None:
-                    continue
-                through = toward[at] * onward[each.borders[-1]]
-                if through == total:
-                    made.append(each)
-                elif through:
-                    unsure += 1
+                    spans.append((at, self.count))
+                elif onward[each.borders[-1]]:
+                    spans.append((at, each.borders[-1]))
+                    useful.append(each)
+        others = _others(spans, self.count)
+        made = [e for e in useful if others[e.borders[0]] == others[e.borders[-1]]]
+        unsure = len(useful) - len(made)
         left = self.count - sum(each.borders[-1] - each.borders[0] for each in made)
         if unsure:
-            # Counts of paths grow beyond any meaning.
-            ways = f"{total:,}" if total < 1_000_000 else "more than a million"
-            why = f"columns of one type: the pages divide into row groups in {ways} ways"
+            many = f"{total:,}" if total < _MANY else "more than a million"
+            why = f"columns of one type: the pages divide into row groups in {many} ways"
             return Borders(
                 row_groups=tuple(made),
                 ambiguous_pages=left,
@@ -382,7 +381,7 @@ class _Finder:
         first = min(entries)
         found: list[int] = []
         wanted = sorted({each.num_rows for each in edges.get(first, ()) if each is not None})
-        for rows in wanted:
+        for rows in wanted[:_MOST_TRIED]:
             todo, seen, ends = [first], set[int](), False
             while todo and not ends:
                 at = todo.pop()
@@ -400,6 +399,20 @@ class _Finder:
             if len(found) > _MOST_COUNTS:
                 break
         return tuple(found)
+
+
+def _others(spans: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """Before each page, and behind the last: how many spans too many the pages before it are in."""
+    change = [0] * (count + 1)
+    for start, stop in spans:
+        change[start] += 1
+        change[stop] -= 1
+    total = [0]
+    here = 0
+    for each in change[:count]:
+        here += each
+        total.append(total[-1] + here - 1)
+    return total
 
 
 def _unwound(path: object) -> tuple[int, ...]:

@@ -55,6 +55,8 @@ _LONGEST_PREFIX: Final = 7
 _HEADERS: Final = (ModuleType.DICTIONARY_PAGE_HEADER, ModuleType.DATA_PAGE_HEADER)
 _BEHIND_PAGES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)
 _LEAST, _MOST = GCM_OVERHEAD - LENGTH_SIZE + 8, 1 << 14
+# Of headers with statistics, and of indexes, behind which no pages are expected.
+_LARGEST_HEADER: Final = 1 << 20
 _SEARCH: Final = 16 << 20
 _MOST_PLACES: Final = 100_000
 # Columns and keys with which a prefix is looked for.
@@ -173,6 +175,8 @@ class _Walk:
 
     def page(self, at: int, last: SealedPage | None) -> SealedPage | None:
         """The page whose header lies at ``at``."""
+        if not self.may_be_header(at):
+            return None
         if self.found.file_aad is None:
             return self.first(at)
         for where, ordinal in self.expected(last):
@@ -181,6 +185,12 @@ class _Walk:
                 return page
         place = self.identified(at)
         return None if place is None else self.opened(at, *place)
+
+    def may_be_header(self, at: int) -> bool:
+        """Whether a module of the length of a header lies there. Four bytes of a page in the clear
+        are a length too, and what is that long is not to be decrypted at every page."""
+        length = int.from_bytes(self.data[at : at + LENGTH_SIZE], "little")
+        return _LEAST <= length <= min(_LARGEST_HEADER, len(self.data) - at - LENGTH_SIZE)
 
     def expected(self, last: SealedPage | None) -> Iterator[tuple[Where, int]]:
         """What most likely follows a page."""
@@ -232,7 +242,7 @@ class _Walk:
         end = bloom_filter_end(self.data, at, len(self.data))
         if end is not None:
             return end, False
-        if self.found.file_aad is None:
+        if self.found.file_aad is None or not self.may_be_header(at):
             return None
         for kind in (ModuleType.BLOOM_FILTER_HEADER, *_BEHIND_PAGES):
             if self.aad(at, kind, self.found.file_aad) is None:

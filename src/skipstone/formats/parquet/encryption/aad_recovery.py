@@ -50,11 +50,11 @@ def recovered_aad(
     key, another length, another place, or damaged.
     """
     sought = [at for at, byte in enumerate(known) if byte is None]
-    text = bytes(sealed[:-TAG_LENGTH])
-    if len(nonce) != NONCE_LENGTH or len(sealed) < TAG_LENGTH or len(text) > _LONGEST:
+    if len(nonce) != NONCE_LENGTH or not TAG_LENGTH <= len(sealed) <= _LONGEST:
         return None
     if 8 * len(sought) > _MOST_BITS:
         return None
+    text = bytes(sealed[:-TAG_LENGTH])
     block = _Cipher(AES(cipher.reveal()), ECB()).encryptor()
     h = int.from_bytes(block.update(bytes(_BLOCK)), "big")
     mask = int.from_bytes(block.update(bytes(nonce) + _FIRST), "big")
