@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile
-from skipstone.errors import StaleError
+from skipstone.errors import SkipstoneError, StaleError
 from skipstone.formats.parquet.footer import TAIL_LENGTH
 from skipstone.formats.parquet.thrift import BINARY, LIST, STRUCT, ListOf, read_struct, write_struct
 from skipstone.rewrite import retrofit
@@ -217,3 +217,14 @@ def test_fields_that_nobody_knows_are_carried_over(tmp_path: Path) -> None:
     for name, count in ((b"metadata", 4), (b"a chunk", 4), (b"a group", 2), (b"the footer", 1)):
         assert after.count(b"unknown of " + name) == count
     assert pq.read_table(path).num_rows == 3_000
+
+
+def test_what_cannot_be_meant_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.parquet")
+    (tmp_path / "d").mkdir()
+    with pytest.raises(SkipstoneError, match="is a directory"):
+        retrofit(path, output=tmp_path / "d")
+    for fpp in (0.0, 1.0, 2.0, float("nan")):
+        with pytest.raises(SkipstoneError, match="no probability"):
+            retrofit(path, bloom={"id": fpp})
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.parquet", "d"]

@@ -88,7 +88,10 @@ class Asked:
         filters = {}
         for name, fpp in bloom.items():
             if not 0.0 < fpp < 1.0:
-                raise ValueError(f"fpp {fpp} of {name} is a probability between 0 and 1")
+                raise SkipstoneError(
+                    f"{fpp} is no probability for the Bloom filter of {name}",
+                    hint="give one between 0 and 1, as 0.01",
+                )
             for ordinal in leaves_of(selection, name):
                 if leaves[ordinal].type is Type.BOOLEAN:
                     raise UnsupportedError(f"{name}: booleans have no Bloom filter")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import StaleError
+from skipstone.errors import SkipstoneError, StaleError
 from skipstone.scan.file import ParquetFile
 
 from .missing import Asked, lacking, refuse
@@ -75,6 +75,8 @@ def retrofit_file(
     started = time.perf_counter()
     place = local_path(file.path)
     target = place if output is None else local_path(str(output))
+    if target.is_dir():
+        raise SkipstoneError(f"{target} is a directory", hint="name the file that is to be there")
     refuse(file)
     asked = Asked.of(file, bloom, page_rows, sorting)
     lacks = lacking(file, asked)
