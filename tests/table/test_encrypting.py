@@ -29,6 +29,7 @@ from skipstone.rewrite import Encryption, encrypt
 from skipstone.rewrite.sealed_list import list_path, read_list
 from skipstone.rewrite.table_prefix import TablePrefix
 from skipstone.rewrite.table_work import file_budget
+from skipstone.store.labels import IndexEncryption
 from tests.formats.parquet.encryption.keys import InMemoryKms
 from tests.rewrite.sealed_files import KEY, KEYS, equal
 
@@ -468,7 +469,30 @@ def test_an_index_in_the_clear_may_be_kept(tmp_path: Path) -> None:
     report = Table(str(root)).encrypt(encryption=SEALS, plaintext_index=True)
     assert report.dropped == ()
     assert "kept in the clear" in str(report)
+    assert report.refreshed is not None  # with the keys, for the files as they are now
+    assert Table(str(root)).check(decryption=OPENS).ok
     assert [each.kind for each in Table(str(root)).store.snapshot().definitions] == ["minmax"]
+
+
+def test_an_index_in_the_clear_is_built_anew_under_keys(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).build(indexes=["id:minmax", "s:valuelist"])
+    keyed = Table(str(root), index_keys={"kf": OTHER})
+    report = keyed.encrypt(encryption=SEALS, index_encryption=IndexEncryption(footer_key="kf"))
+    assert sorted(report.dropped) == ["id:minmax", "s:valuelist"]
+    assert report.refreshed is not None
+    keyed = Table(str(root), index_keys={"kf": OTHER})
+    assert {(each.kind, each.key_metadata) for each in keyed.store.snapshot().definitions} == {
+        ("minmax", "kf"),
+        ("valuelist", "kf"),
+    }
+    assert keyed.check(decryption=OPENS).ok
+    assert not Table(str(root)).store.snapshot().definitions
+    # Sealed already: the next run leaves it as it is.
+    (root / "new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
+    report = keyed.encrypt(encryption=SEALS)
+    assert (report.dropped, len(report.of("done"))) == ((), 1)
+    assert keyed.check(decryption=OPENS).ok
 
 
 def test_facts_are_fresh_after_decryption(tmp_path: Path) -> None:
@@ -487,6 +511,7 @@ KILLED = """
 import os, signal, sys
 from skipstone import Table
 from skipstone.rewrite import Encryption
+from skipstone.store.labels import IndexEncryption
 from tests.formats.parquet.encryption.keys import InMemoryKms
 root, step, external = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "external"
 done = 0
@@ -554,6 +579,46 @@ def test_a_kill_leaves_every_file_old_or_new(tmp_path: Path, keys: str) -> None:
         Path(list_path(str(root))).unlink()
     assert kills >= 4
     assert states >= {(True, True), (False, True), (False, False)}
+
+
+# -- salvage ------------------------------------------------------------------------------------
+
+
+def _without_footer(path: Path) -> bytes:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) - int.from_bytes(data[-8:-4], "little") - 8])
+    return path.read_bytes()
+
+
+def test_what_is_damaged_is_salvaged_beside_itself(tmp_path: Path) -> None:
+    """The only file of its folder is torn: the schema is that of the rest of the table."""
+    root = table(tmp_path / "events")
+    torn, flipped = root / NAMES[2], root / NAMES[1]
+    left = _without_footer(torn)
+    page = next(iter(ParquetFile(flipped).chunks_pages.walk((1, 0))))
+    data = bytearray(flipped.read_bytes())
+    data[page.offset + page.size - 1] ^= 1
+    flipped.write_bytes(data)
+    report = Table(str(root)).salvage(footer_only=True)
+    assert len(report.of("already")) == 2
+    assert torn.read_bytes() == left
+    assert flipped.read_bytes() == data
+    assert equal(pq.ParquetFile(torn.with_name("a b.salvaged.parquet")).read(), rows(2))
+    (partly,) = report.of("partly")
+    assert "saved 1 of 2 whole row groups with 120 rows" in partly.why
+    half = pq.ParquetFile(flipped.with_name("é%20.salvaged.parquet")).read()
+    assert equal(half, rows(1).slice(0, 120))
+    again = Table(str(root)).salvage(footer_only=True)
+    assert len(again.of("already")) == 6
+    assert again.ok
+
+
+def test_a_table_that_is_encrypted_is_not_salvaged(tmp_path: Path) -> None:
+    root = table(tmp_path / "events")
+    Table(str(root)).encrypt(encryption=SEALS)
+    report = Table(str(root)).salvage()
+    assert len(report.of("failed")) == 4
+    assert not list(root.rglob("*.salvaged.parquet"))
 
 
 # -- the command line -----------------------------------------------------------------------------
