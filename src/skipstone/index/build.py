@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import StaleError, UnsupportedError
+from skipstone.formats.parquet.column_files import KEY as COLUMN_FILES
 from skipstone.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
@@ -171,6 +172,13 @@ def _footer(source: BinaryIO) -> _Footer:
     metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail[-TAIL_LENGTH:]))
     if length != metadata.serialized_size:
         raise _EncryptedError("columns are encrypted under a signed footer")
+    # Arrow takes the offsets of a chunk for this file's, whatever file the chunk names.
+    if COLUMN_FILES.encode() in data or (
+        metadata.num_row_groups
+        and metadata.num_columns
+        and metadata.row_group(0).column(0).file_path
+    ):
+        raise UnsupportedError("its columns lie in other files")
     return _Footer(metadata, data, size)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skipstone.formats.parquet.encryption.encryption import Encryption
 
+    from .column_files import SplitReport, split_columns
     from .encrypting import EncryptReport, decrypt, encrypt
     from .index_pages_adding import add_index_pages
     from .index_pages_report import IndexPagesReport
@@ -30,6 +31,7 @@ __all__ = [
     "RekeyReport",
     "RetrofitReport",
     "SalvageReport",
+    "SplitReport",
     "WriteReport",
     "add_index_pages",
     "decrypt",
@@ -37,6 +39,7 @@ __all__ = [
     "rekey",
     "retrofit",
     "salvage",
+    "split_columns",
     "write_table",
 ]
 
@@ -46,6 +49,8 @@ _HOMES = {
     "add_index_pages": "skipstone.rewrite.index_pages_adding",
     "RekeyReport": "skipstone.rewrite.rekeying",
     "RetrofitReport": "skipstone.rewrite.retrofit_report",
+    "SplitReport": "skipstone.rewrite.column_files",
+    "split_columns": "skipstone.rewrite.column_files",
     "SalvageReport": "skipstone.rewrite.salvage_report",
     "WriteReport": "skipstone.rewrite.write_report",
     "Encryption": "skipstone.formats.parquet.encryption.encryption",

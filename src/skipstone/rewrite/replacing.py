@@ -106,7 +106,9 @@ def replacing(
     has the permissions of the old one. ``worth_keeping``, of a file with checkpoints, is asked
     after an error: whether what was written stays.
     """
-    temporary = path.with_name((UNFINISHED if worth_keeping else PREFIX) + path.name)
+    # With a "=" in its name it would be a partition's, and listed.
+    name = (UNFINISHED if worth_keeping else PREFIX) + path.name
+    temporary = path.with_name(name.replace("=", "%3D"))
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:

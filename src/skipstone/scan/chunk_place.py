@@ -31,11 +31,15 @@ class ChunkPlace:
 
 def beside(path: str, file_path: str) -> str:
     """What a chunk's ``file_path`` names: a file relative to the directory of the one it is in."""
-    folder = path.rpartition("/")[0]
-    name = file_path.lstrip("/")
-    if not name or ".." in name.split("/") or "://" in name:
-        raise FormatError("a file_path that leaves the directory", file=path, got=file_path)
-    return f"{folder}/{name}"
+    absolute = file_path.startswith("/") or "://" in file_path
+    if not file_path or absolute or ".." in file_path.split("/") or "\0" in file_path:
+        raise FormatError(
+            "a file_path that leaves the directory",
+            file=path,
+            got=file_path,
+            hint="columns are read from files beside or below the one that names them: move them",
+        )
+    return f"{path.rpartition('/')[0]}/{file_path}"
 
 
 def chunk_place(

@@ -29,6 +29,7 @@ from skipstone.index.questdb import PmFile
 from skipstone.storage import open_storage
 
 from .chunk_pages import ChunkPages
+from .column_files import homes_of
 from .entries import check_row_counts
 from .fetch import GroupRows, Templates, group_rows, read_groups
 from .index_pages import IndexPages
@@ -223,6 +224,12 @@ class ParquetFile:
         return self._opened.unavailable
 
     @property
+    def column_files(self) -> Mapping[str, ObjectId]:
+        """The versions of the files that its columns lie in, by ``file_path``, where known."""
+        opened: OpenedFooter | None = self.__dict__.get("_opened")
+        return {} if opened is None else opened.column_files
+
+    @property
     def bytes_read(self) -> int:
         """Bytes asked for so far, the footer included."""
         return self.reader.bytes_read
@@ -319,7 +326,8 @@ class ParquetFile:
     @cached_property
     def indexed(self) -> IndexedFile:
         """The file as evidence sees it, with what was read of its indexes."""
-        return IndexedFile(self.path, self.footer, self._opened.decryptor, size=self.size)
+        opened, homes = self._opened, homes_of(self.footer, self.column_files)
+        return IndexedFile(self.path, self.footer, opened.decryptor, size=self.size, homes=homes)
 
     @cached_property
     def chunks_pages(self) -> ChunkPages:
@@ -349,9 +357,7 @@ class ParquetFile:
 
     @names_its_file
     def read_rows(
-        self,
-        columns: Sequence[str] | None = None,
-        row_ranges: RowRanges | None = None,
+        self, columns: Sequence[str] | None = None, row_ranges: RowRanges | None = None
     ) -> pa.Table:
         """Rows of the file, fetched page by page; equal to the same slice of the whole.
 
@@ -368,9 +374,7 @@ class ParquetFile:
 
     @names_its_file
     def iter_rows(
-        self,
-        columns: Sequence[str] | None = None,
-        row_ranges: RowRanges | None = None,
+        self, columns: Sequence[str] | None = None, row_ranges: RowRanges | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The same rows as record batches.
 
@@ -404,11 +408,7 @@ class ParquetFile:
 
     @names_its_file
     def read(
-        self,
-        where: Where = None,
-        columns: Sequence[str] | None = None,
-        *,
-        time_zone: str = "UTC",
+        self, where: Where = None, columns: Sequence[str] | None = None, *, time_zone: str = "UTC"
     ) -> pa.Table:
         """The rows that match ``where``, with Spark's meaning (NaN is equal to itself and the
         largest, 0.0 equals -0.0), in file order.

@@ -13,12 +13,14 @@ from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
 
 from .chunk_pages import in_file
+from .column_files import pin_column_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from skipstone.errors import SkipstoneError
     from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.identity import ObjectId
 
     from .pinned import PinnedReader
 
@@ -31,13 +33,15 @@ TAIL_GUESS = 64 * 1024
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class OpenedFooter:
     """``tail`` says where it lies; ``unavailable`` why leaves cannot be read, by ordinal: their
-    keys are not at hand. ``signature_verified``: it is signed, in the clear, and its key was."""
+    keys are not at hand. ``signature_verified``: it is signed, in the clear, and its key was.
+    ``column_files`` are the versions of the files that columns lie in, by ``file_path``."""
 
     tail: Tail
     footer: FooterArrays
     decryptor: FileDecryptor | None = None
     signature_verified: bool = False
     unavailable: Mapping[int, SkipstoneError] = field(default_factory=dict)
+    column_files: Mapping[str, ObjectId] = field(default_factory=dict)
 
 
 def open_footer(
@@ -100,4 +104,5 @@ def _opened(
         decryptor=decryptor,
         signature_verified=verified,
         unavailable=unavailable,
+        column_files=pin_column_files(reader, path, footer),
     )

@@ -18,6 +18,7 @@ from skipstone.errors import FormatError, StaleError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from skipstone.errors import SkipstoneError
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
 
@@ -34,6 +35,11 @@ class PinnedReader:
         #: those that every read of the path is checked against
         self._exact: dict[str, ObjectId] = {}
         self._growing: dict[str, ObjectId] = {}
+        self._refused: dict[str, SkipstoneError] = {}
+
+    def refuse(self, path: str, error: SkipstoneError) -> None:
+        """From now on nothing is read of ``path``: this error is raised instead."""
+        self._refused[path] = error
 
     def pin(self, version: ObjectId) -> None:
         """From now on only this version of its path is read."""
@@ -61,6 +67,8 @@ class PinnedReader:
     def size(self, path: str) -> int:
         """The size in bytes of the pinned version of ``path``, which is looked up if need be."""
         if path not in self._versions:
+            if path in self._refused:
+                raise self._refused[path]
             self.pin(self.storage.stat(path))
         size = self._versions[path].size
         assert size is not None  # as storages answer

@@ -187,7 +187,7 @@ class _Probe:
                 continue
             wanted.append(missing)
             start, length = int(filters.offset[group]), int(filters.length[group])
-            guess = guess_bitset(length) if self.file.fits(start, length) else None
+            guess = guess_bitset(length) if self.file.fits(start, length, self.leaf) else None
             if guess is not None and not filters.encrypted[group]:
                 blocks = np.array([guess[0] // BLOCK_BYTES])
                 if not self._takes_whole(blocks)[0]:
@@ -202,7 +202,7 @@ class _Probe:
     def _blocks(self, bitset: IntArray, blocks: IntArray) -> list[ByteRange]:
         """The block of every hash in each of these bitsets, bitset by bitset."""
         places = bitset[:, None] + BLOCK_BYTES * block_of(self.hashes, blocks[:, None])
-        path = self.file.path
+        path = self.file.home(self.leaf)[0]
         return [ByteRange(path, place, BLOCK_BYTES) for place in places.ravel().tolist()]
 
     def _plan(self) -> list[ByteRange]:
@@ -214,7 +214,7 @@ class _Probe:
         ranges = self._blocks(bitset[self.single], blocks[self.single])
         for i in self.whole.tolist():
             size = int(blocks[i]) * BLOCK_BYTES + (GCM_OVERHEAD if sealed[i] else 0)
-            ranges.append(ByteRange(self.file.path, int(bitset[i]), size))
+            ranges.append(ByteRange(self.file.home(self.leaf)[0], int(bitset[i]), size))
         return ranges
 
     def found(self, have: Fetched, reasons: dict[Reason, None]) -> BoolArray:
@@ -290,7 +290,7 @@ def _filters(file: IndexedFile, leaf: int) -> _Filters:
     for group in range(len(offset)):
         if made.blocks[group] < 0:
             made.reasons[group] = absent
-        elif not file.fits(int(offset[group]), 1) or file.elsewhere(group, leaf):
+        elif not file.fits(int(offset[group]), 1, leaf) or file.elsewhere(group, leaf):
             made.blocks[group] = -1
             made.reasons[group] = absent
         elif made.encrypted[group]:
@@ -308,11 +308,12 @@ def _take_header(
 ) -> ByteRange | None:
     """Take a filter's header in; the range that is missing, if one is."""
     offset, length = int(filters.offset[group]), int(filters.header[group])
-    room = _LONG_HEADER + MAX_BYTES if file.size is None else file.size - offset
+    path, file_size = file.home(leaf)
+    room = _LONG_HEADER + MAX_BYTES if file_size is None else file_size - offset
     whole = int(filters.length[group])
     if whole > 0:
         room = min(room, whole)
-    need = ByteRange(file.path, offset, min(length, room))
+    need = ByteRange(path, offset, min(length, room))
     data = have.get(need)
     if data is None:
         return need

@@ -95,7 +95,7 @@ class DictionaryEvidence:
             offset, length = _places(file, leaf)
             for group in units.ordinal[units.file == ordinal].tolist():
                 if length[group] > 0 and (leaf, group) not in _remembered(file):
-                    need = ByteRange(file.path, int(offset[group]), int(length[group]))
+                    need = ByteRange(file.home(leaf)[0], int(offset[group]), int(length[group]))
                     if need not in have:
                         wanted.append(need)
         return wanted
@@ -158,7 +158,7 @@ class DictionaryEvidence:
         remembered = _remembered(file)
         found: Keys | Reason | None = remembered.get((leaf, group))
         if found is None:
-            need = ByteRange(file.path, int(offset[group]), int(length[group]))
+            need = ByteRange(file.home(leaf)[0], int(offset[group]), int(length[group]))
             data = have.get(need)
             if data is None:
                 return Reason(cause=Cause.UNREADABLE, subject=self._subject, text="not fetched")
@@ -213,7 +213,7 @@ def _places(file: IndexedFile, leaf: int) -> tuple[IntArray, IntArray]:
         & (file.stored(leaf).form is not Form.NONE)
     )
     for group in np.flatnonzero(pays).tolist():
-        fits = file.fits(int(offset[group]), int(length[group]))
+        fits = file.fits(int(offset[group]), int(length[group]), leaf)
         if not fits or file.elsewhere(group, leaf):
             pays[group] = False
     known = file.cache[key] = offset, np.where(pays, length, 0)

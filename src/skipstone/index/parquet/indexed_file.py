@@ -64,6 +64,8 @@ class IndexedFile:
 
     ``columns`` maps predicate columns (dotted names) to ordinals of leaves; without it every leaf
     that is not below a list or map has its own name. ``size`` is the file's, where it is known.
+    ``homes`` are path and size of the files that whole columns lie in, by leaf, where they lie in
+    other files that are known (``scan/column_files.py``).
     ``verified`` holds ``(row group, leaf)`` where somebody has checked that the row group really is
     sorted by that leaf, as its ``sorting_columns`` say.
     """
@@ -76,8 +78,10 @@ class IndexedFile:
         columns: Mapping[str, int] | None = None,
         *,
         size: int | None = None,
+        homes: Mapping[int, tuple[str, int]] | None = None,
     ) -> None:
         self.path, self.footer, self.decryptor, self.size = path, footer, decryptor, size
+        self._homes = homes or {}
         if columns is None:
             columns = {leaf.name: leaf.ordinal for leaf in footer.schema.leaves}
         self.columns = self._reachable(columns)
@@ -133,14 +137,22 @@ class IndexedFile:
         return found
 
     def elsewhere(self, row_group: int, leaf: int) -> bool:
-        """True where the chunk names another file: its offsets are not of this one."""
+        """True where the chunk names another file, and nothing is known of that: its offsets are
+        not of this one."""
+        if leaf in self._homes:
+            return False
         return bool(self.footer.value_bytes("file_path", row_group, leaf))
 
-    def fits(self, offset: int, length: int) -> bool:
-        """Whether so many bytes from there on can be bytes of the file."""
+    def home(self, leaf: int) -> tuple[str, int | None]:
+        """The file that a column lies in, and its size where it is known."""
+        return self._homes.get(leaf) or (self.path, self.size)
+
+    def fits(self, offset: int, length: int, leaf: int) -> bool:
+        """Whether so many bytes from there on can be bytes of the file that a column lies in."""
         if offset < 0 or not 0 < length <= _LONGEST:
             return False
-        return self.size is None or offset <= self.size - length
+        size = self.home(leaf)[1]
+        return size is None or offset <= size - length
 
     # -- the page index ----------------------------------------------------------------------------
 
@@ -148,9 +160,9 @@ class IndexedFile:
         """Where the ``column_index`` or ``offset_index`` of a chunk lies, ``None`` for nowhere."""
         offset = int(self.footer.chunk(f"{kind}_offset")[row_group, leaf])
         length = int(self.footer.chunk(f"{kind}_length")[row_group, leaf])
-        if not self.fits(offset, length) or self.elsewhere(row_group, leaf):
+        if not self.fits(offset, length, leaf) or self.elsewhere(row_group, leaf):
             return None
-        return ByteRange(self.path, offset, length)
+        return ByteRange(self.home(leaf)[0], offset, length)
 
     def take_index(self, kind: str, row_group: int, leaf: int, have: Fetched) -> ByteRange | None:
         """Parse an index unless it is known; the range that is missing, if one is."""
@@ -177,7 +189,7 @@ class IndexedFile:
             else:
                 known[key] = OffsetIndexArrays.from_bytes(
                     data,
-                    size=self.size,
+                    size=self.home(leaf)[1],
                     num_rows=int(self.footer.group("num_rows")[row_group]),
                     base=need.offset,
                 )
@@ -235,7 +247,8 @@ class IndexedFile:
             data_page_offset=of("data_page_offset"),
             dictionary_page_offset=of("dictionary_page_offset"),
         )
-        size = sys.maxsize if self.size is None else self.size
+        size = self.home(leaf)[1]
+        size = sys.maxsize if size is None else size
         return chunk_range(meta, file_size=size, created_by=self.footer.created_by)
 
     def first_rows(self, row_group: int, leaf: int) -> IntArray | None:

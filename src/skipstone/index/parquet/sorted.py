@@ -163,15 +163,15 @@ class _Search:
 
     def _range(self, page: int) -> ByteRange:
         offset, length = self.places.offset[page], self.places.compressed_page_size[page]
-        return ByteRange(self.file.path, int(offset), int(length))
+        return ByteRange(self.file.home(self.leaf)[0], int(offset), int(length))
 
     def _dictionary_range(self) -> ByteRange | None:
         footer = self.file.footer
         offset = int(footer.chunk("dictionary_page_offset")[self.group, self.leaf])
         length = int(footer.chunk("data_page_offset")[self.group, self.leaf]) - offset
-        if offset <= 0 or not self.file.fits(offset, length):
+        if offset <= 0 or not self.file.fits(offset, length, self.leaf):
             return None
-        return ByteRange(self.file.path, offset, length)
+        return ByteRange(self.file.home(self.leaf)[0], offset, length)
 
     def _read_dictionary(self, data: bytes | memoryview, base: int) -> Values:
         decryptor = self.file.decryptor_of(self.group, self.leaf)

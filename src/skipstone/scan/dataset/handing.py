@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import StaleError, UnsupportedError
+from skipstone.formats.parquet.summary import is_summary
 from skipstone.plan.handover import Handed, HandedFile
 from skipstone.predicate.types import column_name
 
@@ -73,6 +74,11 @@ def _file(footers: Footers, plan: Plan, at: int) -> HandedFile:
         )
     view = footers.opened[at]
     file = view.opened
+    if is_summary(file.footer):
+        raise UnsupportedError(
+            f"the columns of {file.path} lie in other files: other engines do not look there",
+            hint="read the plan with to_arrow()",
+        )
     names: dict[str, str] = {}
     given: dict[str, pa.Scalar] = {}
     for name in footers.table.schema.names:

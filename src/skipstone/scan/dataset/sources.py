@@ -89,6 +89,8 @@ class Footers:
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Ranges of the opened versions; what cannot be read is left out."""
         versions = {file.opened.path: file.opened.id for file in self.opened.values()}
+        for file in self.opened.values():
+            versions.update({id.path: id for id in file.opened.column_files.values()})
         return self.files.storage.read_ranges(ranges, versions)
 
 
