@@ -122,6 +122,8 @@ def test_keys_and_ranges_give_the_rows_of_the_oracle(
         except (NotModelled, SparkError, PredicateError, UnsupportedError):
             continue  # Spark has no answer, or ours is that the predicate cannot be decided
         assert shown(found) == shown(expected), (low, high)
+        if parts:
+            assert shown(file.read(tree)) == shown(expected), (low, high)
 
 
 def shown(table: pa.Table) -> str:
@@ -236,6 +238,20 @@ def test_what_is_asked_of_a_column_without(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="no index pages"):
         ordinal.range(1, 2)
     assert ordinal.read(8, 9).num_rows == 2
+
+
+def test_a_plan_takes_them_where_there_is_no_page_index(tmp_path: Path) -> None:
+    """Page p of k holds the even numbers from 400 p on; nothing else says so but the tree."""
+    path = ascending(tmp_path / "k.parquet", write_page_index=False, data_page_size=3_000)
+    assert ParquetFile(path).plan("k = 4100").details == {}
+    add_index_pages(path, ["k"])
+    file = ParquetFile(path)
+    found = file.plan("k >= 4100 AND k <= 4102").details[0].rows
+    assert found is not None
+    assert 4 <= len(found) < 1_000
+    assert file.read("k = 4100")["v"].to_pylist() == [512.5, 512.625]
+    assert file.read("k = 4101").num_rows == 0
+    assert file.read("k IS NULL").num_rows == 0
 
 
 # -- hostile trees ---------------------------------------------------------------------------------

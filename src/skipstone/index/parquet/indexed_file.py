@@ -23,6 +23,7 @@ from skipstone.formats.parquet.page import chunk_range
 from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
 
 from .chunk_bounds import chunk_bounds, miscounts_nulls, order_of
+from .index_pages import LONGEST_ROOTS, page_index_of
 from .page_bounds import check_place, page_bounds, with_nulls_by_level
 from .stored import Stored
 
@@ -175,6 +176,9 @@ class IndexedFile:
         subject = f"{kind.replace('_', ' ')} of {self.footer.schema.leaves[leaf].name}"
         need = self.index_range(kind, row_group, leaf)
         if need is None:
+            need = self._tree_range(row_group, leaf)
+            if need is not None:
+                return self._take_tree(kind, key, need, have)
             known[key] = Reason(cause=Cause.ABSENT, subject=subject, text="not in the file")
             return None
         data = have.get(need)
@@ -195,6 +199,50 @@ class IndexedFile:
                 )
         except (SkipstoneError, ValueError) as error:
             known[key] = why(error, subject)
+        return None
+
+    def _tree_range(self, row_group: int, leaf: int) -> ByteRange | None:
+        """Where the roots of a chunk's index pages lie, if it has any and no offset index."""
+        offset = int(self.footer.chunk("index_page_offset")[row_group, leaf])
+        if offset <= 0 or self.index_range("offset_index", row_group, leaf) is not None:
+            return None
+        if self.elsewhere(row_group, leaf) or self.footer.chunk("encrypted")[row_group, leaf] > 0:
+            return None
+        try:
+            start, stop = self._chunk_range(row_group, leaf)
+        except FormatError:
+            return None
+        if not start <= offset < stop:
+            return None
+        return ByteRange(self.home(leaf)[0], offset, min(stop - offset, LONGEST_ROOTS))
+
+    def _take_tree(
+        self, kind: str, key: tuple[int, int], need: ByteRange, have: Fetched
+    ) -> ByteRange | None:
+        """Both indexes from the roots, which are asked for once."""
+        data = have.get(need)
+        if data is None:
+            return need if kind == "offset_index" else None
+        leaf = self.footer.schema.leaves[key[1]]
+        places: OffsetIndexArrays | Reason
+        bounds: ColumnIndexArrays | Reason | None
+        try:
+            places, bounds = page_index_of(
+                data,
+                leaf,
+                base=need.offset,
+                start=self._chunk_range(*key)[0],
+                data_page_offset=int(self.footer.chunk("data_page_offset")[key]),
+                size=self.home(key[1])[1],
+                num_rows=int(self.footer.group("num_rows")[key[0]]),
+            )
+        except (SkipstoneError, ValueError) as error:
+            places = bounds = why(error, f"index pages of {leaf.name}")
+        self.offset_indexes[key] = places
+        if bounds is None:
+            subject, text = f"index pages of {leaf.name}", "they have no keys"
+            bounds = Reason(cause=Cause.ABSENT, subject=subject, text=text)
+        self.column_indexes[key] = bounds
         return None
 
     def bounds_of_pages(self, row_group: int, leaf: int) -> ValueBounds | Reason:
