@@ -42,6 +42,7 @@ TOPICS = (
     "engine",
     "engine_big",
     "engine_planning",
+    "summary",
     "s3_needle",
     "handover",
     "refresh",
