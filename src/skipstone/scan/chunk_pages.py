@@ -1,8 +1,9 @@
 """The page tables of one file, found once and remembered.
 
 A chunk's table comes from its offset index; the offset indexes of all chunks that are asked for
-come in one wave. A chunk without one is walked: from page header to page header where that tells
-the rows, and over whole pages where only repetition levels do.
+come in one wave. A chunk without one may have index pages of 2013; else it is walked: from page
+header to page header where that tells the rows, and over whole pages where only repetition levels
+do.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from skipstone.formats.parquet.thrift import Reader
 
 from .chunk_place import ChunkPlace, beside, chunk_place
 from .dictionaries import Dictionaries
+from .index_descent import Descent, offsets_of_tree
 from .null_pages import table_of_nulls
 from .page_table import PageTable, WalkedPage, table_of_chunk, table_of_index, table_of_walk
 
@@ -193,7 +195,11 @@ class ChunkPages:
                 if isinstance(index, OffsetIndexArrays):
                     table = table_of_index(index, place, not leaf.max_repetition_level)
                 elif where is None:
-                    table = table_of_walk(self.walked(cell), leaf, place)
+                    tree = self._tree(cell, place, leaf)
+                    if tree is None:
+                        table = table_of_walk(self.walked(cell), leaf, place)
+                    else:
+                        table = table_of_index(tree, place, not leaf.max_repetition_level)
                 else:
                     data: bytes | memoryview = found[where]
                     decryptor = self.column_decryptor(cell)
@@ -206,6 +212,14 @@ class ChunkPages:
             except FormatError as error:
                 raise in_file(error, place.path) from error
             self._tables[cell] = table
+
+    def _tree(self, cell: Cell, place: ChunkPlace, leaf: Leaf) -> OffsetIndexArrays | None:
+        """The places of the pages by index pages of 2013, ``None`` where these do not tell."""
+        offset = int(self.footer.chunk("index_page_offset")[cell])
+        if offset <= 0 or self.column_decryptor(cell) is not None:
+            return None
+        data_page_offset = int(self.footer.chunk("data_page_offset")[cell])
+        return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))
 
     def _index_range(self, cell: Cell) -> ByteRange | None:
         offset = int(self.footer.chunk("offset_index_offset")[cell])

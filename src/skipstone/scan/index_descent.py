@@ -25,6 +25,7 @@ from skipstone.formats.parquet.enums import PageType
 from skipstone.formats.parquet.index_pages import LONGEST_BODY, ROLL_OVER, IndexPage, read_root
 from skipstone.formats.parquet.page import read_page
 from skipstone.formats.parquet.page_header import PageHeader
+from skipstone.formats.parquet.page_index import OffsetIndexArrays
 from skipstone.formats.parquet.thrift import Reader
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .chunk_place import ChunkPlace
     from .pinned import PinnedReader
 
-__all__ = ["Descent", "Found", "Roots", "Steps", "together"]
+__all__ = ["Descent", "Found", "Roots", "Steps", "offsets_of_tree", "together"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 #: wants ranges, is sent what they hold
@@ -358,3 +359,21 @@ def together(reader: PinnedReader, steps: Sequence[Steps]) -> list[Found]:
         for at in list(wanted):
             advance(at, got)
     return [each for each in results if each is not None]
+
+
+def offsets_of_tree(reader: PinnedReader, descent: Descent) -> OffsetIndexArrays | None:
+    """All data pages of a chunk by its ordinals; ``None`` where it has none, or damaged ones."""
+    try:
+        together(reader, [descent.root()])
+        if descent.ordinals is None:
+            return None
+        (found,) = together(reader, [descent.rows(0, descent.place.rows)])
+    except FormatError:
+        return None
+    if found.first_row is None or found.first_row[0]:
+        return None
+    return OffsetIndexArrays(
+        offset=found.offset,
+        compressed_page_size=found.length,
+        first_row_index=found.first_row,
+    )
