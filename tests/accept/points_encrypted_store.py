@@ -123,7 +123,15 @@ def not_in_clear(bench: Workbench) -> None:
         )
         assert done.code == 0, done.err
         os.utime(file, (1_600_000_000, 1_600_000_000))
-    command = ["build", path, "-c", "id:minmax", "--no-spark", "--footer-key", "file:data.key"]
+    command: list[str | Path] = [
+        "build",
+        path,
+        "-c",
+        "id:minmax",
+        "--no-spark",
+        "--footer-key",
+        "file:data.key",
+    ]
     refused = bench.skipstone(*command)
     assert refused.code == 1
     assert "encrypts the column" in refused.err
