@@ -45,6 +45,8 @@ __all__ = ["GOES_ON", "Borders", "RowGroupAt", "divided", "find_borders"]
 # Pages looked at in all, per page: what needs more is ambiguous.
 _EFFORT: Final = 64
 _LEAST: Final = 2_000_000
+# What it takes to decode a page, in pages looked at.
+_DECODING: Final = 8
 _TORN: Final = -1
 _HEADERS, _DECODED, _PLAUSIBLE = _STAGES = range(3)
 _MOST_COUNTS: Final = 8
@@ -205,6 +207,7 @@ class _Finder:
             wary = self.stage >= _PLAUSIBLE
             found = may_belong(row, self.leaves[leaf]) and self.owner[page] in (-1, leaf)
             if found and self.stage and int(row[TYPE]) != PageType.INDEX_PAGE:
+                self.effort -= _DECODING
                 found = self.check.decodes(row, self.leaves[leaf], wary=wary) or self.damaged(page)
             self.fits_memo[key] = found
         return found

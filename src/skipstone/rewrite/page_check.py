@@ -154,6 +154,8 @@ class PageCheck:
         self._begins: dict[tuple[int, int, int], tuple[int, bool] | None] = {}
         self._decodes: dict[tuple[int, tuple[int, ...]], bool] = {}
         self._codecs: dict[int, frozenset[int]] = {}
+        self._annotations: dict[int, int] = {}
+        self._said: dict[str, int] = {}
 
     def page(self, row: I64) -> Page:
         """The page of one row of ``page_walk``."""
@@ -237,7 +239,7 @@ class PageCheck:
             leaf.type_length,
             leaf.max_definition_level,
             leaf.max_repetition_level,
-            leaf.ordinal if wary else -1,
+            self._annotation(leaf) if wary else -1,
         )
         key = int(row[OFFSET]), kind
         if key not in self._decodes:
@@ -246,6 +248,13 @@ class PageCheck:
                 self._decoded(page, leaf, codec, wary) for codec in self.fitting(page)
             )
         return self._decodes[key]
+
+    def _annotation(self, leaf: Leaf) -> int:
+        """A number for what its annotations say a column may hold: columns alike share it."""
+        if leaf.ordinal not in self._annotations:
+            said = repr((leaf.element.converted_type, leaf.element.logicalType))
+            self._annotations[leaf.ordinal] = self._said.setdefault(said, len(self._said))
+        return self._annotations[leaf.ordinal]
 
     def _decoded(self, page: Page, leaf: Leaf, codec: int, wary: bool = False) -> bool:
         try:
