@@ -177,7 +177,7 @@ def test_golden_files_are_split_and_read_equal(
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # no power is cut here
     done = 0
     for path in sorted((golden / "parquet-testing/data").glob("*.parquet")):
-        if path.stat().st_size > 60_000:
+        if path.stat().st_size > 60_000 or "large_string" in path.name:  # 2 GB of text, packed well
             continue
         out = tmp_path / path.name
         try:
