@@ -70,14 +70,19 @@ def open_encrypted(
     return opened, size
 
 
-def in_clear(source: BinaryIO, path: str, decryption: Decryption) -> Any:
+def in_clear(
+    source: BinaryIO,
+    path: str,
+    decryption: Decryption,
+    load: Callable[[], bytes] | None = None,
+) -> Any:
     """``source`` itself, or where its footer is encrypted a file of the footer alone, decrypted:
-    enough to tell the schema."""
+    enough to tell the schema. ``load`` gives wrapped keys that lie outside of the file."""
     size = source.seek(0, io.SEEK_END)
     source.seek(-min(size, len(MAGIC)), io.SEEK_END)
     if source.read(len(MAGIC)) != MAGIC_ENCRYPTED:
         return source
-    plain = open_encrypted(source, path, decryption, None)[0].footer.data
+    plain = open_encrypted(source, path, decryption, load)[0].footer.data
     return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
 
 

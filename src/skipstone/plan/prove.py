@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.bounds import Answer, Fetched
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.identity import ObjectId
     from skipstone.index.partitions import PartitionColumns
     from skipstone.storage import Storage
@@ -99,9 +100,15 @@ def prove(
     table: str,
     sample: int,
     seed: int = 0,
+    decryption: Decryption | None = None,
 ) -> Proof:
-    """Check the facts of ``sample`` fresh files, drawn by ``seed``; see the module."""
+    """Check the facts of ``sample`` fresh files, drawn by ``seed``; see the module.
+
+    ``decryption`` opens encrypted files.
+    """
     draw = random.Random(seed)
+    # What is decoded here goes nowhere.
+    settings = BuildSettings(settle=0, decryption=decryption, plaintext_index=True)
     fresh = np.flatnonzero(matched.has_fact).tolist()
     files = sorted(draw.sample(fresh, min(sample, len(fresh))))
     fields = {
@@ -119,7 +126,7 @@ def prove(
     for file in files:
         captures = {column: _Capture(column) for column in fields}
         id_ = matched.listing.object_id(file)
-        found = build_file(id_, storage, list(captures.values()), schema, BuildSettings(settle=0))
+        found = build_file(id_, storage, list(captures.values()), schema, settings)
         if found.error is not None:
             unreadable.append(f"{id_.path}: {found.error}")
             continue

@@ -13,7 +13,6 @@ import numpy as np
 
 from skipstone.bounds import Cause, Reason
 from skipstone.errors import (
-    FormatError,
     KeyUnavailableError,
     PredicateError,
     SkipstoneError,
@@ -35,6 +34,7 @@ from skipstone.store.reports import BuildReport
 from skipstone.store.snapshot import cause_of
 from skipstone.store.upkeep import compact, needs_merge
 
+from .data_keys import bound
 from .reading import ParquetReading
 
 if TYPE_CHECKING:
@@ -88,9 +88,11 @@ def build_table(
 
     ``encryption`` says which label's key encrypts what of the index; what is added later is
     encrypted the same way. ``decryption`` has the keys of encrypted data files. Columns that
-    their file encrypts are not indexed in the clear but with ``plaintext_index=True``.
+    their file encrypts are not indexed in the clear but with ``plaintext_index=True``. By default
+    they are those of the table, and mean the same (``table/data_keys.py``).
     """
     table.store.require_own()
+    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
     asked = table.file_index if options is None else FileIndexOptions.parse(options)
     wanted = parse_indexes([*_listed(indexes), *asked.indexes])
     if not wanted:
@@ -116,6 +118,7 @@ def refresh_table(
     encrypted as it is, and what has no key now is left to another refresh.
     """
     table.store.require_own()
+    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
     definitions = table.store.snapshot().definitions
     known = [found for found in (each.index for each in definitions) if found is not None]
     if not definitions:
@@ -153,15 +156,7 @@ def run_build(
     listing = table.listing()
     if isinstance(table.reading, ParquetReading):
         table.reading.decryption = settings.decryption
-    try:
-        wanted, schema = _checked(table, listing, wanted, spark)
-    except FormatError as error:
-        if settings.decryption is None and "encrypted" in error.message:
-            raise KeyUnavailableError(
-                f"{error.file or table.path} is encrypted, and no key was given",
-                hint="give build and refresh the keys of the data: decryption=…",
-            ) from None
-        raise
+    wanted, schema = _checked(table, listing, wanted, spark)
     locked: list[Reason] = []
     if sealing is not None:
         settings = replace(settings, plaintext_index=True)  # it is not in plain text

@@ -13,6 +13,8 @@ from skipstone.errors import (
 )
 from skipstone.storage import open_storage
 
+from .data_keys import HINT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -62,7 +64,8 @@ def encrypt_table(
 
     Indexes over columns that are encrypted now were built in the clear: they are dropped, and the
     report names them, unless ``plaintext_index`` keeps them. With ``index_encryption`` (of a table
-    opened with ``index_keys``) the whole index is built anew, encrypted, instead.
+    opened with ``index_keys``) the whole index is built anew, encrypted, instead. ``_metadata`` and
+    ``_common_metadata``, which hold the footers as they were, are removed.
     """
     from skipstone.rewrite.table_report import TableReport
     from skipstone.rewrite.table_work import EncryptFiles, given
@@ -95,6 +98,8 @@ def encrypt_table(
     dropped: tuple[str, ...] = ()
     if not plaintext_index:
         dropped = index.drop_clear(made, whole=index_encryption is not None)
+    if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(self)):
+        notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
     refreshed, said = None, ""
     if index_encryption is not None and index.dropped:
         refreshed, said = index.sealed(index_encryption)
@@ -123,10 +128,10 @@ def decrypt_table(
     self: Table,
     spark: SparkSession | None = None,
     *,
-    decryption: Given[Decryption],
+    decryption: Given[Decryption] | None = None,
     progress: Progress | None = None,
 ) -> TableReport:
-    """Decrypt the files of the table in their places; every key is needed.
+    """Decrypt the files of the table in their places; every key is needed, by default the table's.
 
     Each file must be the one that belongs in its place, as far as that is known: by
     ``decryption.aad_prefix`` (what the prefixes of the table begin with, or a function from a file
@@ -139,13 +144,16 @@ def decrypt_table(
 
     started = time.perf_counter()
     _require_local(self, "decrypted")
-    keys = given(decryption, "the keys")
+    held = self.keys.get() if decryption is None else decryption
+    if held is None:
+        raise KeyUnavailableError(f"{self.path}: no keys were given", hint=HINT)
+    keys = given(held, "the keys")
     known = read_list(self.path, keys)
     beginning = None if known is None else known.beginning
     done = _each(
         self,
         spark,
-        DecryptFiles(root=self.path, beginning=beginning, decryption=decryption),
+        DecryptFiles(root=self.path, beginning=beginning, decryption=held),
         progress,
     )
     notes = []
@@ -156,7 +164,9 @@ def decrypt_table(
         remove_list(self.path)
     refreshed, said = None, ""
     if any(each.fate == "done" for each in done):
-        refreshed, said = _Index(self, spark, None).refreshed()
+        # The files are in the clear now, whatever the table was opened with.
+        clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
+        refreshed, said = _Index(self, spark, clear).refreshed()
     return TableReport(
         table=self.path,
         verb="decrypt",
@@ -233,6 +243,18 @@ def rekey_table(
         notes=(said,) if said else (),
         seconds=time.perf_counter() - started,
     )
+
+
+def _remove_summaries(table: Table) -> list[str]:
+    """The summaries of the footers as they were: they tell the statistics of what is encrypted now,
+    and nobody can use them any more."""
+    from skipstone.rewrite.summary_files import COMMON
+    from skipstone.storage.listing import SUMMARY
+
+    found = [name for name in (SUMMARY, COMMON) if table.storage.exists(f"{table.path}/{name}")]
+    for name in found:
+        table.storage.delete(f"{table.path}/{name}")
+    return found
 
 
 def _require_local(table: Table, what: str) -> None:

@@ -19,7 +19,7 @@ from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import leaves
 from skipstone.scan.txn_snapshot import TxnListing
 
-from .query import costs_of, notes_of, query_of
+from .query import costs_of, locked_of, notes_of, query_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def plan_query(
     return replace(
         plan,
         reader=replace(query, bounds=_file_bounds(matched)),
-        reasons=(*plan.reasons, *notes_of(table, listing)),
+        reasons=(*plan.reasons, *notes_of(table, listing), *locked_of(query)),
     )
 
 

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.bounds import Cause, Reason
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    PredicateError,
+    SkipstoneError,
+    UnsupportedError,
+)
 from skipstone.index.schema import spelled_path
 from skipstone.plan.cost import LOCAL, REMOTE
 from skipstone.plan.top import Order
+from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_path, spark_type
+from skipstone.storage.listing import SUMMARY
 
 from .reading import ParquetReading
 from .rows import orders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
-    from skipstone.bounds import Reason
+    from skipstone.identity import ObjectId
     from skipstone.index.partitions import PartitionColumns
+    from skipstone.plan import Plan
     from skipstone.plan.cost import Costs
     from skipstone.predicate.tree import Bound
     from skipstone.scan.dataset import Engine, QueryReader
     from skipstone.storage import Listing
 
+    from .data_keys import DataKeys
     from .table import Table
 
-__all__ = ["costs_of", "engine_of", "notes_of", "query_of"]
+__all__ = ["costs_of", "engine_of", "locked_of", "looked_into", "notes_of", "query_of"]
 
 # Seconds to look into a file whose footer is known.
 _KNOWN: Final = 60e-6
@@ -46,9 +58,17 @@ def engine_of(table: Table) -> Engine:
     engine = Engine(table.storage, table.storage_options)
     if table.txn is not None:
         engine.files.opening = table.txn.opening_of
-    else:
+    elif not table.keys:
         engine.files.summary = table.reading.summary
+    if table.keys:
+        engine.files.opening = _with_keys(engine.files.opening, table.keys)
     return engine
+
+
+def _with_keys(
+    opening: Callable[[ObjectId], Mapping[str, Any]], keys: DataKeys
+) -> Callable[[ObjectId], Mapping[str, Any]]:
+    return lambda id: {**opening(id), "decryption": keys.get()}
 
 
 def costs_of(table: Table, listing: Listing) -> Costs:
@@ -64,7 +84,55 @@ def notes_of(table: Table, listing: Listing) -> tuple[Reason, ...]:
     """Why a summary of the table was not used, or not for all files."""
     if not isinstance(table.reading, ParquetReading):
         return ()
+    if table.keys:
+        if table.storage.summary(table.path) is None:
+            return ()
+        text = "it is in the clear, and keys were given: the files' own footers are read"
+        return (Reason(cause=Cause.UNSUPPORTED, subject=SUMMARY, text=text),)
     return table.reading.summary.reasons(listing)
+
+
+def locked_of(query: QueryReader) -> tuple[Reason, ...]:
+    """What the insides of files that were looked into could not say, for want of a key."""
+    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
+    found: Counter[tuple[str, str]] = Counter()
+    for at, failure in footers.failed.items():
+        if _is_locked(failure):
+            found["files", _shortly(failure, footers.listing.paths[at])] += 1
+    for view in footers.opened.values():
+        if view.opened.unavailable:
+            for column, leaf in sorted(view.leaves(named).items()):
+                error = view.opened.unavailable.get(leaf)
+                if error is not None:
+                    found[column, _shortly(error, view.opened.path)] += 1
+    return tuple(
+        Reason(cause=Cause.UNDECRYPTABLE, subject=subject, text=text, units=files)
+        for (subject, text), files in found.items()
+    )
+
+
+def looked_into(plan: Plan) -> Plan:
+    """``Plan.explained``, with what that met of files and columns without a key."""
+    from skipstone.scan.dataset import QueryReader
+
+    found = plan.explained()
+    if not isinstance(found.reader, QueryReader):
+        return found
+    known = {(each.subject, each.text) for each in found.reasons}
+    told = [each for each in locked_of(found.reader) if (each.subject, each.text) not in known]
+    return replace(found, reasons=(*found.reasons, *told)) if told else found
+
+
+def _is_locked(error: Exception) -> bool:
+    from skipstone.formats.parquet.encryption.ciphers import AuthenticationError
+
+    return isinstance(error, KeyUnavailableError | AuthenticationError)
+
+
+def _shortly(error: Exception, path: str) -> str:
+    """Without the file, of which there are many, and the place in it."""
+    text = error.about if isinstance(error, FormatError) else str(error.args[0])
+    return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
 
 
 def query_of(

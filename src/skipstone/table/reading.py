@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+)
+from skipstone.formats.parquet.footer import MAGIC_ENCRYPTED
 from skipstone.index.schema import sampled, schema_of_columns, table_schema
 from skipstone.scan.summary_footers import SummaryFooters
 from skipstone.scan.txn_files import opener
 from skipstone.scan.txn_snapshot import TxnListing
 from skipstone.store.job import BuildJob, Outcome, run_here
+
+from .data_keys import DataKeys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,11 +71,12 @@ class Reading(Protocol):
 class ParquetReading:
     """Files that say themselves what is in them."""
 
-    def __init__(self, root: str, storage: Storage) -> None:
+    def __init__(self, root: str, storage: Storage, keys: DataKeys | None = None) -> None:
         self.root, self.storage = root, storage
+        self.keys = keys or DataKeys(root)
         #: what the ``_metadata`` of the table knows of its files
         self.summary = SummaryFooters(root, storage)
-        #: the keys of encrypted files, while an index is built
+        #: the keys that a build was given
         self.decryption: Decryption | None = None
         self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
 
@@ -90,21 +99,30 @@ class ParquetReading:
         if isinstance(listing, TxnListing):
             found = table_schema(listing, opener(listing, self.storage), needed)
         else:
-            opened = self.summary.opener(listing, sampled(len(listing)), self._open)
-            found = table_schema(listing, opened, needed)
+            opened: Callable[[str], Any] = self._open
+            if not self.keys:
+                opened = self.summary.opener(listing, sampled(len(listing)), self._open)
+            try:
+                found = table_schema(listing, opened, needed)
+            except FormatError as error:
+                raise self._locked(error) from None
         self._known = listing, wanted, found
         return found
 
     def _open(self, path: str) -> Any:
         """A file of which the footer is wanted."""
+        decryption = self.keys.get() if self.decryption is None else self.decryption
         source = self.storage.open(path)
-        if self.decryption is None:
+        if decryption is None:
             return source
+        from skipstone.formats.parquet.encryption.material import key_material_path
         from skipstone.index.encrypted_file import in_clear
 
         footer = None
         try:
-            footer = in_clear(source, path, self.decryption)
+            footer = in_clear(
+                source, path, decryption, lambda: self.storage.read(key_material_path(path))
+            )
         except FormatError:
             raise
         except SkipstoneError as error:
@@ -114,6 +132,19 @@ class ParquetReading:
             if footer is not source:
                 source.close()
         return footer
+
+    def _locked(self, error: FormatError) -> SkipstoneError:
+        """What is wrong with a file that cannot be read, by its right name."""
+        if isinstance(error.__cause__, KeyUnavailableError):
+            return error.__cause__
+        if error.file is not None and not self.keys and self.decryption is None:
+            try:
+                _, tail = self.storage.read_tail(error.file, len(MAGIC_ENCRYPTED))
+            except OSError:
+                return error
+            if bytes(tail) == MAGIC_ENCRYPTED:
+                return self.keys.none_given(error.file)
+        return error
 
     def execute(
         self,
@@ -204,8 +235,11 @@ def reading_of(
     format: str,
     options: Mapping[str, str] | None,
     schema: str | None,
+    keys: DataKeys | None = None,
 ) -> Reading:
     """How the files below ``root`` are read; ``UnsupportedError`` for a format without an index."""
     if format == "parquet":
-        return ParquetReading(root, storage)
+        return ParquetReading(root, storage, keys)
+    if keys:
+        raise UnsupportedError(f"{root}: keys are for Parquet files, not for {format}")
     return SourceReading(root, format, options or {}, schema)

@@ -30,9 +30,10 @@ from skipstone.store.xskipper import find_store
 
 from . import upkeep
 from .building import build_table, refresh_table
+from .data_keys import DataKeys
 from .extremes import extreme
 from .planning import plan_query
-from .query import engine_of
+from .query import engine_of, looked_into
 from .reading import ParquetReading, Progress, reading_of
 from .rewriting import Rewriting
 from .rows import FirstRows, count_rows, first_rows
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from skipstone.formats.parquet.encryption.labelled import KeySource
     from skipstone.plan import Coverage, Plan
     from skipstone.rewrite.migration import MigrateReport
+    from skipstone.rewrite.table_work import Given
     from skipstone.scan.dataset import Engine
     from skipstone.storage import Listing, Storage
     from skipstone.store import Matched, Store
@@ -86,6 +88,10 @@ class Table(Rewriting):
 
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
     to its key, or a KMS client. One in the clear is not believed then.
+
+    ``decryption`` has the keys of encrypted files (``table/data_keys.py``): of all that reads
+    them in this process, and of builds; it may be a function that makes it. Files in the clear
+    among them are read where it says ``allow_plaintext_files``.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class Table(Rewriting):
         sidecars: bool | None = None,
         partial: bool = False,
         index_keys: KeySource | None = None,
+        decryption: Given[Decryption] | None = None,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
@@ -108,7 +115,9 @@ class Table(Rewriting):
         #: what Paimon's options say
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
         own = {key: value for key, value in given.items() if not is_option(key)}
-        self.reading = reading_of(self.path, self.storage, format, own, schema)
+        #: what opens its files
+        self.keys = DataKeys(self.path, decryption)
+        self.reading = reading_of(self.path, self.storage, format, own, schema, self.keys)
         keys = keys_of(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.location = self.store.location
@@ -257,7 +266,7 @@ class Table(Rewriting):
         without ``inside`` no data file is looked into here either.
         """
         plan = self.plan(where, **how)
-        return plan.explained() if how.get("inside", True) else plan
+        return looked_into(plan) if how.get("inside", True) else plan
 
     def query(
         self,
@@ -356,8 +365,9 @@ class Table(Rewriting):
         """Find facts that are stale, missing, orphaned or corrupt.
 
         ``deep`` also decodes ``sample`` files, proves their facts true, and compares what plans
-        read with what matches. With ``decryption`` each file must be encrypted and the one that
-        belongs in its place, and none may be gone (``rewrite/seal_check.py``).
+        read with what matches. With keys (``decryption``, by default the table's) each file must
+        be encrypted and the one that belongs in its place, and none may be gone
+        (``rewrite/seal_check.py``).
         """
         return upkeep.check_table(self, deep=deep, sample=sample, decryption=decryption)
 

@@ -28,6 +28,8 @@ from skipstone.store.sidecars import export_containers, export_pms
 from skipstone.store.upkeep import compact, drop_index, drop_store, vacuum
 from skipstone.store.xskipper import XskipperStore, publish
 
+from .data_keys import bound
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
@@ -102,6 +104,7 @@ def check_table(
             f"{table.location.root} is a store of Xskipper",
             hint="a deep check rebuilds facts of Skipstone's own: leave --deep out",
         )
+    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
     listing = table.listing()
     found = check(table.store, listing, table.reading.fingerprint(None, table.store))
     corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
@@ -109,7 +112,14 @@ def check_table(
     if deep:
         matched = table.match(listing)
         partitions = PartitionColumns.of_paths(table.path, listing.paths)
-        proof = prove(matched, partitions, table.storage, table=table.path, sample=sample)
+        proof = prove(
+            matched,
+            partitions,
+            table.storage,
+            table=table.path,
+            sample=sample,
+            decryption=decryption,
+        )
         corrupt += proof.unreadable
     seals, indexed = None, True
     if decryption is not None:

@@ -79,6 +79,11 @@ def _file(footers: Footers, plan: Plan, at: int) -> HandedFile:
             f"the columns of {file.path} lie in other files: other engines do not look there",
             hint="read the plan with to_arrow()",
         )
+    if file.chunks_pages.decryptor is not None:
+        raise UnsupportedError(
+            f"{file.path} is encrypted: its keys are not handed to other engines",
+            hint="read the plan with to_arrow(), or leave files in the clear for them",
+        )
     names: dict[str, str] = {}
     given: dict[str, pa.Scalar] = {}
     for name in footers.table.schema.names:
