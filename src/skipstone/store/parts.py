@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.formats.parquet.encryption.labelled import LabelledKeys
-    from skipstone.formats.xskipper.schema import Encryption
+    from skipstone.formats.xskipper.encryption import Encryption
     from skipstone.storage import Storage
 
     from .labels import Sealing

@@ -26,8 +26,8 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.formats.parquet.encryption.keys import Decryption
 from skipstone.formats.parquet.encryption.labelled import arrow_decryption, arrow_encryption
 from skipstone.formats.parquet.encryption.opening import OpenedFooter, open_footer
+from skipstone.formats.xskipper.encryption import Encryption
 from skipstone.formats.xskipper.part import footer_key_label
-from skipstone.formats.xskipper.schema import Encryption
 
 from .parts import Part
 from .sealed_storage import SealedStorage
@@ -155,10 +155,11 @@ class SealedPart(Part):
         """Unknown: the counts lie in metadata that Arrow must not be asked about."""
 
     def reader(self, file: Any, storage: Storage) -> pq.ParquetFile:
-        """The open part for Arrow, with the keys."""
+        """The open part for Arrow, by the footer that was checked, which holds the keys: what lies
+        there now may be another part, and Arrow's key tools believe one in the clear."""
         return pq.ParquetFile(
             file,
-            decryption_properties=self.sealed.properties,
+            metadata=self.metadata,
             page_checksum_verification=True,
             pre_buffer=storage.remote,
         )

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
+from skipstone.formats.xskipper.encryption import Encryption
 from skipstone.formats.xskipper.javaser import BloomFilterMetaData
 from skipstone.formats.xskipper.part import part_name, read_part, slices, to_bytes
 from skipstone.formats.xskipper.probe import BlobColumn
@@ -28,7 +29,7 @@ from skipstone.formats.xskipper.publish import (
     supports,
 )
 from skipstone.formats.xskipper.rows import BloomRows, MinMaxRows, ValueListRows, decode
-from skipstone.formats.xskipper.schema import Encryption, StoreSchema
+from skipstone.formats.xskipper.schema import StoreSchema
 from skipstone.formats.xskipper.sketch import BloomBuilder
 from skipstone.formats.xskipper.upgrade import upgrade
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.formats.xskipper.encryption import Encryption
 from skipstone.formats.xskipper.schema import (
     BLOOM_UDT,
-    Encryption,
     IndexColumn,
     StoreSchema,
     VirtualColumn,

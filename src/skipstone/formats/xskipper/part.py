@@ -18,7 +18,7 @@ Written: SNAPPY, nullable columns, timestamps as INT96, decimals as Spark stores
 nanoseconds that Arrow reads by default end in the year 2262 and wrap around silently.
 
 Encrypted parts (Parquet modular encryption) are read with the caller's decryption properties; each
-column that cannot be decrypted is left out with a reason. They are never written.
+column that cannot be decrypted is left out with a reason. Parts in the clear are refused then.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.formats.parquet.footer_arrays import FooterArrays
 from skipstone.formats.xskipper.naming import OBJ_NAME
 from skipstone.formats.xskipper.schema import ROW_METADATA_KEY, StoreSchema
 
@@ -132,9 +133,10 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         source = pa.py_buffer(source)
     reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
     try:
-        return pq.ParquetFile(
-            reader, coerce_int96_timestamp_unit="us", decryption_properties=decryption
-        )
+        metadata = None if decryption is None else _sealed_footer(reader, file, decryption)
+        return pq.ParquetFile(reader, metadata=metadata, coerce_int96_timestamp_unit="us")
+    except UnsupportedError:
+        raise
     except _errors(decryption) as error:
         if isinstance(error, KeyUnavailableError):
             text = f"{file or 'part'}: {error.message}"
@@ -147,6 +149,30 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
                 + (f" with the key labelled {label!r}" if label else "")
             ) from None
         raise FormatError(f"not a Parquet file ({_first_line(error)})", file=file) from None
+
+
+def _sealed_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
+    """The footer of an encrypted part, with what decrypts its columns.
+
+    ``UnsupportedError`` for a part in the clear: whoever has no key could have put it there, and
+    Arrow's key tools believe it. Arrow verifies the signature of a plaintext footer.
+    """
+    size = reader.size()
+    reader.seek(max(0, size - 8))
+    end = reader.read(8)
+    magic, length = end[-4:], int.from_bytes(end[:4], "little")
+    if magic in (b"PAR1", b"PARE") and length <= size - 12:
+        reader.seek(size - 8 - length)
+        footer = reader.read(length)
+        if magic == b"PAR1" and FooterArrays.scan(footer).encryption_algorithm is None:
+            raise UnsupportedError(
+                f"{file or 'the part'} is not encrypted, and keys for the store were given",
+                hint="leave them out if the store is in the clear",
+            )
+        return pq.read_metadata(
+            pa.py_buffer(magic + footer + end[:4] + magic), decryption_properties=decryption
+        )
+    raise FormatError("not a Parquet file", file=file)
 
 
 def _tail(reader: pa.NativeFile) -> bytes:

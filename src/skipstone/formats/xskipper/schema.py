@@ -6,9 +6,7 @@ that a store says of itself is in the ``metadata`` of its fields::
     {"type": "struct", "fields": [
       {"name": "obj_name", "type": "string", "nullable": true, "metadata": {
           "tableIdentifier": "/data/t", "version": 4,
-          "encryption": {"encryption.column.keys": "k1:temp_minmax_4.min,...;k2:...",
-                         "encryption.footer.key": "k1",
-                         "encryption.plaintext.footer": "true"}}},     if an index is encrypted
+          "encryption": ...}},             if an index is encrypted: see ``encryption.py``
       {"name": "virtual_dt", "type": "date", "nullable": true, "metadata": {}},   version 4, per
                                                                               partition column
       {"name": "temp_minmax_4", "nullable": true,
@@ -34,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.formats.xskipper.encryption import Encryption
 from skipstone.formats.xskipper.naming import CURRENT_VERSION, OBJ_NAME, VIRTUAL_PREFIX
 from skipstone.formats.xskipper.types import arrow_type
 
@@ -48,7 +47,6 @@ __all__ = [
     "BLOOM_UDT",
     "LEGACY_BLOOM_UDT",
     "ROW_METADATA_KEY",
-    "Encryption",
     "IndexColumn",
     "SchemaField",
     "StoreSchema",
@@ -117,60 +115,6 @@ class SchemaField:
             "metadata": json.loads(self.metadata),
             **json.loads(self.extra),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encryption:
-    """Which key label encrypts what. Labels only: no key is ever in a file."""
-
-    footer_key: str
-    column_keys: str
-    plaintext_footer: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        footer_key: str,
-        column_keys: Mapping[str, Iterable[str]],
-        *,
-        plaintext_footer: bool = False,
-    ) -> Encryption:
-        """From the label of the footer, and the leaf columns by label."""
-        groups = (f"{label}:{','.join(paths)}" for label, paths in column_keys.items())
-        return cls(
-            footer_key=footer_key,
-            column_keys=";".join(groups),
-            plaintext_footer=plaintext_footer,
-        )
-
-    @classmethod
-    def from_json(cls, described: object) -> Encryption | None:
-        """From the metadata of ``obj_name``; ``FormatError`` for what says something else."""
-        return _encryption(described)
-
-    def to_json(self) -> dict[str, Json]:
-        """As the metadata of ``obj_name`` have it."""
-        found: dict[str, Json] = {
-            "encryption.column.keys": self.column_keys,
-            "encryption.footer.key": self.footer_key,
-        }
-        if self.plaintext_footer:
-            found["encryption.plaintext.footer"] = "true"
-        return found
-
-    def labels(self) -> tuple[str, ...]:
-        """Every label that is named, sorted."""
-        groups = (group.partition(":")[0] for group in self.column_keys.split(";"))
-        return tuple(sorted({self.footer_key, *groups} - {""}))
-
-    def paths(self) -> dict[str, tuple[str, ...]]:
-        """Label -> the leaf columns that it encrypts (``id_minmax_2.min``)."""
-        found: dict[str, tuple[str, ...]] = {}
-        for group in self.column_keys.split(";"):
-            label, _, paths = group.partition(":")
-            found[label] = found.get(label, ()) + tuple(filter(None, paths.split(",")))
-        found.pop("", None)
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +256,7 @@ class StoreSchema:
         for name, value in (
             ("version", version),
             ("table_identifier", identifier),
-            ("encryption", _encryption(master.get("encryption"))),
+            ("encryption", Encryption.from_json(master.get("encryption"))),
             ("virtual_columns", virtual),
             ("indexes", tuple(indexes)),
         ):
@@ -383,22 +327,23 @@ class StoreSchema:
         ``key_metadata`` the labels of its indexes. One without a label stays in the clear; what is
         no index has the label of the footer."""
         named = {index.name for index in self.indexes}
-        column_keys: dict[str, list[str]] = {}
+        labels = {
+            entry.name: key_metadata.get(entry.name) if entry.name in named else footer_key
+            for entry in self.fields
+        }
+        found = Encryption.by_column(
+            footer_key, labels, leaves, plaintext_footer=plaintext_footer
+        ).to_json()
         fields = []
         for entry in self.fields:
-            label = key_metadata.get(entry.name) if entry.name in named else footer_key
-            if label is not None:
-                column_keys.setdefault(label, []).extend(leaves[entry.name])
-            metadata = json.loads(entry.metadata)
+            metadata, label = json.loads(entry.metadata), labels[entry.name]
             if entry.name in named:
                 metadata["index"].pop("key_metadata", None)
                 if label is not None:
                     metadata["index"]["key_metadata"] = label
+            if entry.name == OBJ_NAME:
+                metadata["encryption"] = found
             fields.append(replace(entry, metadata=_text(metadata)))
-        found = Encryption.of(footer_key, column_keys, plaintext_footer=plaintext_footer)
-        at = next(i for i, entry in enumerate(fields) if entry.name == OBJ_NAME)
-        master = {**json.loads(fields[at].metadata), "encryption": found.to_json()}
-        fields[at] = replace(fields[at], metadata=_text(master))
         return type(self)(fields=tuple(fields), extra=self.extra)
 
     @classmethod
@@ -479,18 +424,3 @@ def _params(column: str, params: object) -> tuple[tuple[str, str], ...]:
     if isinstance(params, list) and all(isinstance(p, str) and ":" in p for p in params):
         return tuple((key, value) for key, _, value in (p.partition(":") for p in params))
     raise FormatError(f"the params of column {column!r} are neither a map nor texts key:value")
-
-
-def _encryption(described: object) -> Encryption | None:
-    if described is None:
-        return None
-    if not isinstance(described, dict):
-        raise FormatError("the encryption metadata is not a map")
-    keys = described.get("encryption.column.keys")
-    footer = described.get("encryption.footer.key")
-    plaintext = described.get("encryption.plaintext.footer", "false")
-    if not isinstance(keys, str) or not isinstance(footer, str) or not isinstance(plaintext, str):
-        raise FormatError("the encryption metadata lacks column keys or the footer key")
-    return Encryption(
-        footer_key=footer, column_keys=keys, plaintext_footer=plaintext.lower() == "true"
-    )
