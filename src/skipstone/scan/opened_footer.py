@@ -9,6 +9,7 @@ from skipstone.errors import FormatError
 from skipstone.formats.parquet.encryption.column_metadata import adopt_column_metadata
 from skipstone.formats.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
 from skipstone.formats.parquet.encryption.material import key_material_path
+from skipstone.formats.parquet.encryption.opening import doubts_of
 from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
 from skipstone.formats.parquet.footer_arrays import FooterArrays
 
@@ -98,6 +99,8 @@ def _opened(
     unavailable: Mapping[int, SkipstoneError] = {}
     if decryptor is not None:
         footer, unavailable = adopt_column_metadata(footer, decryptor)
+        if not end.encrypted and not verified:
+            unavailable = {**unavailable, **doubts_of(footer, decryption, path)}
     return OpenedFooter(
         tail=end,
         footer=footer,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .file_decryptor import FileDecryptor
     from .keys import Decryption
 
-__all__ = ["OpenedFooter", "open_footer"]
+__all__ = ["OpenedFooter", "doubts_of", "open_footer"]
 
 
 class OpenedFooter(NamedTuple):
@@ -51,7 +51,8 @@ def open_footer(
     begins in the file; ``load_key_material`` as for ``FileDecryptor``. Raises
     ``KeyUnavailableError`` where the footer is encrypted and its key or AAD prefix was not given;
     ``FormatError`` where it is damaged, altered, not the file that was meant, or not encrypted
-    although keys were given.
+    although keys were given. Where the key that signs a plaintext footer was not given, columns
+    whose keys were must be encrypted.
     """
     if encrypted:
         from .file_decryptor import EncryptedFooter
@@ -86,7 +87,44 @@ def open_footer(
             expected=SIGNATURE_LENGTH,
             got=len(data) - footer.end,
         )
-    return _fill(footer, signer, signer.verify_if_possible(data, base=base))
+    verified = signer.verify_if_possible(data, base=base)
+    opened = _fill(footer, signer, verified)
+    if verified:
+        return opened
+    doubts = doubts_of(opened.footer, decryption, file)
+    return opened._replace(unavailable={**opened.unavailable, **doubts})
+
+
+def doubts_of(
+    footer: FooterArrays, decryption: Decryption | None, file: str | None
+) -> dict[int, SkipstoneError]:
+    """What is not to be read by a plaintext footer whose signature was not verified.
+
+    Anybody can have made it. So it must not tell of columns in the clear whose keys were given:
+    they are returned with their reasons, by leaf ordinal. ``FormatError`` where keys were given
+    and no column is encrypted: that is a file in the clear.
+    """
+    if decryption is None or not decryption.has_keys or decryption.allow_plaintext_files:
+        return {}
+    encrypted = footer.chunk("encrypted") == 1
+    if encrypted.size and not encrypted.any():
+        raise FormatError(
+            "keys were given, but no column is encrypted, and the key that signs the footer is not"
+            " among them",
+            file=file,
+            hint="pass it as footer_key; if that is as it should be, pass"
+            " allow_plaintext_files=True with the keys",
+        )
+    return {
+        leaf.ordinal: FormatError(
+            f"the key of column {leaf.name!r} was given, but the column is not encrypted, and the"
+            " key that signs the footer was not given",
+            file=file,
+            hint="pass it as footer_key, or do without the key of the column",
+        )
+        for leaf in footer.schema.leaves
+        if decryption.key_of_column(leaf.path) is not None and not encrypted[:, leaf.ordinal].all()
+    }
 
 
 def _fill(footer: FooterArrays, decryptor: FileDecryptor, verified: bool) -> OpenedFooter:
