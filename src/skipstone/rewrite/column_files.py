@@ -200,7 +200,9 @@ def _parts(footer: FooterArrays, files: Mapping[str, Sequence[str]] | None) -> l
             chosen[safe].append(found)
     for at in sorted(left):
         safe = _UNSAFE.sub("-", children[at].name)[:40] or "-"
-        chosen[safe if safe not in chosen else f"{safe}.{at}"] = [at]
+        while safe in chosen:
+            safe = f"{safe}.{at}"
+        chosen[safe] = [at]
     return [
         _Part(
             name=name,
