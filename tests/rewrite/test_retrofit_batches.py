@@ -128,4 +128,6 @@ def test_a_filter_is_that_of_its_distinct_values(
     assert made.num_bytes in sizes
     straight = BloomFilter.of_size(made.num_bytes)
     straight.insert(hashes)
+    if kind == "<f8" and 0 in found:  # equal to a value, and stored otherwise
+        straight.insert(xxh64_values(np.array([-0.0])))
     assert np.array_equal(made.blocks, straight.blocks)

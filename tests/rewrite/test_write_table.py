@@ -193,7 +193,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (SkipstoneError, "no column 'Id'", {"bloom": {"Id": 0.1}}),
         (UnsupportedError, "booleans", {"bloom": {"b": 0.1}}),
-        (ValueError, "probability", {"bloom": {"id": 1.0}}),
+        (SkipstoneError, "probability", {"bloom": {"id": 1.0}}),
         (SkipstoneError, "sorted by", {"sorting": ["l"]}),
         (SkipstoneError, "no column 'x'", {"index_pages": ["x"]}),
         (ValueError, "row_group_rows", {"row_group_rows": 0}),

@@ -10,6 +10,9 @@ have been filled. A value sets one bit of each word of its block: what stays uns
 It is off by less than half a hundredth: only where n lies that near to a border does the size
 differ from that of the exact number. Up to 65,536 values their hashes are held and counted.
 
+Spark asks for zeros and NaN by the bits of its literal, and means all that are equal: where one is
+among the values, both zeros go in, or the NaN that is asked for.
+
 Pages of one chunk may be added by several threads at once.
 """
 
@@ -43,9 +46,11 @@ class BloomFilling:
         few = 1 if num_values <= _FEW else num_values
         self._filter = BloomFilter.of_size(optimal_bytes(few, fpp))
         self._lock = Lock()
+        self._equal = set[int]()
 
     def add(self, values: Values) -> None:
         """Values, some of which may have been added before."""
+        self._add_equal(values)
         numbers = isinstance(values, np.ndarray) and values.dtype.itemsize == 8
         if self._held is None and numbers:
             from skipstone.formats.parquet.bloom_jit import insert_words
@@ -56,6 +61,21 @@ class BloomFilling:
                 insert_words()(self._filter.blocks, words)
             return
         self.add_hashes(xxh64_values(values))
+
+    def add_used(self, values: Values, used: NDArray[np.bool_]) -> None:
+        """Those of the values that are ``used``."""
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            self._add_equal(values[used])
+        self.add_hashes(xxh64_values(values)[used])
+
+    def _add_equal(self, values: Values) -> None:
+        """What equals some of the values and is stored otherwise; it counts for none of them."""
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+            return
+        equal = [0.0, -0.0] if not values.all() else []
+        if np.isnan(values).any():
+            equal.append(np.nan)
+        self._equal.update(xxh64_values(np.array(equal, values.dtype)).tolist())
 
     def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
         """The same by the hashes of values."""
@@ -86,8 +106,11 @@ class BloomFilling:
             made = BloomFilter.of_size(wanted)
             for hashes in self._held:
                 made.insert(hashes)
-            return made
-        blocks = self._filter.blocks
-        while blocks.nbytes > wanted:
-            blocks = blocks[::2] | blocks[1::2]
-        return BloomFilter(blocks)
+        else:
+            blocks = self._filter.blocks
+            while blocks.nbytes > wanted:
+                blocks = blocks[::2] | blocks[1::2]
+            made = BloomFilter(blocks)
+        if self._equal:
+            made.insert(np.array(sorted(self._equal), np.uint64))
+        return made

@@ -27,7 +27,6 @@ from skipstone.formats.parquet.encodings.values import ByteArrays
 from skipstone.formats.parquet.enums import BoundaryOrder, Type
 from skipstone.formats.parquet.indexes import ColumnIndex
 from skipstone.formats.parquet.statistics import SizeStatistics, Statistics
-from skipstone.formats.parquet.xxh64 import xxh64_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +161,7 @@ class ChunkFacts:
         if self._used is not None:
             values, used = self._used
             self._used = None
-            filling.add_hashes(xxh64_values(values)[used])
+            filling.add_used(values, used)
 
     def bloom_filter(self) -> BloomFilter:
         """The filter of all values, as large as their distinct number wants."""

@@ -154,6 +154,17 @@ class GroupPlacing:
             return None
         interleave = self.index_pages == "between"
         facts, copied, leaf = chunk.facts, chunk.copied, chunk.leaf
+        why_not = None
+        if facts.within_rows:
+            why_not = "a page of it begins within a row"
+        elif leaf.max_repetition_level and not (self.page_index or interleave):
+            # A reader that counts the rows of its last page looks for more behind that.
+            why_not = "it is repeated and has no offset index"
+        if why_not is not None:
+            self.notes.append(
+                f"row group {self._number}, {leaf.name}: it has no index pages: {why_not}"
+            )
+            return None
         keys = None if chunk.bounds is None else chunk.bounds.keys()
         if chunk.bounds is not None and keys is None:
             self.notes.append(

@@ -8,6 +8,7 @@ length in another leaf mean that the file is damaged.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,7 +105,31 @@ def _list_of(
     made = pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), items, type=pa.list_(type.value_field), mask=mask
     )
-    return made if made.type == type else made.cast(type)
+    if made.type == type:
+        return made
+    try:
+        return made.cast(type)
+    except pa.ArrowNotImplementedError:
+        return _fixed_list(type, offsets, items, mask)
+
+
+def _fixed_list(
+    type: pa.FixedSizeListType, offsets: NDArray[np.int64], items: pa.Array, mask: pa.Array | None
+) -> pa.Array:
+    """What Arrow's cast cannot do: lists that are null get elements, and it has no ``take`` for
+    views (``taking.py``)."""
+    null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else mask.to_numpy(False)
+    if np.any(np.diff(offsets)[~null] != type.list_size) or np.any(np.diff(offsets)[null]):
+        raise FormatError(f"a list without {type.list_size} elements, which all have")
+    edges = [0, *(np.flatnonzero(np.diff(null)) + 1).tolist(), len(null)]
+    parts = [
+        pa.nulls((stop - start) * type.list_size, items.type)
+        if null[start]
+        else items.slice(int(offsets[start]), int(offsets[stop] - offsets[start]))
+        for start, stop in pairwise(edges if len(null) else [])
+    ]
+    held = pa.concat_arrays(parts) if parts else items
+    return pa.FixedSizeListArray.from_arrays(held, type=type, mask=mask)
 
 
 def _opened(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
