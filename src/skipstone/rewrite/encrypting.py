@@ -120,16 +120,20 @@ def encrypt(
             hint="give another output, or keep the wrapped keys in the file",
         )
 
+    ours = False
+
     def keys_first() -> None:
         # A file without its keys is lost, and keys without a file harm nobody: what a killed run
         # left beside a file in the clear is written over, by whoever has the lock.
+        nonlocal ours
         if material is not None:
+            ours = True
             storage.put(beside, material)
 
     try:
         done = _transcribe(file, encryptor, target, keys_first)
     except BaseException:
-        if material is not None and not storage.exists(target):
+        if ours and not storage.exists(target):
             storage.delete(beside)
         raise
     kinds = encryptor.key_kinds

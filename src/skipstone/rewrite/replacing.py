@@ -25,7 +25,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Counting", "Output", "Written", "local_path", "replacing"]
+__all__ = ["Counting", "Output", "Written", "local_path", "remove_abandoned", "replacing"]
 
 PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"
@@ -106,9 +106,7 @@ def replacing(
     has the permissions of the old one. ``worth_keeping``, of a file with checkpoints, is asked
     after an error: whether what was written stays.
     """
-    # With a "=" in its name it would be a partition's, and listed.
-    name = (UNFINISHED if worth_keeping else PREFIX) + path.name
-    temporary = path.with_name(name.replace("=", "%3D"))
+    temporary = _temporary(path, UNFINISHED if worth_keeping else PREFIX)
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
@@ -146,6 +144,29 @@ def replacing(
     finally:
         os.close(descriptor)
     _sync_directory(path.parent)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what a killed writer of ``path`` left; not what somebody is writing now."""
+    temporary = _temporary(path, PREFIX)
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # As above: renamed meanwhile, it is no longer a temporary file.
+        if os.path.samestat(os.fstat(descriptor), temporary.stat()):
+            temporary.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(path: Path, prefix: str) -> Path:
+    # With a "=" in its name it would be a partition's, and listed.
+    return path.with_name((prefix + path.name).replace("=", "%3D"))
 
 
 def _like(descriptor: int, path: Path, mode: int) -> None:

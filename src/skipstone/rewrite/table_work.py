@@ -19,6 +19,7 @@ from skipstone.scan.file import ParquetFile
 
 from .encrypting import decrypt, encrypt
 from .rekeying import rekey
+from .replacing import local_path, remove_abandoned
 from .sealed_as import master_keys_of, sealed_as
 from .table_prefix import TablePrefix
 from .table_report import FileFate
@@ -135,6 +136,7 @@ class EncryptFiles:
         def one(path: str, size: int) -> FileFate:
             state = sealed_as(path, made)
             if state.state == "same":
+                remove_abandoned(local_path(path))  # of a decryption, say: it is in the clear
                 unique = state.aad_file_unique.hex()
                 return FileFate(path=path, fate="already", output=path, aad_file_unique=unique)
             if state.state == "other" and old is None:

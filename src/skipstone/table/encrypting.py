@@ -98,6 +98,12 @@ def encrypt_table(
     dropped: tuple[str, ...] = ()
     if not plaintext_index:
         dropped = index.drop_clear(made, whole=index_encryption is not None)
+        if index.unpublish(made):
+            notes.append(f"removed, as it was published in the clear: {self.location.xskipper}")
+    if self.has_sidecars:
+        notes.append(
+            "file indexes (.index) beside the files tell of them in the clear: remove them"
+        )
     if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(self)):
         notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
     refreshed, said = None, ""
@@ -450,6 +456,21 @@ class _Index:
         # Facts of the files as they were go here; packs, which others may be about to name, do not.
         compact(store, self.table.listing)
         return tuple(found)
+
+    def unpublish(self, encryption: Encryption) -> bool:
+        """Remove what was published of them in the clear, beside the index; whether it was."""
+        from skipstone.predicate.types import column_path
+        from skipstone.store.xskipper.clearing import remove_clear
+
+        if self._store is None:
+            return False
+        store = self._store
+        gone = remove_clear(
+            store.storage,
+            store.location.xskipper,
+            lambda name: not encryption.is_plaintext(column_path(name)),
+        )
+        return bool(gone)
 
     def sealed(self, encryption: IndexEncryption) -> tuple[Any, str]:
         """What was dropped, built anew and encrypted; or why it was not."""
