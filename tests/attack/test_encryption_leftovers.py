@@ -47,6 +47,7 @@ def test_a_published_index_and_summaries_go(tmp_path: Path) -> None:
     assert told(tmp_path) == []
     assert "published in the clear" in str(report)
     assert "_metadata" in str(report)
+    assert ".index" not in str(report)
 
 
 def test_what_is_published_of_other_columns_stays(tmp_path: Path) -> None:

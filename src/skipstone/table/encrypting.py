@@ -100,7 +100,7 @@ def encrypt_table(
         dropped = index.drop_clear(made, whole=index_encryption is not None)
         if index.unpublish(made):
             notes.append(f"removed, as it was published in the clear: {self.location.xskipper}")
-    if self.has_sidecars:
+    if self.has_sidecars():
         notes.append(
             "file indexes (.index) beside the files tell of them in the clear: remove them"
         )
