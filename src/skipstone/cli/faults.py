@@ -53,8 +53,17 @@ def _of_system(error: OSError) -> Fault:
     what = error.strerror or str(error) or type(error).__name__
     if error.filename is not None:
         what = f"{error.filename}: {what}"
-    if isinstance(error, FileNotFoundError):
+    if "://" in what and error.errno is None:
+        hint = (
+            "keys, region and endpoint come from the environment (AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, …); `--storage-option endpoint=…` names another store"
+        )
+    elif isinstance(error, FileNotFoundError):
         hint = "check the path; a table in an object store is named by its URI, s3://bucket/path"
+    elif isinstance(error, IsADirectoryError):
+        hint = "name a file"
+    elif isinstance(error, FileExistsError | NotADirectoryError):
+        hint = "name a directory, or a path that is not taken"
     elif isinstance(error, PermissionError):
         hint = "the index can lie elsewhere: `--index-location`"
     else:

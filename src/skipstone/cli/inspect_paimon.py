@@ -119,7 +119,8 @@ def look(path: str, asked: Asked) -> FileIndexInspection:
         unsure = [name for name in shown if name not in sure]
         # Those that the predicate speaks of come first.
         unsure.sort(key=lambda name: name not in (asked.where or ""))
-        if not unsure:
+        named = any(name.lower() in asked.where.lower() for name in unsure)
+        if not named:  # then their types are not what is wrong
             raise
         names = ", ".join(unsure)
         hint = f"the types of {names} are not known: say --type {unsure[0]}=TYPE, or --data FILE"

@@ -30,10 +30,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "refresh": ("building", "Index new and changed files with the indexes that there are."),
     "describe": ("asking", "Show the indexes of a table, and how much of it they cover."),
     "explain": ("asking", "Show what a query would read, and why the rest can be skipped."),
-    "query": ("querying", "Print the rows that match, read page by page without Spark."),
+    "query": ("querying", "Print the rows that match, or the first by an order, without Spark."),
     "count": ("querying", "Print how many rows match."),
     "report": ("reporting", "Draw what a query reads and skips as a page of HTML, or one file."),
-    "check": ("asking", "Find facts that are stale, missing, corrupt or untrue."),
+    "check": ("asking", "Find facts that are stale, missing or untrue, and files in wrong places."),
     "drop": ("keeping", "Remove one index of a table, or all of them."),
     "compact": ("keeping", "Merge the parts of an index, and leave out facts of no use."),
     "vacuum": ("keeping", "Delete what no part of an index names any more."),
@@ -41,10 +41,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "ingest": ("ingesting", "Append rows to a live table, in place, while it is read."),
     "migrate": ("migrating", "Make row group metadata (_pm) for files that lack it."),
     "retrofit": ("retrofitting", "Add page indexes, filters and checksums to Parquet files."),
-    "salvage": ("salvaging", "Save the rows of a Parquet file whose footer is lost."),
-    "encrypt": ("encrypting", "Encrypt a Parquet file as it is, without decoding it."),
-    "decrypt": ("encrypting", "Decrypt a Parquet file as it is, without decoding it."),
-    "rekey": ("encrypting", "Wrap the data keys of an encrypted Parquet file anew."),
+    "salvage": ("salvaging", "Save the rows of Parquet files whose footer is lost."),
+    "encrypt": ("encrypting", "Encrypt a Parquet file, or those of a table, without decoding."),
+    "decrypt": ("encrypting", "Decrypt a Parquet file, or those of a table, without decoding."),
+    "rekey": ("encrypting", "Wrap the data keys of encrypted Parquet files anew."),
     "metadata": ("summarising", "Write the footers of a table's files in one, for plans to read."),
     "inspect": ("inspecting", "Show what is inside an index store, or any Parquet file."),
 }
@@ -111,8 +111,11 @@ class Verbs(click.Group):
 def cli() -> None:
     """Data skipping and secondary indexes for plain Parquet, on Spark.
 
-    TABLE is a directory of Parquet files, or the URI of one in an object store. Nothing is ever
-    written into it: the index of data/events lies beside it, in data/_events.skipstone.
+    TABLE is a directory of Parquet files, or the URI of one in an object store. Its index lies
+    beside it, that of data/events in data/_events.skipstone. What a table itself holds is changed
+    by those verbs alone that are for it: ingest, retrofit, encrypt, decrypt, rekey, and metadata,
+    which adds two files; migrate of QuestDB's tables, and salvage, which adds the files it saves.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `check` found something.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 something was found (check, inspect --verify), or
+    not all files could be done.
     """

@@ -83,9 +83,8 @@ class LiveDefinition:
         pairs = tuple([(key, "ascending") if isinstance(key, str) else key for key in keys])
         for name in (timestamp, *(name for name, _ in pairs), *bloom_filters):
             if name not in names:
-                raise SkipstoneError(
-                    f"no column {name!r}", hint=f"the columns are {', '.join(names)}"
-                )
+                there = f"the columns are {', '.join(names)}" if names else "there are no columns"
+                raise SkipstoneError(f"no column {name!r} in the rows", hint=there)
         for name, order in pairs:
             if order not in ("ascending", "descending"):
                 raise SkipstoneError(

@@ -18,8 +18,8 @@ def local_root(root: str) -> str:
     path = canonical_path(root)
     if "://" in path:
         raise UnsupportedError(
-            f"a live table at {root}",
-            hint="live tables need a POSIX file system; write_table writes to object stores",
+            f"{root} lies in an object store: a live table needs a POSIX file system",
+            hint="name a local directory",
         )
     return path
 
@@ -35,7 +35,14 @@ def refuse_foreign(root: str) -> None:
 
 
 def refuse_taken(root: str) -> None:
-    """``SkipstoneError`` where something is in the directory."""
+    """``SkipstoneError`` where something is in the directory, or it is a file."""
+    if Path(root).exists() and not Path(root).is_dir():
+        raise SkipstoneError(
+            f"{root} is a file: a live table is a directory",
+            hint="name its directory, one that is not there yet; the rows come from another path",
+        )
+    if not Path(root).exists():
+        return
     # What a maker that died before its mark leaves behind is nothing.
     if any(each.name not in (LOCK, f"{MARKER}.tmp") for each in Path(root).iterdir()):
         raise SkipstoneError(

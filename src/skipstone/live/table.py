@@ -37,7 +37,7 @@ from .description import LiveDescription, described
 from .directories import base_name, named, unnamed
 from .disk import Disk
 from .encode import encode
-from .lock import WriterLock
+from .lock import LOCK, WriterLock
 from .partition import PartitionState, create, edit
 from .places import local_root, refuse_foreign, refuse_taken
 from .reading import read_row_groups
@@ -106,9 +106,9 @@ class LiveTable:
         encode(definition, definition.schema.empty_table())  # what Arrow cannot write shows here
         root = local_root(root)
         refuse_foreign(root)
+        refuse_taken(root)
         disk = Disk(durable)
         disk.make_directory(root)
-        refuse_taken(root)
         lock = WriterLock(root)
         try:
             refuse_taken(root)  # once more: another one may just have made it
@@ -150,6 +150,16 @@ class LiveTable:
         if self._lock is not None:
             self._lock.release()
         self._states.clear()
+
+    def unmake(self) -> None:
+        """Take a table back to which nothing was ever committed; any other stays as it is.
+
+        The lock's file stays: another writer may have it open, and a new table takes it over.
+        """
+        names = {each.name for each in Path(self.root).iterdir()}
+        if self.txn.txn == 0 and names <= {MARKER, TXN, LOCK}:
+            Path(self.root, MARKER).unlink()
+            Path(self.root, TXN).unlink()
 
     def __enter__(self) -> Self:
         return self

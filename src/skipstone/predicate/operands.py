@@ -83,12 +83,18 @@ def resolve(
                 text=text,
                 position=ref.position,
                 nearest=_nearest(name, schema),
-                hint=None if _nearest(name, schema) else f"the columns are {_some(schema.names)}",
+                hint=None if _nearest(name, schema) else _hint(schema),
             )
         found = matches[0]
         spelled.append(found.name)
     assert found is not None
     return tuple(spelled), found
+
+
+def _hint(schema: pa.Schema) -> str:
+    if not schema.names:
+        return "there are no columns: check that the path has data files"
+    return f"the columns are {_some(schema.names)}"
 
 
 def _value_of_key(key: MapKey, map_: pa.Field | None, path: tuple[str, ...]) -> pa.Field:

@@ -51,6 +51,9 @@ class PinnedReader:
 
         ``StaleError`` where ``version`` is shorter than that.
         """
+        given: object = size
+        if not isinstance(given, int) or given < 0:
+            raise ValueError(f"size is the bytes of the file that count, 0 or more, not {given!r}")
         if version.size is None or version.size < size:
             raise StaleError(
                 f"{version.path} is shorter than its metadata say: {version.size} of {size} bytes",

@@ -86,6 +86,11 @@ def open_given(pm: PmGiven, path: str, storage: Storage, size: int) -> PmFile | 
             return PmFile.of(
                 open_pm(_bytes(place, storage), parquet_size=size, file=place), path=path
             )
+        try:
+            memoryview(pm).release()
+        except TypeError:
+            text = f"pm is a path, bytes, or what open_pm opened, not {type(pm).__name__}"
+            raise TypeError(text) from None
         return PmFile.of(open_pm(pm, parquet_size=size), path=path)
     except FileNotFoundError:
         return Reason(cause=Cause.ABSENT, subject=subject, text="not there")

@@ -9,12 +9,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["default_session", "is_connect"]
+__all__ = ["default_session", "is_connect", "require_frame", "require_session"]
 
 
 def is_connect(thing: Any) -> bool:
     """True for a session or DataFrame of Spark Connect, whose JVM is elsewhere."""
     return any(".sql.connect." in f"{base.__module__}." for base in type(thing).__mro__)
+
+
+def require_session(spark: Any) -> None:
+    """``TypeError`` for what is no session, such as ``None``."""
+    if not _is(spark, "SparkSession"):
+        raise TypeError(
+            f"spark is a SparkSession, not {type(spark).__name__}:"
+            " SparkSession.builder.getOrCreate() gives one; Table.query needs none"
+        )
+
+
+def require_frame(df: Any) -> None:
+    """``TypeError`` for what is no DataFrame of Spark's, such as a path."""
+    if not _is(df, "DataFrame"):
+        raise TypeError(
+            f"this takes a Spark DataFrame, as spark.read.parquet(path) gives, not"
+            f" {type(df).__name__}; skipstone.read(spark, path) takes a path"
+        )
+
+
+def _is(thing: Any, name: str) -> bool:
+    return any(
+        base.__name__ == name and base.__module__.startswith("pyspark.sql")
+        for base in type(thing).__mro__
+    )
 
 
 def default_session(

@@ -28,10 +28,11 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     index are read as ever.
     """
     from skipstone.spark.facts import finder
-    from skipstone.spark.session import is_connect
+    from skipstone.spark.session import is_connect, require_frame
     from skipstone.spark.shelf import shelf
     from skipstone.spark.skip import skip as skip_frame
 
+    require_frame(df)
     kept = None if is_connect(df) else shelf(df.sparkSession)
     return skip_frame(df, finder(index_location, kept))
 
@@ -55,13 +56,17 @@ def explain(what: DataFrame | str, where: Where = None) -> Any:
     """What would be read and why: of a DataFrame (its scans) or of a table's path and ``where``."""
     if isinstance(what, str):
         return Table(what).explain(where)
+    from skipstone.spark.session import require_frame
     from skipstone.spark.skip import explain as explain_frame
 
+    require_frame(what)
     return explain_frame(what)
 
 
 def last_scan(spark: SparkSession) -> Any:
     """Every file scan of this thread's last query: files and bytes kept of the total, and why."""
     from skipstone.spark.scans import last_scan as last
+    from skipstone.spark.session import require_session
 
+    require_session(spark)
     return last(spark)

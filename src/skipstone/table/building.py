@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -96,7 +96,10 @@ def build_table(
     asked = table.file_index if options is None else FileIndexOptions.parse(options)
     wanted = parse_indexes([*_listed(indexes), *asked.indexes])
     if not wanted:
-        raise SkipstoneError("no index was named", hint="`skipstone advise TABLE` proposes some")
+        hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
+        if isinstance(session, str | list | tuple):
+            hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
+        raise SkipstoneError("no index was named", hint=hint)
     settings = _settings(table, memory, pm, asked)
     settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
     return run_build(table, spark, wanted, settings, progress, encryption)
@@ -291,13 +294,19 @@ def _checked(
             raise PredicateError(
                 f"there is no column {index.column!r} in {table.path}",
                 nearest=near[0] if near else None,
-                hint=None if near else f"its columns are {', '.join(schema.names[:20])}",
+                hint=None if near else _those_of(schema),
             )
         column = column_name(path)
         spelled.append(type(index).from_params(column, index.params))
     column_fields(spelled, schema)
     _told_of_kinds(table, spelled)
     return list(dict.fromkeys(spelled)), schema
+
+
+def _those_of(schema: pa.Schema) -> str:
+    if not schema.names:
+        return "it has none: check that the path has data files"
+    return f"its columns are {', '.join(schema.names[:20])}"
 
 
 def _told_of_kinds(table: Table, wanted: Sequence[Index]) -> None:

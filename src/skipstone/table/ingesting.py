@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,7 +77,7 @@ def ingest(
     import pyarrow as pa
 
     if isinstance(df, pa.Table | pa.RecordBatch):
-        with _opened(root, df.schema, settings) as table:
+        with _held(root, df.schema, settings) as table:
             return _finished(table, [table.append(df, batch_id=batch_id)], compact=compact)
     if not isinstance(df, Iterable):
         raise SkipstoneError(
@@ -122,6 +123,21 @@ def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable
     return table
 
 
+@contextmanager
+def _held(root: str, schema: pa.Schema, settings: dict[str, Any]) -> Iterator[LiveTable]:
+    """``_opened``; a table that was made for rows which are then refused goes with them."""
+    from skipstone.live.definition import MARKER
+
+    made = not Path(canonical_path(root), MARKER).exists()
+    with _opened(root, schema, settings) as table:
+        try:
+            yield table
+        except BaseException:
+            if made:
+                table.unmake()
+            raise
+
+
 def _finished(table: LiveTable, commits: list[Commit], *, compact: bool) -> Commit:
     """All commits as one, after what is due."""
     from dataclasses import replace
@@ -155,7 +171,7 @@ def _from_batches(
         raise SkipstoneError(
             "a stream without any batch has no schema", hint="pass a RecordBatchReader's batches"
         )
-    with _opened(root, first.schema, settings) as table:
+    with _held(root, first.schema, settings) as table:
         commits, held, count = list[Any](), [_table(first)], len(first)
         for batch in batches:
             held.append(_table(batch))
@@ -200,6 +216,6 @@ def _from_spark(
             checkpoint_location=checkpoint_location,
             trigger=trigger,
         )
-    with _opened(root, arrow_schema(df), settings) as table:
+    with _held(root, arrow_schema(df), settings) as table:
         done = append_frame(df, table, batch_id=batch_id)
         return _finished(table, [done], compact=compact)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.bounds import Cause, Reason
@@ -173,7 +174,12 @@ def _orders(table: Table, schema: pa.Schema, order_by: str | Sequence[str] | Non
     for order in [] if order_by is None else orders_of(order_by):
         path = spelled_path(schema, order.column)
         if path is None:
-            raise PredicateError(f"there is no column {order.column!r} in {table.path}")
+            near = get_close_matches(order.column, schema.names, 1)
+            raise PredicateError(
+                f"there is no column {order.column!r} in {table.path} to sort by",
+                nearest=near[0] if near else None,
+                hint=None if near else "sort keys are columns, as in 'ts desc, id'",
+            )
         if len(path) > 1 or len(column_path(order.column)) > 1:
             raise UnsupportedError(
                 f"cannot sort by {order.column}, which lies below another column",

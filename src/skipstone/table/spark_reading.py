@@ -41,7 +41,9 @@ def read_table(
 ) -> DataFrame:
     """See ``Table.read``."""
     from skipstone.spark.choosing import Choice
+    from skipstone.spark.session import require_session
 
+    require_session(spark)
     if limit is not None and limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
     orders = [] if order_by is None else orders_of(order_by)

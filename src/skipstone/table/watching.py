@@ -39,9 +39,10 @@ def watch(
 
     Raises ``SkipstoneError`` for a table without an index, before anything is started.
     """
-    from skipstone.spark.session import is_connect
+    from skipstone.spark.session import is_connect, require_session
     from skipstone.spark.watch import start_watch
 
+    require_session(spark)
     watched = Table(table) if isinstance(table, str) else table
     watched.store.require_own()
     if not watched.store.snapshot().definitions:

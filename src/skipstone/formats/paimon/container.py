@@ -44,6 +44,7 @@ MAGIC = 1493475289347502
 VERSION = 1
 HEAD_PREFIX = 16
 LARGEST = 2**31 - 1
+_CUT_OFF = "it was cut off, or is still being written: copy or make it again; its file is read then"
 _PREFIX = struct.Struct(">qii")
 _EMPTY_START = -1
 
@@ -85,7 +86,9 @@ class Head:
         with ``size``, blobs outside the container are a ``FormatError``."""
         length = head_length(head)
         if len(head) < length:
-            raise FormatError("the head ends early", expected=f"{length} bytes", got=len(head))
+            raise FormatError(
+                "the head ends early", expected=f"{length} bytes", got=len(head), hint=_CUT_OFF
+            )
         cursor = Pieces.whole(memoryview(head)[:length]).cursor(HEAD_PREFIX)
         columns = []
         # A column or an index takes some bytes each, so that counts cannot outrun the head.
@@ -123,7 +126,10 @@ def head_length(prefix: bytes | memoryview) -> int:
     """
     if len(prefix) < HEAD_PREFIX:
         raise FormatError(
-            "too short for a file index", expected=f"{HEAD_PREFIX} bytes", got=len(prefix)
+            "too short for a file index",
+            expected=f"{HEAD_PREFIX} bytes",
+            got=len(prefix),
+            hint=_CUT_OFF,
         )
     magic, version, length = _PREFIX.unpack(prefix[:HEAD_PREFIX])
     if magic != MAGIC:
@@ -188,6 +194,7 @@ def _check(entry: IndexEntry, at: int, head: int, size: int | None) -> None:
             offset=at,
             expected=f"bytes {head} to {LARGEST if size is None else size}",
             got=f"{entry.length} bytes from {entry.start}",
+            hint=_CUT_OFF,
         )
 
 

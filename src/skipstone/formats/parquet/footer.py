@@ -57,6 +57,8 @@ class Tail:
                 offset=size - len(MAGIC),
                 expected="PAR1 or PARE",
                 got=magic,
+                hint="if it was cut off or overwritten, `skipstone salvage FILE` saves its rows; "
+                "otherwise it is of another kind",
             )
         length = int.from_bytes(data[:4], "little")
         if length > size - _SMALLEST:
