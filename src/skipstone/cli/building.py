@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
+import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from skipstone.index.kind import Index
     from skipstone.index.questdb.making import PmMode
+    from skipstone.table import Table
 
     from .output import Output
 
@@ -29,6 +32,8 @@ __all__ = ["build", "definitions", "refresh", "session"]
 
 # Paimon's way to name columns.
 _LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")
+_MOST_SAID = 1 << 20
+_SAYS_WHY = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
 _JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
 
 
@@ -46,17 +51,53 @@ def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
     from skipstone.spark.session import default_session
 
     running = SparkSession.getActiveSession()
-    try:
-        spark = default_session(master=master)
-    except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise SkipstoneError("Java did not start Spark", hint=_JAVA) from error
+    with _chatter_aside() as said:
+        try:
+            spark = default_session(master=master)
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            reason, hint = _last_words(said), _JAVA
+            if "Master" in reason:
+                hint = "--master is local[*], spark://HOST:PORT, yarn, or k8s://…"
+            raise SkipstoneError(f"Java did not start Spark{reason}", hint=hint) from error
     try:
         yield spark
     finally:
         if running is None:
             spark.stop()
+
+
+@contextmanager
+def _chatter_aside() -> Iterator[IO[bytes] | None]:
+    """What Java writes to stderr goes to a file that nobody sees; with ``--debug`` it is shown.
+
+    Java inherits the descriptor, so that its later lines go there as well. What fails a build is
+    raised here.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("debug"):
+        yield None
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        shown = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+
+
+def _last_words(said: IO[bytes] | None) -> str:
+    """The first exception in what Java said, as ``: …``."""
+    if said is None:
+        return ""
+    said.seek(0)
+    text = said.read(_MOST_SAID).decode(errors="replace")
+    found = _SAYS_WHY.search(text)
+    return f": {found[1].strip()}" if found else ""
 
 
 _pm = click.option(
@@ -107,6 +148,27 @@ def definitions(columns: Sequence[str]) -> list[Index]:
         return parse_indexes(columns)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _refused(target: Table, indexes: Sequence[Index]) -> bool:
+    """Whether ``build`` will refuse a column: then it may do so before Spark starts, which takes
+    seconds. Of local tables alone: elsewhere a listing takes as long."""
+    from skipstone.index.schema import spelled_path
+    from skipstone.table.reading import ParquetReading
+
+    if "://" in target.path or not isinstance(target.reading, ParquetReading):
+        return False
+    schema = target.schema(target.listing())
+    return any(spelled_path(schema, index.column) is None for index in indexes)
+
+
+def _up_to_date(target: Table) -> bool:
+    """Whether ``refresh`` has no file to do, which takes no session. Of local tables alone."""
+    if "://" in target.path:
+        return False
+    found = target.describe()
+    done = all(each.files + each.left_out >= found.files_total for each in found.indexes)
+    return done and not found.missing and not found.stale
 
 
 @click.command()
@@ -213,6 +275,7 @@ def build(
     if plaintext_index:
         more["plaintext_index"] = True
     target = table_of(table, index_location, storage_options)
+    no_spark = no_spark or _refused(target, indexes)
     with (
         session(master, no_spark=no_spark) as spark,
         out.progress("indexing") as progress,
@@ -253,6 +316,7 @@ def refresh(
     if plaintext_index:
         more["plaintext_index"] = True
     target = table_of(table, index_location, storage_options)
+    no_spark = no_spark or _up_to_date(target)
     with (
         session(master, no_spark=no_spark) as spark,
         out.progress("refreshing") as progress,

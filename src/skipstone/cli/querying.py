@@ -19,7 +19,9 @@ __all__ = ["count", "query"]
 @source_options
 @click.argument("where", required=False)
 @click.option("--columns", metavar="A,B", help="Columns of the result; all by default.")
-@click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
+@click.option(
+    "--order-by", metavar="KEYS", help='Sort keys: "ts desc, id", or "amount desc nulls last".'
+)
 @click.option("--limit", type=click.IntRange(min=0), help="Rows at most.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, names first.")
 @reporting
@@ -37,7 +39,9 @@ def query(
     """Print the rows of TABLE that match WHERE (all, without it).
 
     Only the pages that may hold a match are read, without Spark. Each matching row is decided
-    exactly, with Spark's meaning of NaN, nulls and zeros.
+    exactly, with Spark's meaning of NaN, nulls and zeros. The first N rows by an order (Top-N) are
+    --order-by KEYS with --limit N: files, row groups and pages whose bounds cannot come first are
+    not read.
 
     \b
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
@@ -45,6 +49,8 @@ def query(
     """
     from .rows import Rows, columns_of
 
+    if as_csv and out.as_json:
+        raise click.UsageError("either --csv or --json")
     found = table_of(table, index_location, storage_options)
     names = columns_of(columns)
     plan = found.plan(where, columns=names, order_by=order_by, limit=limit)
