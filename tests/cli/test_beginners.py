@@ -1,0 +1,253 @@
+"""What one does wrong on the first day: what is said, what it costs, and what is left behind."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+from skipstone.cli.faults import fault_of
+from skipstone.table import Table
+from tests.cli.test_speech import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .conftest import Run
+
+NOTHING: Any = None
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Two files of ten rows each."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    for part in range(2):
+        rows = pa.table({"user_id": [f"u{n}" for n in range(10)], "n": [*range(10)]})
+        pq.write_table(rows, root / f"part-{part}.parquet")
+    return root
+
+
+def said(run: Run, *arguments: object) -> tuple[str, str]:
+    """The error and the hint of a call that fails with 1."""
+    done = run(*arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    return error.removeprefix("error: "), hint.removeprefix("hint: ")
+
+
+# -- Spark is started for what needs it ------------------------------------------------------------
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that fails whoever starts it."""
+
+    def refuse(**_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("skipstone.spark.session.default_session", refuse)
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_misspelt_column_is_refused_before_spark_starts(run: Run, lake: Path) -> None:
+    assert said(run, "build", lake, "-c", "user_idd:bloom") == (
+        f"there is no column 'user_idd' in {lake}",
+        "did you mean 'user_id'?",
+    )
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_wrong_path_is_refused_before_spark_starts(run: Run, lake: Path) -> None:
+    error, hint = said(run, "build", f"{lake}x", "-c", "n:minmax")
+    assert error == f"no such file or directory: {lake}x"
+    assert "misprint" in hint
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_refresh_that_has_nothing_to_do_starts_no_spark(run: Run, lake: Path) -> None:
+    Table(str(lake)).build(None, ["n:minmax"])
+    done = run("refresh", lake, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["files_already"] == 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_java_says_nothing_of_its_own(lake: Path) -> None:
+    done = command("build", str(lake), "-c", "n:minmax", "--master", "local[1]")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("indexed 2 of 2 files")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_master_that_is_none_is_told_in_the_words_of_spark(lake: Path) -> None:
+    done = command("build", str(lake), "-c", "n:minmax", "--master", "nonsense")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: Java did not start Spark: Master must ")
+    assert hint.startswith("hint: --master is local[*]")
+
+
+# -- paths and predicates --------------------------------------------------------------------------
+
+
+def test_a_directory_without_files_says_that_there_are_none(run: Run, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    error, hint = said(run, "count", empty, "n = 1")
+    assert error.startswith("no column n")
+    assert hint == "there are no columns: check that the path has data files"
+    _, hint = said(run, "build", empty, "-c", "n:minmax", "--no-spark")
+    assert hint == "it has none: check that the path has data files"
+
+
+@pytest.mark.parametrize(
+    "order, hint", [("m desc", "did you mean 'n'?"), ("zzz", "sort keys are columns")]
+)
+def test_an_order_by_a_column_that_is_not_there(
+    run: Run, lake: Path, order: str, hint: str
+) -> None:
+    error, told = said(run, "query", lake, "--order-by", order)
+    assert error.startswith(f"there is no column {order.split()[0]!r}")
+    assert told.startswith(hint) or order == "m desc"
+
+
+def test_what_a_store_without_keys_says_has_the_names_of_the_keys() -> None:
+    fault = fault_of(OSError("s3://bucket/t/_txn: Generic S3 error: status code: 403 Forbidden"))
+    assert fault.message.startswith("s3://bucket/t/_txn: ")
+    assert "AWS_ACCESS_KEY_ID" in fault.hint
+
+
+def test_a_parquet_file_that_was_cut_off_is_a_case_for_salvage(run: Run, lake: Path) -> None:
+    whole = lake / "part-0.parquet"
+    torn = lake.parent / "torn.parquet"
+    torn.write_bytes(whole.read_bytes()[:-20])
+    error, hint = said(run, "inspect", torn)
+    assert "no Parquet magic at the end" in error
+    assert "skipstone salvage" in hint
+
+
+def test_help_says_how_to_get_the_first_rows_by_an_order(run: Run) -> None:
+    text = " ".join(run("query", "--help").stdout.split())
+    assert "Top-N) are --order-by KEYS with --limit N" in text
+
+
+# -- file indexes ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def index(lake: Path) -> Path:
+    """A sidecar, away from its data file: nothing tells the types of its columns."""
+    table = Table(str(lake))
+    table.build(None, ["user_id:bitmap", "n:bitmap"])
+    table.export(str(lake.parent / "out"), kind="paimon")
+    return lake.parent / "out" / "part-0.parquet.index"
+
+
+def test_an_open_quote_is_not_taken_for_a_lack_of_types(run: Run, index: Path) -> None:
+    error, hint = said(run, "inspect", index, "--where", "user_id = 'u1")
+    assert error.startswith("a string without an end at position 10")
+    assert "--type" not in hint
+
+
+@pytest.mark.parametrize("keep", [10, 40, 300])
+def test_a_file_index_that_was_cut_off(run: Run, index: Path, keep: int) -> None:
+    index.write_bytes(index.read_bytes()[:keep])
+    error, hint = said(run, "inspect", index)
+    assert str(index) in error
+    assert "cut off" in hint
+
+
+# -- live tables -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trades(tmp_path: Path) -> Path:
+    """Two rows, the second one without a time."""
+    times = pa.array([datetime.datetime(2026, 3, 1, 10), None], pa.timestamp("us"))
+    path = tmp_path / "new.parquet"
+    pq.write_table(pa.table({"ts": times, "price": [1.0, 2.0]}), path)
+    return path
+
+
+def test_a_file_is_no_place_for_a_live_table(run: Run, trades: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    error, hint = said(run, "ingest", taken, trades, "--timestamp", "ts")
+    assert error == f"{taken} is a file: a live table is a directory"
+    assert "name its directory" in hint
+    assert taken.read_text() == "mine"
+
+
+def test_a_first_ingest_that_is_refused_leaves_no_table(
+    run: Run, trades: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "db"
+    error, _ = said(run, "ingest", root, trades, "--timestamp", "ts")
+    assert "1 nulls in column 'ts'" in error
+    assert not (root / "_live.json").exists()
+    assert not (root / "_txn").exists()
+    pq.write_table(pq.read_table(trades)[:1], trades)
+    assert run("ingest", root, trades, "--timestamp", "ts").exit_code == 0
+    assert run("count", root).stdout == "1\n"
+
+
+def test_a_later_ingest_that_is_refused_leaves_the_table_as_it_was(
+    run: Run, trades: Path, tmp_path: Path
+) -> None:
+    root, good = tmp_path / "db", tmp_path / "good.parquet"
+    pq.write_table(pq.read_table(trades)[:1], good)
+    assert run("ingest", root, good, "--timestamp", "ts").exit_code == 0
+    said(run, "ingest", root, trades)
+    assert run("count", root).stdout == "1\n"
+
+
+# -- in Python -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [-1, "x"])
+def test_a_size_that_is_none(lake: Path, size: Any) -> None:
+    with pytest.raises(ValueError, match="size is the bytes of the file that count"):
+        skipstone.ParquetFile(lake / "part-0.parquet", size=size)
+
+
+def test_a_pm_that_is_none(lake: Path) -> None:
+    given: Any = 5
+    with pytest.raises(TypeError, match="pm is a path, bytes, or what open_pm opened, not int"):
+        skipstone.ParquetFile(lake / "part-0.parquet", pm=given)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lake: skipstone.read(NOTHING, lake),
+        lambda lake: Table(lake).read(NOTHING, "n = 1"),
+        lambda lake: skipstone.last_scan(NOTHING),
+        lambda lake: skipstone.watch(NOTHING, lake),
+    ],
+)
+def test_no_session(lake: Path, call: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError, match="spark is a SparkSession, not NoneType"):
+        call(str(lake))
+
+
+def test_skip_takes_a_dataframe(lake: Path) -> None:
+    path: Any = str(lake)
+    with pytest.raises(TypeError, match=r"a Spark DataFrame, .* not str; skipstone\.read"):
+        skipstone.skip(path)
+    with pytest.raises(TypeError, match="a Spark DataFrame"):
+        skipstone.explain(NOTHING)
+
+
+def test_indexes_in_the_place_of_the_session(lake: Path) -> None:
+    indexes: Any = ["n:minmax"]
+    with pytest.raises(skipstone.SkipstoneError, match="the session comes first"):
+        Table(str(lake)).build(indexes)
