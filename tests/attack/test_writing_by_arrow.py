@@ -109,3 +109,18 @@ def test_fixed_lists_of_views_with_nulls(
     assert file.read()["v"].to_pylist() == values
     assert file.read("k > 1")["v"].to_pylist() == values[2:]
     assert file.read().schema.field("v").type == pq.read_table(path).schema.field("v").type
+
+
+@pytest.mark.parametrize("inner", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
+@pytest.mark.parametrize("outer", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
+def test_lists_of_lists_of_nothing(tmp_path: Path, outer: Any, inner: Any) -> None:
+    """Arrow's cast between lists of the type null forgets elements: such a column could not be
+    read."""
+    values = [[None, [], [None] * 5, [None] * 2], None, [], [[None]]]
+    rows = pa.table({"k": range(4), "v": pa.array(values, outer(inner(pa.null())))})
+    path = tmp_path / "a.parquet"
+    write_table(rows, path, page_rows=2)
+    file = ParquetFile(path)
+    assert file.read()["v"].to_pylist() == values
+    assert file.read("k = 3")["v"].to_pylist() == values[3:]
+    file.read().validate(full=True)

@@ -102,6 +102,11 @@ def _list_of(
         )
         starts, sizes = pa.array(offsets[:-1], number), pa.array(np.diff(offsets), number)
         return kind.from_arrays(starts, sizes, items, type=type, mask=mask)
+    if pa.types.is_large_list(type):
+        # Not by a cast, after which lists of the type null are longer than their elements.
+        return pa.LargeListArray.from_arrays(
+            pa.array(offsets, pa.int64()), items, type=type, mask=mask
+        )
     made = pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), items, type=pa.list_(type.value_field), mask=mask
     )
