@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.predicate.tree import Bound
     from skipstone.storage import Listing, Storage
 
@@ -57,12 +58,14 @@ def advise_queries(
     storage_options: Mapping[str, str] | None = None,
     time_zone: str = "UTC",
     budget: int = BYTES,
+    decryption: Decryption | None = None,
 ) -> Savings:
     """What indexes would save ``queries`` over the table whose files are ``listing``.
 
     They are tried on ``sample`` files, or as many as make ``budget`` bytes; ``schema`` is the
     table's, in canonical types, where it is known. ``PredicateError`` with its place for a query
-    that is none, ``FormatError`` where no file can be read.
+    that is none, ``FormatError`` where no file can be read. ``decryption`` has the keys of
+    encrypted files.
     """
     name = table or listing.root
     if not len(listing):
@@ -84,7 +87,7 @@ def advise_queries(
     part = listing.where(chosen)
     at_hand = PartitionColumns.of_paths(part.root, part.paths)
     columns = sorted({leaf.column for tree in trees for leaf in leaves(tree)})
-    with Simulation(part, storage, schema, at_hand, storage_options) as simulation:
+    with Simulation(part, storage, schema, at_hand, storage_options, decryption) as simulation:
         candidates, more = simulation.build(
             [column for column in columns if column not in partitions.values]
         )

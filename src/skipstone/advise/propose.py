@@ -33,8 +33,9 @@ from .sampling import BUDGET, FileSample, read_sample
 from .sizes import bloom_bytes, minmax_bytes, store_bytes, valuelist_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.storage import Listing, Storage
 
 __all__ = ["HELPS", "advise"]
@@ -65,11 +66,15 @@ def advise(
     sample: int = 20,
     table: str | None = None,
     budget: int = BUDGET,
+    schema: pa.Schema | None = None,
+    decryption: Decryption | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Advice:
     """Advice on the table whose files are ``listing``, from ``sample`` of them.
 
     At most about ``budget`` bytes of data are decoded. Files that cannot be read are noted and
-    passed over; ``FormatError`` where none can.
+    passed over; ``FormatError`` where none can. ``schema`` is that of the files where it is known,
+    ``decryption`` has the keys of encrypted ones.
     """
     name = table or listing.root
     if not len(listing):
@@ -82,9 +87,18 @@ def advise(
             columns=(),
             notes=("the table has no files",),
         )
-    columns = list(_leaves(table_schema(listing, storage.open), ()))
+    schema = table_schema(listing, storage.open) if schema is None else schema
+    columns = list(_leaves(schema, ()))
     typed = {column.path: column.type for column in columns if column.type is not None}
-    files, unread = read_sample(listing, storage, typed, sample=sample, budget=budget)
+    files, unread = read_sample(
+        listing,
+        storage,
+        typed,
+        sample=sample,
+        budget=budget,
+        decryption=decryption,
+        storage_options=storage_options,
+    )
     total = len(listing)
     advised = [_partition(name) for name in _partitions(listing)]
     taken = {each.column for each in advised}

@@ -24,9 +24,10 @@ from skipstone.predicate.types import TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.storage import Listing, Storage
 
-__all__ = ["ColumnSample", "FileSample", "read_sample", "spread"]
+__all__ = ["ColumnSample", "FileSample", "column_sample", "read_sample", "spread"]
 
 BUDGET = 256 * 1024 * 1024
 _FEWEST = 5
@@ -86,8 +87,13 @@ def read_sample(
     *,
     sample: int,
     budget: int = BUDGET,
+    decryption: Decryption | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> tuple[list[FileSample], list[str]]:
-    """``sample`` files, and what could not be read. ``budget``: decoded bytes of all files."""
+    """``sample`` files, and what could not be read. ``budget``: decoded bytes of all files.
+
+    ``decryption`` has the keys of encrypted ones.
+    """
     order = np.random.default_rng(_SEED).permutation(len(listing))
     at = sorted(order[:sample].tolist())
     size = max(1, sum(int(listing.sizes[i]) for i in at) // max(len(at), 1))
@@ -97,13 +103,18 @@ def read_sample(
     share = budget // max(len(decoded), 1)
 
     def one(i: int) -> FileSample | str:
-        path = listing.paths[i]
+        path, limit = listing.paths[i], share if i in decoded else 0
         try:
+            if decryption is not None:
+                from .sealed_sampling import read_sealed
+
+                size = int(listing.sizes[i])
+                return read_sealed(path, size, columns, limit, decryption, storage_options)
             with storage.open(path) as source:
-                limit = share if i in decoded else 0
                 return _read(source, path, int(listing.sizes[i]), columns, limit)
         except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
             text = error.message if isinstance(error, SkipstoneError) else str(error)
+            text = text.removeprefix(f"{path}: ")
             return f"{path} could not be read: {text.partition(chr(10))[0]}"
 
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -147,7 +158,7 @@ def _read(
         values = [exactly(each, columns[column]) for each in decoded]
         known = [each for each in values if each is not None]
         if len(known) == len(values):
-            samples[column] = _column(known, columns[column])
+            samples[column] = column_sample(known, columns[column])
     if rows == metadata.num_rows:
         for column, sampled in samples.items():
             if column not in ranges and (found := _extremes(sampled.distinct)) is not None:
@@ -242,7 +253,8 @@ def _extremes(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar] | None:
     return (low, high) if low.is_valid and high.is_valid else None
 
 
-def _column(runs: Sequence[pa.Array], type_: pa.DataType) -> ColumnSample:
+def column_sample(runs: Sequence[pa.Array], type_: pa.DataType) -> ColumnSample:
+    """What runs of rows of one column say of it."""
     plain = [run.dictionary_decode() if pa.types.is_dictionary(run.type) else run for run in runs]
     values = pa.concat_arrays(plain) if plain else pa.nulls(0, type_)
     distinct = pc.drop_null(pc.unique(values))

@@ -9,6 +9,7 @@ anyway, counts for nothing, and its size is the size that it has.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from skipstone.storage import open_storage
 from skipstone.store import Matched, Store
 from skipstone.store.describe import describe
 from skipstone.store.job import BuildJob, run_here
+from skipstone.store.labels import IndexEncryption, Sealing, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.index.kind import Index
     from skipstone.index.partitions import PartitionColumns
     from skipstone.predicate.tree import Bound
@@ -48,6 +51,8 @@ __all__ = ["Candidate", "Simulation", "Spent"]
 
 # Deprecated, and what comes unasked with every index.
 _NO_CANDIDATES = frozenset({"bsi", NullCounts.name})
+# Of the key that candidates over encrypted files are sealed with.
+_LABEL = "advise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +94,28 @@ class Simulation:
         schema: pa.Schema,
         partitions: PartitionColumns,
         storage_options: Mapping[str, str] | None = None,
+        decryption: Decryption | None = None,
     ) -> None:
         self.listing, self.storage, self.schema = listing, storage, schema
         self.partitions, self.options = partitions, dict(storage_options or {})
         self.costs = REMOTE if storage.remote else LOCAL
         self._home = tempfile.TemporaryDirectory(prefix="skipstone-advise-")
-        self.store = Store(self._home.name, open_storage(self._home.name))
-        self.footers: Footers = Engine(storage, self.options).footers(listing, schema, partitions)
+        self.decryption = decryption
+        self.sealing: Sealing | None = None
+        if decryption is not None:
+            # Of encrypted columns nothing lies about in the clear, not even while it is tried.
+            keys = keys_of({_LABEL: os.urandom(16)})
+            assert keys is not None  # as they are given
+            self.sealing = Sealing(IndexEncryption(footer_key=_LABEL), keys)
+        self.store = Store(
+            self._home.name,
+            open_storage(self._home.name),
+            None if self.sealing is None else self.sealing.keys,
+        )
+        engine = Engine(storage, self.options)
+        if decryption is not None:
+            engine.files.opening = lambda id: {"decryption": decryption}
+        self.footers: Footers = engine.footers(listing, schema, partitions)
         self.readable: NDArray[np.bool_] = np.ones(len(listing), np.bool_)
         self._matched: Matched | None = None
         self._spent: dict[tuple[Query, frozenset[str]], Spent] = {}
@@ -119,7 +139,13 @@ class Simulation:
                 storage_options=self.options,
                 definitions=tuple(wanted),
                 schema=self.schema,
-                settings=BuildSettings(settle=0.0, pm="none"),
+                settings=BuildSettings(
+                    settle=0.0,
+                    pm="none",
+                    decryption=self.decryption,
+                    plaintext_index=self.sealing is not None,
+                ),
+                sealing=self.sealing,
             )
             outcomes = {each.path: each for each in run_here(job, self.listing, None)}
             errors = [f"{each.path}: {each.error}" for each in outcomes.values() if not each.built]

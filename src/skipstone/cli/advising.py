@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from .keys import data_keys
 from .options import index_options, reporting, table_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = ["advise"]
     help="Predicates that indexes are to serve, one per line, or a JSON list; - for stdin. "
     "A number and a tab before one is how often it is asked.",
 )
+@data_keys
 @reporting
 def advise(
     table: str,

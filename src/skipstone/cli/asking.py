@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .faults import FOUND
-from .keys import key_options
+from .keys import data_keys
 from .options import index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def describe(
 @click.option("--limit", type=click.IntRange(min=0), help="Rows at most.")
 @click.option("--facts-only", is_flag=True, help="Look into no data file: ask the index alone.")
 @click.option("--analyze", is_flag=True, help="Run it, and add what really happened.")
+@data_keys
 @reporting
 def explain(
     table: str,
@@ -59,6 +60,7 @@ def explain(
     \b
       skipstone explain data/events "user_id = 'u-8814' and ts >= '2026-01-01'"
       skipstone explain data/events "user_id = 'u-8814'" --columns ts,amount --analyze
+      skipstone explain data/events "user_id = 'u-8814'" --footer-key env:FOOTER_KEY
     """
     from .rows import columns_of
 
@@ -80,7 +82,7 @@ def explain(
     show_default=True,
     help="Files that a deep check reads.",
 )
-@key_options
+@data_keys
 @reporting
 def check(
     table: str,
@@ -89,7 +91,6 @@ def check(
     deep: bool,
     sample: int,
     out: Output,
-    **asked: Any,
 ) -> None:
     """Find facts of TABLE that are stale, missing, orphaned, corrupt or untrue.
 
@@ -100,12 +101,7 @@ def check(
     another table, older, in the clear, or gone. --aad-prefix is the name of the table, where the
     list of its encrypted files is not there to tell it.
     """
-    from .key_sources import DecryptionAsked
-
-    keys = DecryptionAsked(**asked)
-    report = table_of(table, index_location, storage_options).check(
-        deep=deep, sample=sample, decryption=keys() if keys.given else None
-    )
+    report = table_of(table, index_location, storage_options).check(deep=deep, sample=sample)
     out.result(report)
     if not report.ok:
         click.get_current_context().exit(FOUND)

@@ -14,7 +14,8 @@ import click
 
 from skipstone.errors import SkipstoneError
 
-from .keys import decryption_of, key_options
+from .key_sources import sealed_index
+from .keys import data_keys, labels
 from .options import index_options, reporting, size, source_options, spark_options, table_of
 
 if TYPE_CHECKING:
@@ -117,29 +118,6 @@ _plaintext_index = click.option(
 )
 
 
-def _decryption(
-    keys: str | None,
-    footer_key: str | None,
-    column_keys: dict[str, str],
-    kms: str | None,
-    aad_prefix: str | None,
-) -> dict[str, Any]:
-    """The keys of encrypted data files, where some were named."""
-    if not (keys or footer_key or column_keys or kms or aad_prefix):
-        return {}
-    return {"decryption": decryption_of(keys, footer_key, column_keys, kms, aad_prefix)}
-
-
-def _labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in values:
-        name, _, label = each.rpartition("=")  # the name of a column may hold an equals sign
-        if not name or not label or name in found:
-            raise click.BadParameter("COLUMN[:KIND]=LABEL is expected, each once", ctx, param)
-        found[name] = label
-    return found
-
-
 def definitions(columns: Sequence[str]) -> list[Index]:
     """The indexes that ``-c`` spelled, ``a:x,y(p=1)`` being two; ``UsageError`` for other text."""
     from skipstone.index.registry import parse_indexes
@@ -202,7 +180,7 @@ def _up_to_date(target: Table) -> bool:
     "--key-metadata",
     metavar="COLUMN[:KIND]=LABEL",
     multiple=True,
-    callback=_labels,
+    callback=labels,
     help="Encrypt this index with the key of this label; may be given again.",
 )
 @click.option(
@@ -210,7 +188,7 @@ def _up_to_date(target: Table) -> bool:
     is_flag=True,
     help="Leave names of columns and labels of an encrypted index readable, and sign them.",
 )
-@key_options
+@data_keys
 @_plaintext_index
 @spark_options
 @reporting
@@ -224,11 +202,6 @@ def build(
     index_footer_key: str | None,
     key_metadata: dict[str, str],
     plaintext_footer: bool,
-    keys: str | None,
-    footer_key: str | None,
-    column_keys: dict[str, str],
-    kms: str | None,
-    aad_prefix: str | None,
     plaintext_index: bool,
     master: str,
     no_spark: bool,
@@ -258,20 +231,10 @@ def build(
             "nothing to build: name columns and kinds with -c, `skipstone advise` proposes some"
         )
     indexes = definitions(columns)
-    more = _decryption(keys, footer_key, column_keys, kms, aad_prefix)
-    if index_footer_key is not None:
-        from skipstone.store.labels import IndexEncryption
-
-        try:
-            more["encryption"] = IndexEncryption(
-                footer_key=index_footer_key,
-                key_metadata=key_metadata,
-                plaintext_footer=plaintext_footer,
-            )
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-    elif key_metadata or plaintext_footer:
-        raise click.UsageError("an encrypted index needs --index-footer-key")
+    more: dict[str, Any] = {}
+    encryption = sealed_index(index_footer_key, key_metadata, plaintext_footer=plaintext_footer)
+    if encryption is not None:
+        more["encryption"] = encryption
     if plaintext_index:
         more["plaintext_index"] = True
     target = table_of(table, index_location, storage_options)
@@ -288,7 +251,7 @@ def build(
 @index_options
 @source_options
 @_pm
-@key_options
+@data_keys
 @_plaintext_index
 @spark_options
 @reporting
@@ -297,11 +260,6 @@ def refresh(
     index_location: str | None,
     storage_options: dict[str, str],
     pm: PmMode,
-    keys: str | None,
-    footer_key: str | None,
-    column_keys: dict[str, str],
-    kms: str | None,
-    aad_prefix: str | None,
     plaintext_index: bool,
     master: str,
     no_spark: bool,
@@ -312,7 +270,7 @@ def refresh(
     Files whose facts are fresh are not read. Many small parts are merged on the way. An encrypted
     index stays encrypted as it is; --index-key says where its keys are.
     """
-    more = _decryption(keys, footer_key, column_keys, kms, aad_prefix)
+    more: dict[str, Any] = {}
     if plaintext_index:
         more["plaintext_index"] = True
     target = table_of(table, index_location, storage_options)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .asking import FOUND
-from .key_sources import DecryptionAsked, EncryptionAsked, KmsAsked, table_options
-from .keys import key_options, kms_from, pairs
+from .key_sources import DecryptionAsked, EncryptionAsked, KmsAsked, sealed_index, table_options
+from .keys import key_options, kms_from, labels, pairs
 from .options import reporting, storage_option, table_of
 
 if TYPE_CHECKING:
@@ -104,6 +104,24 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
     is_flag=True,
     help="Of a TABLE: keep indexes in the clear over columns that are encrypted.",
 )
+@click.option(
+    "--index-footer-key",
+    metavar="LABEL",
+    help="Of a TABLE: build indexes in the clear anew, encrypted; the label of the key for all that"
+    " has none of its own.",
+)
+@click.option(
+    "--index-key-metadata",
+    metavar="COLUMN[:KIND]=LABEL",
+    multiple=True,
+    callback=labels,
+    help="Of a TABLE: the label of the key for this index; may be given again.",
+)
+@click.option(
+    "--index-plaintext-footer",
+    is_flag=True,
+    help="Of a TABLE: leave names of columns and labels of its index readable, and sign them.",
+)
 @storage_option
 @reporting
 def encrypt(
@@ -113,6 +131,9 @@ def encrypt(
     output: str | None,
     keys: str | None,
     plaintext_index: bool,
+    index_footer_key: str | None,
+    index_key_metadata: dict[str, str],
+    index_plaintext_footer: bool,
     storage_options: dict[str, str],
     out: Output,
     **asked: Any,
@@ -127,11 +148,24 @@ def encrypt(
     the table), a slash and its path. Files that are encrypted so already are passed over: a run
     that was killed is resumed by the next. With --master, keys are read on every machine that does
     files, from the same files or variables. Indexes in the clear over encrypted columns are
-    dropped. Exit code 3 when some file could not be done.
+    dropped; or built anew and encrypted, with --index-footer-key and where the keys with these
+    labels are (--index-key). Exit code 3 when some file could not be done.
+
+    \b
+      skipstone encrypt data/events --footer-key env:FOOTER_KEY --aad-prefix events
+      skipstone encrypt data/events --footer-key env:FOOTER_KEY \\
+                                    --index-footer-key kf --index-key kf=env:KF
     """
     if (asked["footer_key"] is None) == (asked["footer_key_id"] is None):
         raise click.UsageError("either --footer-key, or --kms and --footer-key-id are needed")
     encryption = EncryptionAsked(**asked)
+    index_encryption = sealed_index(
+        index_footer_key, index_key_metadata, plaintext_footer=index_plaintext_footer
+    )
+    if index_encryption is not None and (plaintext_index or not Path(table).is_dir()):
+        raise click.UsageError(
+            "--index-footer-key is for a TABLE whose index is not to stay in the clear"
+        )
     old = None if keys is None else DecryptionAsked(keys=keys)
     if Path(table).is_dir():
         run_table(
@@ -145,6 +179,7 @@ def encrypt(
                 encryption=encryption.anywhere(),
                 decryption=None if old is None else old.anywhere(),
                 plaintext_index=plaintext_index,
+                index_encryption=index_encryption,
                 progress=progress,
             ),
         )

@@ -14,14 +14,16 @@ import click
 from skipstone.errors import SkipstoneError
 
 from .keys import decryption_of, key_from, kms_from
+from .options import index_key_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.rewrite import Encryption
+    from skipstone.store.labels import IndexEncryption
 
-__all__ = ["DecryptionAsked", "EncryptionAsked", "KmsAsked", "table_options"]
+__all__ = ["DecryptionAsked", "EncryptionAsked", "KmsAsked", "sealed_index", "table_options"]
 
 _ALGORITHMS: Final = {"gcm": "AES_GCM_V1", "gcm-ctr": "AES_GCM_CTR_V1"}
 
@@ -100,6 +102,7 @@ class DecryptionAsked:
     column_keys: Mapping[str, str] = field(default_factory=dict)
     kms: str | None = None
     aad_prefix: str | None = None
+    allow_plaintext_files: bool = False
 
     @property
     def given(self) -> bool:
@@ -114,7 +117,12 @@ class DecryptionAsked:
 
     def __call__(self) -> Decryption:
         return decryption_of(
-            self.keys, self.footer_key, dict(self.column_keys), self.kms, self.aad_prefix
+            self.keys,
+            self.footer_key,
+            dict(self.column_keys),
+            self.kms,
+            self.aad_prefix,
+            self.allow_plaintext_files,
         )
 
 
@@ -126,6 +134,24 @@ class KmsAsked:
 
     def __call__(self) -> Any:
         return kms_from(self.name)
+
+
+def sealed_index(
+    footer_key: str | None, key_metadata: Mapping[str, str], *, plaintext_footer: bool
+) -> IndexEncryption | None:
+    """How an index is encrypted, by labels; ``None`` where no option says that it is."""
+    if footer_key is None:
+        if key_metadata or plaintext_footer:
+            raise click.UsageError("an encrypted index needs --index-footer-key")
+        return None
+    from skipstone.store.labels import IndexEncryption as _IndexEncryption
+
+    try:
+        return _IndexEncryption(
+            footer_key=footer_key, key_metadata=key_metadata, plaintext_footer=plaintext_footer
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,4 +168,6 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="URL",
         help="Of a TABLE: do its files as a job of this Spark master; else in this process.",
     )
-    return click.argument("table", metavar="FILE|TABLE")(location(master(function)))
+    return click.argument("table", metavar="FILE|TABLE")(
+        location(master(index_key_options(function)))
+    )

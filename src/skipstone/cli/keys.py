@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
@@ -24,13 +25,30 @@ if TYPE_CHECKING:
 
     from skipstone.formats.parquet.encryption.keys import Decryption
 
-__all__ = ["column_sources", "decryption_of", "key_from", "key_options", "kms_from", "pairs"]
+__all__ = [
+    "column_sources",
+    "data_keys",
+    "decryption_of",
+    "key_from",
+    "key_options",
+    "kms_from",
+    "labels",
+    "pairs",
+]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 _LENGTHS: Final = (16, 24, 32)
 _LONGEST: Final = 4096
 _SOURCES: Final = ("file", "env")
+_ASKED: Final = (
+    "keys",
+    "footer_key",
+    "column_keys",
+    "kms",
+    "aad_prefix",
+    "allow_plaintext_files",
+)
 _COLUMN_SOURCE: Final = re.compile(r"(.+?)=(?=(?:file|env):)")
 
 
@@ -74,6 +92,17 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
         if not name or not value or name in found:
             raise click.BadParameter("name=value is expected, and every name once", ctx, param)
         found[name] = value
+    return found
+
+
+def labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """COLUMN[:KIND]=LABEL, each once."""
+    found: dict[str, str] = {}
+    for each in values:
+        name, _, label = each.rpartition("=")  # the name of a column may hold an equals sign
+        if not name or not label or name in found:
+            raise click.BadParameter("COLUMN[:KIND]=LABEL is expected, each once", ctx, param)
+        found[name] = label
     return found
 
 
@@ -137,17 +166,38 @@ def key_options(function: Function) -> Function:
         click.option(
             "--kms", metavar="MODULE:NAME", help="A KMS client: called without arguments."
         ),
-        click.option("--aad-prefix", metavar="TEXT", help="The AAD prefix of the file."),
+        click.option(
+            "--aad-prefix",
+            metavar="TEXT",
+            help="The AAD prefix of the file; of a TABLE, what those of its files begin with.",
+        ),
         click.option(
             "--keys",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
-            help="A JSON file with the keys of an encrypted file, as for `inspect`.",
+            help="A JSON file with keys and AAD prefix, as for `inspect`.",
         ),
     )
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def data_keys(function: Function) -> Function:
+    """What opens the encrypted files of a table: ``table_of`` gives it to the table."""
+
+    @click.option(
+        "--allow-plaintext-files",
+        is_flag=True,
+        help="With keys: read files that are not encrypted, too (with --keys they always are).",
+    )
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        asked = {name: options.pop(name) for name in _ASKED}
+        click.get_current_context().meta["skipstone.data_keys"] = asked
+        return function(*args, **options)
+
+    return cast("Function", key_options(run))
 
 
 def decryption_of(
@@ -156,6 +206,7 @@ def decryption_of(
     column_keys: dict[str, str] | None = None,
     kms: str | None = None,
     aad_prefix: str | None = None,
+    allow_plaintext_files: bool = False,
 ) -> Decryption:
     """The keys that these options name."""
     from skipstone.formats.parquet.encryption.key_file import decryption_from_json
@@ -174,6 +225,7 @@ def decryption_of(
             },
             kms=None if kms is None else kms_from(kms),
             aad_prefix=None if aad_prefix is None else aad_prefix.encode(),
+            allow_plaintext_files=allow_plaintext_files,
         )
     except ValueError as error:
         if isinstance(error, SkipstoneError):

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.table import Table
 
 __all__ = [
     "age",
+    "file_keys",
+    "index_key_options",
     "index_keys",
     "index_options",
     "reporting",
@@ -125,6 +128,18 @@ def index_options(function: Function) -> Function:
         show_envvar=True,
         help="Where the index lies, if not beside the table.",
     )
+    partial = click.option(
+        "--partial",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep,
+        help="Of a table of QuestDB, take the partitions that are Parquet, and leave out others.",
+    )
+    return click.argument("table")(location(storage_option(index_key_options(partial(function)))))
+
+
+def index_key_options(function: Function) -> Function:
+    """What opens an encrypted index."""
     keys = click.option(
         "--index-key",
         "index_key",
@@ -142,14 +157,7 @@ def index_options(function: Function) -> Function:
         callback=_keep,
         help="Of an encrypted index: a KMS client that has the keys, called without arguments.",
     )
-    partial = click.option(
-        "--partial",
-        is_flag=True,
-        expose_value=False,
-        callback=_keep,
-        help="Of a table of QuestDB, take the partitions that are Parquet, and leave out others.",
-    )
-    return click.argument("table")(location(storage_option(keys(kms(partial(function))))))
+    return keys(kms(function))
 
 
 def _keep_keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
@@ -260,6 +268,21 @@ def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def file_keys() -> Decryption | None:
+    """The keys of encrypted files, where some were named."""
+    asked = click.get_current_context().meta.get("skipstone.data_keys")
+    if asked is None:
+        return None
+    from .key_sources import DecryptionAsked
+
+    found = DecryptionAsked(**asked)
+    if not found.given:
+        if found.aad_prefix or found.allow_plaintext_files:
+            raise click.UsageError("--aad-prefix and --allow-plaintext-files go with keys")
+        return None
+    return found()
+
+
 def table_of(table: str, index_location: str | None, storage_options: dict[str, str]) -> Table:
     """The table that the shared options name."""
     from .arrow import spare_pandas
@@ -271,6 +294,9 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
     # What is not said is not handed on.
     said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
     said |= index_keys()
+    keys = file_keys()
+    if keys is not None:
+        said["decryption"] = keys
     return Table(
         table,
         index_location=index_location,

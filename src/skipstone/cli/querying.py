@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .keys import data_keys
 from .options import index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["count", "query"]
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Rows at most.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, names first.")
+@data_keys
 @reporting
 def query(
     table: str,
@@ -46,6 +48,7 @@ def query(
     \b
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
       skipstone query data/events --order-by "amount desc" --limit 10
+      skipstone query data/events "id = 7" --footer-key env:FOOTER_KEY
     """
     from .rows import Rows, columns_of
 
@@ -65,6 +68,7 @@ def query(
 @index_options
 @source_options
 @click.argument("where", required=False)
+@data_keys
 @reporting
 def count(
     table: str,

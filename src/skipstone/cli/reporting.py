@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import index_options, reporting, source_options, table_of
+from .keys import data_keys
+from .options import file_keys, index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
     from .output import Output
@@ -27,6 +28,7 @@ __all__ = ["report"]
     type=click.Path(dir_okay=False),
     help="The page to write, over what was there.",
 )
+@data_keys
 @reporting
 def report(
     table: str,
@@ -57,4 +59,6 @@ def report(
         options = storage_options or None
         out.result(write(found.plan(where), output, storage_options=options))
     else:
-        out.result(write_file(table, output, where, storage_options=storage_options or None))
+        options = storage_options or None
+        keys = file_keys()
+        out.result(write_file(table, output, where, storage_options=options, decryption=keys))

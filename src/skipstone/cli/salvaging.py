@@ -9,7 +9,7 @@ import click
 
 from .asking import FOUND
 from .encrypting import run_table
-from .key_sources import table_options
+from .key_sources import DecryptionAsked, table_options
 from .keys import decryption_of, key_options
 from .options import reporting, table_of
 
@@ -63,15 +63,21 @@ def salvage(
     schema is taken from --schema, what is left of the footer, or the files beside it.
 
     With its keys an encrypted file is saved too, in the clear. Of a TABLE every file is read, and
-    only those that are damaged are salvaged, beside themselves or below --output. Exit code 3 when
-    something was left out.
+    only those that are damaged are salvaged, beside themselves or below --output; with keys it must
+    be --output, for nothing in the clear is put among encrypted files. Exit code 3 when something
+    was left out.
     """
     keyed = bool(keys or footer_key or column_keys or kms)
     if Path(table).is_dir():
         if row_group_rows is not None:
             raise click.UsageError("--row-group-rows is for one file")
-        if keyed:
-            raise click.UsageError("keys are for one file: decrypt a table while it is whole")
+        asked = DecryptionAsked(
+            keys=keys,
+            footer_key=footer_key,
+            column_keys=column_keys,
+            kms=kms,
+            aad_prefix=aad_prefix,
+        )
         run_table(
             out,
             "salvage",
@@ -84,6 +90,7 @@ def salvage(
                 schema=schema,
                 skip_bad_pages=skip_bad_pages,
                 footer_only=footer_only,
+                decryption=asked.anywhere() if keyed else None,
                 progress=progress,
             ),
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.plan import Plan
     from skipstone.scan.query import Where
 
@@ -101,13 +102,15 @@ def write_file(
     where: Where = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    decryption: Decryption | None = None,
 ) -> Written:
     """Draw one Parquet file, and what ``where`` selects of it, to an HTML file at ``path``.
 
-    Raises as ``ParquetFile`` and its ``plan``.
+    ``decryption`` has the keys of an encrypted one; the page is in the clear. Raises as
+    ``ParquetFile`` and its ``plan``.
     """
     if not isinstance(file, ParquetFile):
-        file = ParquetFile(file, storage_options=storage_options)
+        file = ParquetFile(file, storage_options=storage_options, decryption=decryption)
     plan = file.plan(where)
     detail = plan.details.get(0)
     rows = None if detail is None else detail.rows

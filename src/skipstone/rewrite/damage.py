@@ -17,21 +17,25 @@ from .chunk_modules import plain_pages
 
 if TYPE_CHECKING:
     from skipstone.formats.parquet.encodings.values import Values
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.formats.parquet.schema import Leaf
 
 __all__ = ["damage_of"]
 
 
-def damage_of(path: str) -> str:
-    """What is damaged of a file, empty where nothing is.
+def damage_of(path: str, decryption: Decryption | None = None) -> str:
+    """What is damaged of a file, empty where nothing is; ``decryption`` opens encrypted ones.
 
-    Raises ``KeyUnavailableError`` for an encrypted footer, ``UnsupportedError`` for encrypted
-    columns: nothing can be said of these.
+    Raises ``KeyUnavailableError`` for an encrypted footer or column without its key, and
+    ``UnsupportedError`` for encrypted columns where there are no keys: nothing can be said of
+    these. What does not authenticate is damaged.
     """
     try:
-        file = ParquetFile(path)
-        if file.chunks_pages.decryptor is not None:
+        file = ParquetFile(path, decryption=decryption)
+        if file.chunks_pages.decryptor is not None and decryption is None:
             raise UnsupportedError(f"{path} is encrypted: its pages cannot be told apart")
+        for error in file.unavailable.values():
+            raise error
         for row_group in range(file.num_row_groups):
             for leaf in file.footer.schema.leaves:
                 _decode(file, row_group, leaf)
@@ -41,11 +45,12 @@ def damage_of(path: str) -> str:
 
 
 def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
-    place = file.chunks_pages.place((row_group, leaf.ordinal))
+    cell = row_group, leaf.ordinal
+    place, decryptor = file.chunks_pages.place(cell), file.chunks_pages.column_decryptor(cell)
     dictionary: Values | None = None
     values = rows = 0
     where = f"column {leaf.name}, row group {row_group}"
-    for page, body in plain_pages(file.reader, place, None):
+    for page, body in plain_pages(file.reader, place, decryptor):
         try:
             if page.type == PageType.DICTIONARY_PAGE:
                 dictionary = decode_dictionary_page(page, leaf, place.codec, body)

@@ -91,7 +91,10 @@ def salvage(
             raise UnsupportedError(f"{origin.what} has no columns")
         image, found = None, None
         if decryption is not None:
-            image, found = _sealed(data, shape.leaves, decryption, target.parent, footer_only)
+            mine = decryption
+            if callable(mine.aad_prefix):
+                mine = mine.replaced(aad_prefix=mine.prefix_for(str(source)))
+            image, found = _sealed(data, shape.leaves, mine, target.parent, footer_only)
         if found is None:
             found = find_groups(
                 data,

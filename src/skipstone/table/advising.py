@@ -24,8 +24,20 @@ def advise_table(
 ) -> Advice | Savings:
     """See ``Table.advise``."""
     listing = table.listing()
+    keys = table.keys.get()
+    schema = None
+    if isinstance(table.reading, ParquetReading) and table.txn is None and len(listing):
+        schema = table.reading.schema(listing, (), None, table.store)
     if queries is None:
-        return advise(listing, table.storage, sample=sample, table=table.path)
+        return advise(
+            listing,
+            table.storage,
+            sample=sample,
+            table=table.path,
+            schema=schema,
+            decryption=keys,
+            storage_options=table.storage_options or None,
+        )
     if not isinstance(table.reading, ParquetReading):
         raise UnsupportedError(
             f"{table.path} is not a table of Parquet files: indexes cannot be tried without Spark",
@@ -39,4 +51,5 @@ def advise_table(
         table=table.path,
         schema=table.schema(listing) if len(listing) else None,
         storage_options=table.storage_options,
+        decryption=keys,
     )

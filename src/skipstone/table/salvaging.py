@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
+    from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.rewrite.salvage_report import SalvageReport
     from skipstone.rewrite.table_report import FileFate, TableReport
+    from skipstone.rewrite.table_work import Given
 
     from .reading import Progress
     from .table import Table
@@ -32,6 +39,7 @@ def salvage_table(
     schema: str | None = None,
     skip_bad_pages: bool = False,
     footer_only: bool = False,
+    decryption: Given[Decryption] | None = None,
     progress: Progress | None = None,
 ) -> TableReport:
     """Save the rows of the files that are damaged; the others are read, and passed over.
@@ -42,8 +50,15 @@ def salvage_table(
     again. The schema of a file without a footer is ``schema``, what is left of its footer, that of
     the files beside it, or that of the table where all of its good files agree.
     ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.rewrite.salvage``.
+
+    With ``decryption``, by default the table's, encrypted files are looked at and salvaged too.
+    What is saved of one is **in the clear**: so it goes to ``output``, which must be named then.
+    The keys may be a function that makes them where files are done. They are bound to the places of
+    the files as ``Table.check`` has it: by ``aad_prefix``, or by the list of the files.
     """
+    from skipstone.rewrite.sealed_list import read_list
     from skipstone.rewrite.table_report import TableReport
+    from skipstone.rewrite.table_work import given
     from skipstone.scan.txn_snapshot import is_txn_table
 
     from .file_jobs import each_file
@@ -55,12 +70,31 @@ def salvage_table(
         )
     if is_txn_table(self.path, self.storage):
         raise UnsupportedError(f"{self.path} names the sizes of its files in _txn")
+    held = self.keys.get() if decryption is None else decryption
+    keys, beginning = None, None
+    notes: tuple[str, ...] = ()
+    if held is not None:
+        if output is None:
+            raise UnsupportedError(
+                "what is saved of encrypted files is in the clear, and is not put among them",
+                hint="name the directory that it goes to: output=…, --output",
+            )
+        made = given(held, "the keys")
+        try:
+            known = read_list(self.path, made)
+            beginning = None if known is None else known.beginning
+        except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
+            notes = (f"the list of the encrypted files does not open: {error.message}",)
+        keys = _bound(self.path, made, beginning)
     listing = self.listing()
+    fallback = None if schema is not None else _schema_of_table(self.path, listing.paths, keys)
     job = SalvageFiles(
         root=self.path,
         output=output,
         schema=schema,
-        fallback=None if schema is not None else _schema_of_table(self.path, listing.paths),
+        fallback=fallback,
+        decryption=held,
+        beginning=beginning,
         skip_bad_pages=skip_bad_pages,
         footer_only=footer_only,
     )
@@ -69,6 +103,7 @@ def salvage_table(
         table=self.path,
         verb="salvage",
         files=tuple(done),
+        notes=notes,
         seconds=time.perf_counter() - started,
     )
 
@@ -83,14 +118,19 @@ class SalvageFiles:
     fallback: str | None = None
     skip_bad_pages: bool = False
     footer_only: bool = False
+    decryption: Given[Decryption] | None = field(default=None, repr=False)
+    beginning: bytes | None = None
 
     def opened(self) -> Callable[[str, int], FileFate]:
         """The function that does it."""
-        from skipstone.rewrite.table_work import fate_of
+        from skipstone.rewrite.table_work import fate_of, given
 
-        return lambda path, size: fate_of(path, lambda: self._one(path, size))
+        keys = None
+        if self.decryption is not None:
+            keys = _bound(self.root, given(self.decryption, "the keys"), self.beginning)
+        return lambda path, size: fate_of(path, lambda: self._one(path, size, keys))
 
-    def _one(self, path: str, size: int) -> FileFate:
+    def _one(self, path: str, size: int, keys: Decryption | None) -> FileFate:
         from pathlib import Path
 
         from skipstone.rewrite.damage import damage_of
@@ -101,7 +141,7 @@ class SalvageFiles:
         target = f"{path.removesuffix('.parquet')}{_SUFFIX}"
         if self.output is not None:
             target = f"{self.output}/{TablePrefix(self.root, b'-').relative(path)}"
-        damage = damage_of(path)
+        damage = damage_of(path, keys)
         if not damage:
             return FileFate(path=path, fate="already", output=path, bytes_read=size)
         if Path(target).exists():
@@ -115,6 +155,7 @@ class SalvageFiles:
                 schema=schema,
                 skip_bad_pages=self.skip_bad_pages,
                 footer_only=self.footer_only,
+                decryption=keys,
             )
 
         try:
@@ -137,7 +178,15 @@ class SalvageFiles:
         )
 
 
-def _schema_of_table(root: str, paths: list[str]) -> str | None:
+def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
+    """For each file in its place, files in the clear among them."""
+    from skipstone.rewrite.table_work import bound_to
+
+    prefix = bound_to(root, keys.aad_prefix, beginning)
+    return keys.replaced(aad_prefix=prefix, allow_plaintext_files=True)
+
+
+def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> str | None:
     """A file that tells the schema of all: a summary, or any of those that agree."""
     from pathlib import Path
 
@@ -149,7 +198,7 @@ def _schema_of_table(root: str, paths: list[str]) -> str | None:
     first, elements = None, None
     for path in paths:
         try:
-            found = given(path).elements
+            found = given(path, keys).elements
         except (SkipstoneError, OSError):
             continue
         if first is None:
