@@ -11,12 +11,17 @@ from skipstone.predicate.types import spark_name
 from skipstone.store.columns import OWN
 from skipstone.store.location import Location
 from skipstone.store.parts import PREFIX, open_part
+from skipstone.store.sealed_parts import SealedPart
 
 from .inspect_xskipper import bloom
 from .inspection import Found, is_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
     from skipstone.storage import Storage
+    from skipstone.store.columns import FactField
     from skipstone.store.parts import Part
 
 __all__ = ["look"]
@@ -24,20 +29,22 @@ __all__ = ["look"]
 _FORMAT = "fact store"
 
 
-def look(storage: Storage, path: str, rows: int) -> list[Found] | None:
-    """The store at ``path``, or the one part that it is."""
+def look(
+    storage: Storage, path: str, rows: int, keys: LabelledKeys | None = None
+) -> list[Found] | None:
+    """The store at ``path``, or the one part that it is; ``keys`` open an encrypted one."""
     if is_file(storage, path):
         if not path.rpartition("/")[2].startswith(PREFIX) or path.endswith(".parquet"):
             return None
         stat = storage.stat(path)
-        return [_part(open_part(path, stat.size or 0, stat.mtime, storage), storage, rows)]
+        return [_part(open_part(path, stat.size or 0, stat.mtime, storage, keys), storage, rows)]
     location = Location(path)
     if not storage.has_children(location.facts):
         return None
-    return [_store(storage, location, rows)]
+    return [_store(storage, location, rows, keys)]
 
 
-def _store(storage: Storage, location: Location, rows: int) -> Found:
+def _store(storage: Storage, location: Location, rows: int, keys: LabelledKeys | None) -> Found:
     parts, notes = [], []
     listing = storage.list_all(location.facts)
     for at, path in enumerate(listing.paths):
@@ -45,7 +52,7 @@ def _store(storage: Storage, location: Location, rows: int) -> Found:
             continue
         try:
             size, mtime = int(listing.sizes[at]), int(listing.mtimes[at])
-            parts.append(open_part(path, size, mtime, storage))
+            parts.append(open_part(path, size, mtime, storage, keys))
         except (SkipstoneError, OSError) as error:
             text = error.message if isinstance(error, SkipstoneError) else str(error)
             notes.append(f"says nothing: {text}")
@@ -68,6 +75,7 @@ def _store(storage: Storage, location: Location, rows: int) -> Found:
             "bytes": sum(part.size for part in parts),
             "packs": len(packs),
             "bytes_in_packs": packs.total_bytes,
+            **_sealed(parts),
         },
         columns=tuple(described.values()),
         rows=tuple(shown),
@@ -80,11 +88,22 @@ def _part(part: Part, storage: Storage, rows: int) -> Found:
     return Found(
         path=part.path,
         format="fact part",
-        properties={"rows": part.rows, "bytes": part.size, "own_columns": _own(part)},
+        properties={
+            "rows": part.rows,
+            "bytes": part.size,
+            "own_columns": _own(part),
+            **_sealed([part]),
+        },
         columns=tuple(_columns(part)),
         rows=tuple(_rows(part, storage, rows, notes)),
         notes=tuple(notes),
     )
+
+
+def _sealed(parts: Iterable[Part]) -> dict[str, Any]:
+    """The labels of the keys of encrypted parts, where there are any."""
+    found = {label for part in parts if part.encryption for label in part.encryption.labels()}
+    return {"key_labels": sorted(found)} if found else {}
 
 
 def _own(part: Part) -> list[str]:
@@ -105,16 +124,36 @@ def _columns(part: Part) -> list[dict[str, Any]]:
                 "column": of if index is None else index.column,
                 "type": "-" if type_ is None else spark_name(type_),
                 "params": {} if index is None else dict(index.params),
+                **({} if part.encryption is None else {"key_label": _label(part, field)}),
             }
         )
     return columns
 
 
+def _label(part: Part, field: FactField) -> str | None:
+    """Of the key that the leaves of a column are encrypted with."""
+    assert part.encryption is not None
+    name = f"{field.arrow.name}."
+    return next(
+        (
+            label
+            for label, paths in part.encryption.paths().items()
+            if any(f"{path}.".startswith(name) for path in paths)
+        ),
+        None,
+    )
+
+
 def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dict[str, Any]]:
     if rows == 0:
         return []
+    names: list[str] = list(part.schema.names)
+    if isinstance(part, SealedPart):
+        locked = {name: error for name in names if (error := part.locked(name)) is not None}
+        notes += dict.fromkeys(f"{name}: {error.message}" for name, error in locked.items())
+        names = [name for name in names if name not in locked]
     try:
-        table = part.read(storage, part.schema.names).slice(0, rows)
+        table = part.read(storage, names).slice(0, rows)
     except (SkipstoneError, OSError) as error:
         text = error.message if isinstance(error, SkipstoneError) else str(error)
         notes.append(f"rows cannot be read: {text}")

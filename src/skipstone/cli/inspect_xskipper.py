@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.formats.parquet.encryption.labelled import arrow_decryption
 from skipstone.formats.xskipper.javaser import BloomFilterMetaData
-from skipstone.formats.xskipper.part import footer_key_label, read_footer
+from skipstone.formats.xskipper.part import footer_key_label, read_footer, read_part
 from skipstone.human import plain
 from skipstone.predicate.types import spark_name
 from skipstone.storage import hidden_by_spark
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
+    from skipstone.formats.xskipper.part import Footer
     from skipstone.formats.xskipper.schema import StoreSchema
     from skipstone.storage import Storage
 
@@ -34,10 +37,14 @@ _TAIL = 1 << 20
 _BLOOM = "bloomfilter"
 
 
-def look(storage: Storage, path: str, rows: int) -> list[Found] | None:
-    """The store at ``path``, or all stores below it, or the one that the part at ``path`` is of."""
+def look(
+    storage: Storage, path: str, rows: int, keys: LabelledKeys | None = None
+) -> list[Found] | None:
+    """The store at ``path``, or all stores below it, or the one that the part at ``path`` is of;
+    ``keys`` open encrypted ones."""
+    opens = None if keys is None else arrow_decryption(keys)
     if is_file(storage, path):
-        found = _store(storage, path, [path], [storage.stat(path).size or 0], rows)
+        found = _store(storage, path, [path], [storage.stat(path).size or 0], rows, opens)
         return None if found is None else [found]
     listing = storage.list_all(path)
     folders: dict[str, list[int]] = {}
@@ -46,14 +53,26 @@ def look(storage: Storage, path: str, rows: int) -> list[Found] | None:
         if name.endswith(".parquet") and not hidden_by_spark(name):
             folders.setdefault(folder, []).append(at)
     stores = [
-        _store(storage, folder, [listing.paths[i] for i in at], listing.sizes[at].tolist(), rows)
+        _store(
+            storage,
+            folder,
+            [listing.paths[i] for i in at],
+            listing.sizes[at].tolist(),
+            rows,
+            opens,
+        )
         for folder, at in folders.items()
     ]
     return [store for store in stores if store is not None] or None
 
 
 def _store(
-    storage: Storage, path: str, files: Sequence[str], sizes: Sequence[int], rows: int
+    storage: Storage,
+    path: str,
+    files: Sequence[str],
+    sizes: Sequence[int],
+    rows: int,
+    opens: object | None,
 ) -> Found | None:
     """The store whose parts are ``files``; ``None`` where the first readable one is of no store."""
     first: StoreSchema | None = None
@@ -66,7 +85,7 @@ def _store(
             if not _parquet(source):
                 return None
             try:
-                footer = read_footer(pa.PythonFile(source, mode="r"), file=file)
+                footer, by = _footer(source, file, opens)
             except KeyUnavailableError:
                 sealed += 1
                 source.seek(-min(_TAIL, source.seek(0, io.SEEK_END)), io.SEEK_END)
@@ -84,7 +103,9 @@ def _store(
             labels.update(footer.schema.encryption.labels() if footer.schema.encryption else ())
             counted += footer.rows
             if len(shown) < rows:
-                shown += _rows(source, footer.schema, rows - len(shown), notes)
+                shown += _rows(source, footer.schema, rows - len(shown), notes, by)
+            if opens is not None and by is None:
+                notes.append(f"{file.rpartition('/')[2]} is not encrypted: keys make it unread")
     if first is None and not _named_by_hash(path):
         return None
     if sealed:
@@ -109,6 +130,17 @@ def _store(
         rows=tuple(shown),
         notes=tuple(notes),
     )
+
+
+def _footer(source: BinaryIO, file: str, opens: object | None) -> tuple[Footer, object | None]:
+    """The footer of a part, and what opens its columns: ``None`` of one in the clear."""
+    reader = pa.PythonFile(source, mode="r")
+    if opens is not None:
+        try:
+            return read_footer(reader, file=file, decryption=opens), opens
+        except UnsupportedError:  # in the clear, or too new: the next call tells which
+            reader.seek(0)
+    return read_footer(reader, file=file), None
 
 
 def _named_by_hash(path: str) -> bool:
@@ -156,12 +188,21 @@ def _columns(schema: StoreSchema) -> list[dict[str, Any]]:
 
 
 def _rows(
-    source: BinaryIO, schema: StoreSchema, rows: int, notes: list[str]
+    source: BinaryIO, schema: StoreSchema, rows: int, notes: list[str], opens: object | None
 ) -> list[dict[str, Any]]:
     source.seek(0)
     try:
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-            batch = next(parquet.iter_batches(batch_size=rows), None)
+        if opens is not None:
+            part = read_part(pa.PythonFile(source, mode="r"), decryption=opens)
+            notes += [f"{name}: {why}" for name, why in part.unreadable]
+            found = part.table.slice(0, rows).to_pylist()
+        else:
+            with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+                batch = next(parquet.iter_batches(batch_size=rows), None)
+            found = [] if batch is None else batch.to_pylist()
+    except SkipstoneError as error:
+        notes.append(f"rows cannot be read: {error.message}")
+        return []
     except (pa.ArrowException, OSError, ValueError) as error:
         notes.append(f"rows cannot be read: {str(error).partition(chr(10))[0][:200]}")
         return []
@@ -171,7 +212,7 @@ def _rows(
             name: bloom(value) if name in blooms and isinstance(value, bytes) else plain(value)
             for name, value in row.items()
         }
-        for row in ([] if batch is None else batch.to_pylist())
+        for row in found
     ]
 
 

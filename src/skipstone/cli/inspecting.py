@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from skipstone.errors import FormatError, UnsupportedError
 
 from .asking import FOUND
-from .options import reporting, storage_option
+from .options import index_key_options, index_keys, reporting, storage_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
     from skipstone.storage import Storage
 
     from .output import Output, Reportable
@@ -23,14 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "inspect"]
 
 #: modules that look, in this order: a fact part is also a Parquet file with an Xskipper schema
-LOOKERS = ("skipstone.cli.inspect_facts", "skipstone.cli.inspect_xskipper")
+LOOKERS = (
+    "skipstone.cli.inspect_facts",
+    "skipstone.cli.inspect_packs",
+    "skipstone.cli.inspect_xskipper",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What the user wants to see: ``rows`` of stores and Parquet files, ``columns`` to ``keys`` of
     Parquet files, ``where`` to ``data`` of file indexes, ``parquet_size`` and ``no_crc`` of a
-    ``_pm``."""
+    ``_pm``, ``index_keys`` of an encrypted index."""
 
     rows: int = 3
     columns: tuple[str, ...] = ()
@@ -43,6 +48,7 @@ class Asked:
     parquet_size: int | None = None
     no_crc: bool = False
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    index_keys: LabelledKeys | None = field(default=None, repr=False)
 
     @property
     def of_parquet(self) -> str | None:
@@ -125,6 +131,7 @@ def _types(
     help="_pm: the snapshot of the Parquet file of N bytes; the newest by default.",
 )
 @click.option("--no-crc", is_flag=True, help="_pm: show one whose CRC is wrong, too.")
+@index_key_options
 @reporting
 def inspect(
     path: str,
@@ -144,15 +151,17 @@ def inspect(
     """Show what is inside STORE or FILE.
 
     A directory: the index of a table (data/_events.skipstone), a metadata directory of Xskipper of
-    any version from 0 to 4, or a directory above such. A file: a fact part, a part of an Xskipper
-    store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes, distinct values,
-    least and greatest, and with --where the rows; a _pm or _txn of QuestDB: header, columns, row
-    groups, bounds, Bloom filters and snapshots, or partitions; or any Parquet file: its schema, row
-    groups, columns, indexes, Bloom filters and encryption. Of what is encrypted, key labels are
-    shown.
+    any version from 0 to 4, or a directory above such. A file: a fact part, a sealed pack, a part
+    of an Xskipper store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes,
+    distinct values, least and greatest, and with --where the rows; a _pm or _txn of QuestDB:
+    header, columns, row groups, bounds, Bloom filters and snapshots, or partitions; or any Parquet
+    file: its schema, row groups, columns, indexes, Bloom filters and encryption. Of what is
+    encrypted, key labels are shown.
 
     The keys are JSON, each in hex, base64:… or text:…:
     {"footer_key": "…", "column_keys": {"a.b": "…"}, "aad_prefix": "…"}
+
+    Those of an encrypted index are --index-key, label by label; what they open is shown.
 
     Exit code 3 when --verify finds something, or --no-crc shows a wrong CRC.
     """
@@ -168,11 +177,20 @@ def inspect(
         parquet_size=parquet_size,
         no_crc=no_crc,
         storage_options=storage_options or None,
+        index_keys=_labelled(index_keys().get("index_keys")),
     )
     found = _inspect(path, asked)
     out.result(found)
     if not getattr(found, "sound", True):
         click.get_current_context().exit(FOUND)
+
+
+def _labelled(source: Any) -> LabelledKeys | None:
+    if source is None:
+        return None
+    from skipstone.formats.parquet.encryption.labelled import LabelledKeys as _LabelledKeys
+
+    return _LabelledKeys(source)
 
 
 def _inspect(path: str, asked: Asked) -> Reportable:
@@ -208,7 +226,7 @@ def _inspect(path: str, asked: Asked) -> Reportable:
         raise click.UsageError(f"{asked.of_index} is for file indexes, and {path} is none")
     if option is None:
         for name in LOOKERS:
-            found = import_module(name).look(storage, canonical, asked.rows)
+            found = import_module(name).look(storage, canonical, asked.rows, asked.index_keys)
             if found:
                 return Inspection(path=canonical, found=tuple(found))
     if inspect_parquet.is_parquet(storage, canonical):
@@ -232,5 +250,6 @@ def _nothing_known(storage: Storage, path: str) -> Exception:
     return FormatError(
         "no format that is known here",
         file=path,
-        hint="inspect shows fact parts, Xskipper stores, file indexes, _pm, _txn and Parquet files",
+        hint="inspect shows fact parts, sealed packs, Xskipper stores, file indexes, _pm, _txn and"
+        " Parquet files",
     )

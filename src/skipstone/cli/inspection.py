@@ -2,10 +2,13 @@
 
 A format registers by a module with one function::
 
-    def look(storage: Storage, path: str, rows: int) -> list[Found] | None
+    def look(
+        storage: Storage, path: str, rows: int, keys: LabelledKeys | None = None
+    ) -> list[Found] | None
 
-``path`` is canonical and exists. ``None`` means "not mine"; bytes that are of the format and
-damaged are a ``FormatError``. At most ``rows`` rows are decoded of each thing found.
+``path`` is canonical and exists; ``keys`` are those of an encrypted index. ``None`` means "not
+mine"; bytes that are of the format and damaged are a ``FormatError``. At most ``rows`` rows are
+decoded of each thing found.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from skipstone.formats.parquet.encryption.labelled import LabelledKeys
 
-__all__ = ["SealedPack", "Segment", "pack_end", "seal_pack"]
+__all__ = ["MAGIC", "SealedPack", "Segment", "pack_end", "pack_labels", "seal_pack"]
 
 MAGIC: Final = b"SKSP"
 VERSION: Final = 1
@@ -266,6 +266,15 @@ def pack_end(tail: memoryview, size: int, path: str) -> int:
     """How many bytes at the end of a pack of ``size`` bytes ``SealedPack.open`` takes; ``tail`` are
     its last. ``FormatError`` for what is no sealed pack."""
     return sum(_lengths(tail, size, path)) + _TAIL.size
+
+
+def pack_labels(tail: memoryview, size: int, path: str) -> tuple[str, ...]:
+    """The labels of the keys of a pack, the footer's first; ``tail`` is what ``pack_end`` says. No
+    key is needed, and nothing vouches for them. ``FormatError`` for what is no sealed pack."""
+    _, known = _lengths(tail, size, path)
+    end = len(tail) - _TAIL.size
+    found = _materials(bytes(tail[max(0, end - known) : end]), path)
+    return tuple([each.master_key_id for each in found])
 
 
 def _materials(known: bytes, path: str) -> tuple[KeyMaterial, ...]:
