@@ -41,6 +41,7 @@ ELSEWHERE = {
     "encrypt",
     "ingest",
     "inspect",
+    "metadata",
     "migrate",
     "query",
     "rekey",
@@ -186,6 +187,37 @@ def test_what_is_no_time_span_is_wrong_usage(noted: Noted, run: Run) -> None:
 def test_check_hands_on_its_options(noted: Noted, run: Run) -> None:
     assert run("check", "t", "--deep", "--sample", "7").exit_code == 0
     assert noted.call == ("check", {"deep": True, "sample": 7})
+
+
+@pytest.mark.parametrize("verb", ["check", "explain", "build", "refresh", "advise"])
+def test_keys_of_the_data_go_to_the_table(
+    noted: Noted, run: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setenv("FOOTER", "text:0123456789012345")
+    assert run(*SIMPLE[verb], "--footer-key", "env:FOOTER").exit_code == 0
+    assert noted.made["decryption"].has_keys
+    assert "0123456789012345" not in repr((noted.made, noted.calls))
+
+
+def test_partial_is_said_to_the_table_where_it_was_said(noted: Noted, run: Run) -> None:
+    assert run("describe", "t").exit_code == 0
+    assert "partial" not in noted.made
+    assert run("describe", "t", "--partial").exit_code == 0
+    assert noted.made["partial"] is True
+
+
+def test_metadata_writes_unless_it_is_a_dry_run(noted: Noted, run: Run) -> None:
+    noted.answers["write_metadata"] = DESCRIPTION
+    done = run("metadata", "t", "--dry-run")
+    assert (done.exit_code, done.stdout) == (0, f"{DESCRIPTION}\n")
+    assert noted.call == ("write_metadata", {"dry_run": True, "progress": None})
+
+
+def test_rows_are_csv_or_json_and_not_both(noted: Noted, run: Run) -> None:
+    done = run("query", "t", "--csv", "--json")
+    assert done.exit_code == 2
+    assert "either --csv or --json" in done.stderr
+    assert not noted.calls
 
 
 @pytest.mark.parametrize(
