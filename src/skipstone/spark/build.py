@@ -150,9 +150,9 @@ def watched(
     watcher.start()
     try:
         yield
-        progress(total, total)
     finally:
         done.set()
         watcher.join()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+    progress(total, total)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.rewrite.table_report import FileFate
     from skipstone.storage import Listing
 
     from .reading import Progress
@@ -25,23 +24,36 @@ if TYPE_CHECKING:
 __all__ = ["FileJob", "each_file"]
 
 
-class FileJob(Protocol):
-    """What is done with a file."""
+class Fate(Protocol):
+    """What became of a file; picklable."""
 
-    def opened(self) -> Callable[[str, int], FileFate]:
+    @property
+    def path(self) -> str:
+        """The file."""
+
+
+F_co = TypeVar("F_co", bound=Fate, covariant=True)
+F = TypeVar("F", bound=Fate)
+
+
+class FileJob(Protocol[F_co]):
+    """What is done with a file; picklable."""
+
+    def opened(self) -> Callable[[str, int], F_co]:
         """The function that takes a path and a size; it is made once in each task."""
 
 
 def each_file(
-    spark: SparkSession | None, listing: Listing, job: FileJob, progress: Progress | None
-) -> list[FileFate]:
+    spark: SparkSession | None, listing: Listing, job: FileJob[F], progress: Progress | None
+) -> list[F]:
     """What became of each file of ``listing``, in the order of their paths."""
     from skipstone.store.job import shares
 
     if not len(listing):
         return []
     if spark is None:
-        found, work = [], job.opened()
+        found: list[F] = []
+        work = job.opened()
         for path, size in zip(listing.paths, listing.sizes.tolist(), strict=True):
             found.append(work(path, size))
             if progress is not None:
@@ -76,7 +88,7 @@ def run_parts(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             yield pa.RecordBatch.from_pydict({"report": pa.array(held, pa.binary())})
 
 
-def _pickled(work: tuple[FileJob, Sequence[Sequence[tuple[str, int]]]]) -> bytes:
+def _pickled(work: tuple[FileJob[Any], Sequence[Sequence[tuple[str, int]]]]) -> bytes:
     """By value where need be: a user's function may be of a notebook."""
     from pyspark import cloudpickle
 

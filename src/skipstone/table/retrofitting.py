@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .file_jobs import each_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from skipstone.rewrite.retrofit_report import RetrofitReport, TableRetrofitReport
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from .table import Table
 
 __all__ = ["retrofit_table"]
-
-_MOST_TASKS: Final = 1_000
 
 
 def retrofit_table(
@@ -33,11 +32,11 @@ def retrofit_table(
 ) -> TableRetrofitReport:
     """Add page indexes, Bloom filters, checksums and statistics to the files that lack them.
 
-    As ``skipstone.rewrite.retrofit`` does to one file; with ``spark`` as a job, one file to a task.
+    As ``skipstone.rewrite.retrofit`` does to one file; with ``spark`` as a job.
     A file that has all that is asked is passed over, so a run that ended early is resumed by the
     next. One that cannot be done is in the report, and stops no other. Afterwards the facts of the
     table's index, if it has one, are refreshed for the files as they are now. ``progress`` is
-    called with files done and files to do.
+    called with files done and files to do, in a job when a task has ended.
     """
     import time
 
@@ -53,30 +52,34 @@ def retrofit_table(
             hint="let the writer of the table add page indexes and filters",
         )
     started = time.perf_counter()
-    paths = list(self.listing().paths)
     options = {
         "bloom": dict(bloom or {}),
         "page_rows": page_rows,
         "sorting": None if sorting is None else tuple(sorting),
         "dry_run": dry_run,
     }
-    done: list[RetrofitReport] = []
-    reports = _here(paths, options) if spark is None else _job(spark, paths, options)
-    for each in reports:
-        done.append(each)
-        if progress is not None:
-            progress(len(done), len(paths))
+    done = each_file(spark, self.listing(), _Retrofit(options), progress)
     refreshed = None
     rewritten = any(each.fate == "rewritten" for each in done)
     if rewritten and not dry_run and self.store.snapshot().definitions:
         refreshed = self.refresh(spark)
     return TableRetrofitReport(
         table=self.path,
-        files=tuple(sorted(done, key=lambda each: each.path)),
+        files=tuple(done),
         dry_run=dry_run,
         refreshed=refreshed,
         seconds=time.perf_counter() - started,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Retrofit:
+    """A ``FileJob``."""
+
+    options: Mapping[str, Any]
+
+    def opened(self) -> Callable[[str, int], RetrofitReport]:
+        return lambda path, size: _one(path, self.options)
 
 
 def _one(path: str, options: Mapping[str, Any]) -> RetrofitReport:
@@ -89,29 +92,3 @@ def _one(path: str, options: Mapping[str, Any]) -> RetrofitReport:
     except (SkipstoneError, OSError) as error:
         why = error.message if isinstance(error, SkipstoneError) else str(error)
         return RetrofitReport(path=path, output=path, fate="failed", why=why)
-
-
-def _here(paths: Sequence[str], options: Mapping[str, Any]) -> Iterator[RetrofitReport]:
-    for path in paths:
-        yield _one(path, options)
-
-
-def _job(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, Any]
-) -> Iterator[RetrofitReport]:
-    if not paths:
-        return
-    tasks = min(len(paths), _MOST_TASKS)
-    listed = [(number % tasks, path) for number, path in enumerate(paths)]
-    frame = spark.createDataFrame(listed, "task int, path string").repartition(tasks, "task")
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for path in batch.column("path").to_pylist():
-                held = pickle.dumps(_one(path, options))
-                yield pa.RecordBatch.from_pydict({"report": pa.array([held], pa.binary())})
-
-    for row in frame.mapInArrow(work, "report binary").toLocalIterator():
-        yield pickle.loads(row["report"])
