@@ -11,7 +11,7 @@ import pytest
 
 from skipstone import Decryption, ParquetFile, Table
 from skipstone.errors import SkipstoneError
-from skipstone.rewrite import Encryption, encrypt, encrypting, retrofit
+from skipstone.rewrite import Encryption, decrypt, encrypt, encrypting, retrofit
 from skipstone.storage import LocalStorage
 from tests.formats.parquet.encryption.keys import InMemoryKms
 
@@ -72,6 +72,25 @@ def test_what_a_killed_decryption_left_goes_with_the_next_run(tmp_path: Path) ->
         fcntl.flock(held, fcntl.LOCK_EX)
         assert len(Table(str(path)).encrypt(encryption=seals).of("already")) == 3
         assert told(tmp_path) == ["_tmp-p1.parquet"]
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_a_link_in_the_place_of_the_temporary_file(tmp_path: Path, kind: str) -> None:
+    """Whoever may write into the directory would have the plaintext written elsewhere."""
+    path, elsewhere = table_at(tmp_path / "t") / "p0.parquet", tmp_path / "elsewhere"
+    encrypt(path, encryption=Encryption(footer_key=KEY))
+    sealed = path.read_bytes()
+    elsewhere.write_bytes(b"as it was")
+    temporary = path.with_name("_tmp-p0.parquet")
+    if kind == "symbolic":
+        temporary.symlink_to(elsewhere)
+    else:
+        temporary.hardlink_to(elsewhere)
+    with pytest.raises(SkipstoneError, match="is a link"):
+        decrypt(path, decryption=Decryption(footer_key=KEY))
+    assert (path.read_bytes(), elsewhere.read_bytes()) == (sealed, b"as it was")
+    report = Table(str(path.parent)).decrypt(decryption=Decryption(footer_key=KEY))
+    assert [each.fate for each in report.files].count("failed") == 1
 
 
 def test_a_writer_who_comes_too_late_takes_no_keys_away(

@@ -12,6 +12,7 @@ something: it is never taken over, and stays behind an error too once it has a c
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -107,7 +108,7 @@ def replacing(
     after an error: whether what was written stays.
     """
     temporary = _temporary(path, UNFINISHED if worth_keeping else PREFIX)
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = _opened(temporary)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,6 +145,23 @@ def replacing(
     finally:
         os.close(descriptor)
     _sync_directory(path.parent)
+
+
+def _opened(temporary: Path) -> int:
+    """A link in its place, of either kind, would lead what is written elsewhere."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(temporary, flags, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        descriptor = -1
+    if descriptor >= 0:
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink < 2:
+            return descriptor
+        os.close(descriptor)
+    raise SkipstoneError(f"{temporary} is a link, or no file", hint="remove it") from None
 
 
 def remove_abandoned(path: Path) -> None:

@@ -83,7 +83,10 @@ def read_list(
     )
     decryptor = file.chunks_pages.decryptor
     given = keys.aad_prefix if isinstance(keys.aad_prefix, bytes) else None
-    prefix = None if decryptor is None else decryptor.algorithm.aad_prefix or given
+    if decryptor is None or not decryptor.encrypted_footer:
+        # A footer that is only signed may be one that says it is signed with another key.
+        raise FormatError("no list of the encrypted files of a table", file=path)
+    prefix = decryptor.algorithm.aad_prefix or given
     if prefix is None or not prefix.endswith(b"/") or len(prefix) < 2:
         raise FormatError("no list of the encrypted files of a table", file=path)
     for reason in file.unavailable.values():
