@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         | Iterable[pa.Table | pa.RecordBatch]
     )
 
-__all__ = ["Rows", "row_groups", "schema_and_batches"]
+__all__ = ["Rows", "holds_nan", "row_groups", "schema_and_batches"]
 
 
 def schema_and_batches(
@@ -120,3 +121,25 @@ def row_groups(
 def _table(schema: pa.Schema, held: list[pa.RecordBatch]) -> pa.Table:
     # Of one dictionary for all batches Arrow writes one dictionary page.
     return pa.Table.from_batches(held, schema).unify_dictionaries()
+
+
+def holds_nan(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether there may be NaN in a column, however deep; what a null hides counts too."""
+    if isinstance(column, pa.ChunkedArray):
+        return any(holds_nan(each) for each in column.chunks)
+    t, type_ = pa.types, column.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return holds_nan(column.storage)
+    if t.is_dictionary(type_):
+        return holds_nan(column.dictionary)
+    if t.is_run_end_encoded(type_):
+        return holds_nan(column.values)
+    if t.is_struct(type_):
+        return any(holds_nan(column.field(at)) for at in range(type_.num_fields))
+    if t.is_map(type_):
+        return holds_nan(column.keys) or holds_nan(column.items)
+    if t.is_nested(type_):
+        return not hasattr(column, "values") or holds_nan(column.values)
+    if not t.is_floating(type_):
+        return False
+    return bool(pc.any(pc.is_nan(column)).as_py())

@@ -8,7 +8,9 @@ Indexes are held until a footer is to name them, or until they are many: those o
 groups lie together, so that a reader has them in one request.
 
 Bounds leave NaN out, and readers skip by them as if there were none (``chunk_facts.py``). From the
-first row group on in which a column holds NaN it has no bounds, and those before lose theirs.
+first row group on in which a column holds NaN it has no bounds, and those before lose theirs. What
+is said of an encrypted column may be sealed before the last row group is seen (``irrevocable``):
+then it has no bounds in any.
 """
 
 from __future__ import annotations
@@ -73,6 +75,10 @@ class GroupPlacing:
     notes: list[str] = field(default_factory=list)
     #: leaves with NaN that their bounds would not tell of
     misleading: set[int] = field(default_factory=set)
+    #: leaves that may hold NaN yet, and whose bounds nobody could take back
+    irrevocable: frozenset[int] = frozenset()
+    #: leaves that have no bounds in any row group
+    unbounded: set[int] = field(default_factory=set)
     _number: int = 0
     _held: int = 0
     _waiting: list[tuple[int, RowGroup, list[_Placed]]] = field(default_factory=list)
@@ -231,9 +237,15 @@ class GroupPlacing:
         """Whether more of them should not be held."""
         return self._held >= _HELD
 
-    def finished(self) -> Iterator[tuple[bytes, int]]:
+    def finished(self, *, last: bool) -> Iterator[tuple[bytes, int]]:
         """Write the indexes that were held; each ``RowGroup`` whose offsets are right now, and its
-        number of rows."""
+        number of rows. ``last``: no more row groups will come."""
+        if not last and self.irrevocable - self.unbounded:
+            self.unbounded |= self.irrevocable
+            self.notes.append(
+                "encrypted columns of floats have no bounds: they are sealed before all rows are"
+                " seen, and NaN may come"
+            )
         for kind in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
             for number, _, chunks in self._waiting:
                 for ordinal, placed in enumerate(chunks):
@@ -257,7 +269,7 @@ class GroupPlacing:
 
     def _without_bounds(self, chunks: Sequence[ColumnChunk]) -> list[ColumnChunk]:
         made = list(chunks)
-        for ordinal in self.misleading:
+        for ordinal in self.misleading | self.unbounded:
             meta = made[ordinal].meta_data
             if meta is not None and meta.statistics is not None:
                 told = replace(meta.statistics, **_NO_BOUNDS)

@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from skipstone.errors import UnsupportedError
 from skipstone.formats.parquet.encoded import encode_rows
 from skipstone.formats.parquet.encryption.file_encryptor import FileEncryptor
@@ -26,13 +28,13 @@ from skipstone.formats.parquet.encryption.material import key_material_path
 from skipstone.formats.parquet.footer import MAGIC
 from skipstone.formats.parquet.footer_arrays import FooterArrays
 from skipstone.formats.parquet.metadata import FileMetaData
-from skipstone.index.parquet.stored import Stored
+from skipstone.index.parquet.stored import Form, Stored
 from skipstone.scan.selection import Selection
 from skipstone.scan.sorted_rows import are_sorted
 from skipstone.storage import open_storage
 
 from .arrow_blocks import ArrowBlocks
-from .arrow_rows import row_groups, schema_and_batches
+from .arrow_rows import holds_nan, row_groups, schema_and_batches
 from .checkpoint import CheckpointWriter
 from .group_placing import GroupPlacing
 from .missing import Asked, leaves_of
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
-
-    import pyarrow as pa
 
     from skipstone.formats.parquet.encryption.encryption import Encryption
     from skipstone.formats.parquet.metadata import SortingColumn
@@ -148,6 +148,11 @@ def write_table(
             ordinal for name in index_pages or () for ordinal in leaves_of(selection, name)
         ),
     )
+    sealed = _sealed_floats(template, encryptor)
+    at_hand = isinstance(data, pa.Table | pa.RecordBatch)
+    with_nan = frozenset(
+        leaf for leaf, name in sealed.items() if at_hand and _holds_nan(data, found, name)
+    )
     between = "between" if interleave else "behind"
     work = _Work(
         blocks=blocks,
@@ -156,6 +161,8 @@ def write_table(
         every=checkpoint_every,
         page_index=page_index,
         index_pages=None if index_pages is None else between,
+        irrevocable=frozenset() if at_hand else frozenset(sealed),
+        unbounded=with_nan,
     )
 
     def keys_first() -> None:
@@ -221,6 +228,22 @@ def _encryptor(
     return made
 
 
+def _sealed_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
+    """Leaves of floats whose metadata are sealed chunk by chunk, by ordinal, and the columns that
+    they lie in."""
+    if encryptor is None:
+        return {}
+    return {
+        leaf.ordinal: leaf.path[0]
+        for leaf in template.schema.leaves
+        if Stored.of(leaf).form is Form.FLOATING and encryptor.seals_metadata(leaf.path)
+    }
+
+
+def _holds_nan(data: Any, schema: pa.Schema, name: str) -> bool:
+    return any(holds_nan(data.column(at)) for at in schema.get_all_field_indices(name))
+
+
 class _Ready(NamedTuple):
     """A block of row group ``number``, of ``rows`` rows; ``last`` of them."""
 
@@ -238,6 +261,8 @@ class _Work:
     every: int
     page_index: bool
     index_pages: Any
+    irrevocable: frozenset[int] = frozenset()
+    unbounded: frozenset[int] = frozenset()
     writer: CheckpointWriter | None = None
     sorted_groups: int = 0
     notes: list[str] = field(default_factory=list)
@@ -255,24 +280,26 @@ class _Work:
             encryptor=self.encryptor,
             page_index=self.page_index,
             index_pages=self.index_pages,
+            irrevocable=self.irrevocable,
+            unbounded=set(self.unbounded),
         )
         writer.begin()
         for rows, sorting in self._placed(groups, placing):
             placing.end_group(rows, sorting)
             if placing.is_full or writer.due(placing.waiting):
                 self._add(placing)
-        self._add(placing)
+        self._add(placing, last=True)
         writer.finish()
         return placing
 
-    def _add(self, placing: GroupPlacing) -> None:
+    def _add(self, placing: GroupPlacing, *, last: bool = False) -> None:
         """Row groups that are only waiting for their indexes."""
         writer = self.writer
         assert writer is not None  # as it has begun
         if len(placing.misleading) > self._retracted:
             self._retracted = len(placing.misleading)
             writer.row_groups[:] = [placing.retracted(each) for each in writer.row_groups]
-        for row_group, count in placing.finished():
+        for row_group, count in placing.finished(last=last):
             writer.add(row_group, count)
 
     def _writer(self, out: Written) -> CheckpointWriter:

@@ -192,6 +192,13 @@ class FileEncryptor:
             self.file,
         )
 
+    def seals_metadata(self, path: Path) -> bool:
+        """Whether the metadata of a column's chunks are a module of their own, each sealed for
+        good, and not part of the footer."""
+        crypto = self._crypto.get(path)
+        own = crypto is not None and crypto.ENCRYPTION_WITH_COLUMN_KEY is not None
+        return own or (crypto is not None and self.encryption.plaintext_footer)
+
     def seal_chunk(
         self, chunk: ColumnChunk, path: Path, row_group: int, column: int
     ) -> ColumnChunk:
@@ -200,7 +207,7 @@ class FileEncryptor:
         if encryptor is None or meta is None:
             return replace(chunk, crypto_metadata=None, encrypted_column_metadata=None)
         crypto, plaintext = self._crypto[path], self.encryption.plaintext_footer
-        if crypto.ENCRYPTION_WITH_COLUMN_KEY is None and not plaintext:
+        if not self.seals_metadata(path):
             return replace(chunk, crypto_metadata=crypto, encrypted_column_metadata=None)
         sealed = encryptor.encrypt(ModuleType.COLUMN_META_DATA, meta.to_bytes())
         return replace(
