@@ -102,7 +102,7 @@ class Asked:
             Ordering.of(leaf, orders[leaf.ordinal] if leaf.ordinal < len(orders) else None)
             for leaf in leaves
         ]
-        wanted = None if sorting is None else tuple([_sorting(selection, each) for each in sorting])
+        wanted = tuple([_sorting(selection, each) for each in sorting]) if sorting else None
         return cls(bloom=filters, page_rows=page_rows, sorting=wanted, orders=tuple(found))
 
 

@@ -1,5 +1,8 @@
 """Pages of nulls that stand for damaged ones, so that the rest of their row group can be read.
 
+For a dictionary that is lost stands an empty one, where pages that name it hold nothing but nulls:
+they can be read without, but most readers refuse to.
+
 A null has to stand at the same place in the tree as what was lost, or the other columns of the same
 group or list would not agree with it. Where that place is, one of them tells, ``kin``:
 
@@ -16,14 +19,18 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skipstone.formats.parquet.codecs import compress
 from skipstone.formats.parquet.encodings.rle import encode_prefixed
 from skipstone.formats.parquet.enums import Encoding, FieldRepetitionType, PageType
-from skipstone.formats.parquet.page_header import DataPageHeader, PageHeader
+from skipstone.formats.parquet.page_header import (
+    DataPageHeader,
+    DictionaryPageHeader,
+    PageHeader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 
     U8 = npt.NDArray[np.uint8]
 
-__all__ = ["NullPage", "kin_of", "null_page"]
+__all__ = ["NullPage", "empty_dictionary", "kin_of", "null_page"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,23 +95,32 @@ def null_page(
         parts.append(encode_prefixed(repetition, leaf.max_repetition_level.bit_length()))
     parts.append(encode_prefixed(definition, leaf.max_definition_level.bit_length()))
     plain = b"".join(parts)
+    header = DataPageHeader(
+        num_values=len(definition),
+        encoding=Encoding.PLAIN,
+        definition_level_encoding=Encoding.RLE,
+        repetition_level_encoding=Encoding.RLE,
+    )
+    return _page(PageType.DATA_PAGE, codec, plain, len(definition), data_page_header=header)
+
+
+def empty_dictionary(codec: int) -> NullPage:
+    """A dictionary of no values."""
+    header = DictionaryPageHeader(num_values=0, encoding=Encoding.PLAIN)
+    return _page(PageType.DICTIONARY_PAGE, codec, b"", 0, dictionary_page_header=header)
+
+
+def _page(type: PageType, codec: int, plain: bytes, num_values: int, **header: Any) -> NullPage:
     body = compress(codec, plain)
     crc = zlib.crc32(body)
-    header = PageHeader(
-        type=PageType.DATA_PAGE,
+    made = PageHeader(
+        type=type,
         uncompressed_page_size=len(plain),
         compressed_page_size=len(body),
         crc=crc - (1 << 32) if crc >> 31 else crc,
-        data_page_header=DataPageHeader(
-            num_values=len(definition),
-            encoding=Encoding.PLAIN,
-            definition_level_encoding=Encoding.RLE,
-            repetition_level_encoding=Encoding.RLE,
-        ),
+        **header,
     ).to_bytes()
-    return NullPage(
-        data=header + body, num_values=len(definition), uncompressed=len(header) + len(plain)
-    )
+    return NullPage(data=made + body, num_values=num_values, uncompressed=len(made) + len(plain))
 
 
 def _shared(column: LeafColumn, node: Node) -> tuple[U8, U8]:

@@ -13,7 +13,7 @@ from skipstone.formats.parquet.enums import CompressionCodec, Encoding, PageType
 from skipstone.formats.parquet.footer import MAGIC, Tail
 from skipstone.formats.parquet.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 
-from .null_pages import kin_of, null_page
+from .null_pages import empty_dictionary, kin_of, null_page
 from .page_check import PageCheck
 from .page_walk import (
     COMPRESSED,
@@ -50,6 +50,7 @@ __all__ = ["Made", "Work"]
 _CREATED_BY: Final = "skipstone salvage"
 _BLOCK: Final = 8 << 20
 _DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
+_CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
 class _Chunk:
@@ -57,6 +58,13 @@ class _Chunk:
 
     def __init__(self, rows: I64, codec: int, instead: dict[int, NullPage | None]) -> None:
         self.rows, self.codec, self.instead = rows, codec, instead
+
+    @property
+    def lacks_dictionary(self) -> bool:
+        """Whether pages are left that name a dictionary, and it is not."""
+        kept = [row for k, row in enumerate(self.rows) if k not in self.instead]
+        coded = any(row[TYPE] in _DATA and row[ENCODING] in _CODED for row in kept)
+        return coded and not any(row[TYPE] == PageType.DICTIONARY_PAGE for row in kept)
 
 
 class Made:
@@ -218,9 +226,15 @@ class Work:
 
     def _chunk(self, out: Output, leaf: Leaf, chunk: _Chunk) -> ColumnChunk:
         start, uncompressed = out.at, 0
-        first_data = dictionary = None
+        first_data: int | None = None
+        dictionary: int | None = None
         num_values = 0
         encodings = {int(Encoding.RLE)}
+        if chunk.lacks_dictionary:
+            page = empty_dictionary(chunk.codec)
+            dictionary, uncompressed = start, page.uncompressed
+            encodings.add(int(Encoding.PLAIN))
+            out.write(page.data)
         for k, row in enumerate(chunk.rows):
             kind = int(row[TYPE])
             if kind == PageType.INDEX_PAGE:

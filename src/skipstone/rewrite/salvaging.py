@@ -45,9 +45,9 @@ __all__ = ["salvage"]
 
 
 def salvage(
-    path: str,
+    path: str | os.PathLike[str],
     *,
-    output: str | None = None,
+    output: str | os.PathLike[str] | None = None,
     schema: str | Path | pa.Schema | None = None,
     skip_bad_pages: bool = False,
     row_group_rows: int | None = None,
@@ -68,10 +68,11 @@ def salvage(
     encrypted and there are no keys, ``AuthenticationError`` if they are not its keys.
     """
     started = time.perf_counter()
+    path = str(path)
     source = local_path(path)
     target = source.with_name(f"{source.stem}.salvaged.parquet")
     if output is not None:
-        target = local_path(output)
+        target = local_path(str(output))
     if target.exists():
         raise SkipstoneError(f"{target} is there already", hint="name another --output")
     with source.open("rb") as file:
