@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 from threading import Lock
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from skipstone.bounds import Cause, Reason
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
@@ -78,6 +78,10 @@ class SummaryFooters:
         self._at: dict[str, int] = {}
         self._why: Reason | None = None
         self._counted: tuple[Listing, Summary, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A table travels to Spark's workers; what was read stays here, and so does the lock.
+        return (type(self), (self.root, self.storage))
 
     def files(self, ids: Sequence[ObjectId]) -> list[ParquetFile | None]:
         """The files of these versions by the footers in the summary; ``None`` where it knows none.
