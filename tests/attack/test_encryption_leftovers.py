@@ -165,3 +165,25 @@ def test_nothing_of_a_column_is_in_its_file(
         meta = file.footer.column_chunk(0, 0).meta_data
         assert meta is not None
         assert (meta.statistics, meta.bloom_filter_offset, meta.size_statistics) == (None,) * 3
+
+
+def test_an_older_version_is_not_decrypted_in_its_place(tmp_path: Path) -> None:
+    """Same key, same place: only the list of the files tells one version from the other."""
+    path = table_at(tmp_path / "t")
+    seals, opens = Encryption(footer_key=KEY), Decryption(footer_key=KEY)
+    table = Table(str(path))
+    table.encrypt(encryption=seals)
+    old = (path / "p0.parquet").read_bytes()
+    table.encrypt(
+        encryption=Encryption(footer_key=KEY, algorithm="AES_GCM_CTR_V1"), decryption=opens
+    )
+    (path / "p0.parquet").write_bytes(old)
+    report = Table(str(path)).decrypt(decryption=opens)
+    [failed] = report.of("failed")
+    assert "another version" in failed.why
+    assert (path / "p0.parquet").read_bytes() == old
+    # Without list and prefix nothing tells, and the report says so.
+    (tmp_path / "_t.encrypted").unlink()
+    report = Table(str(path)).decrypt(decryption=opens)
+    assert report.ok
+    assert "nothing told" in str(report)

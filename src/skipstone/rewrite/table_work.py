@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.formats.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.formats.parquet.encryption.keys import Decryption
 from skipstone.scan.file import ParquetFile
@@ -21,6 +21,7 @@ from .encrypting import decrypt, encrypt
 from .rekeying import rekey
 from .replacing import local_path, remove_abandoned
 from .sealed_as import master_keys_of, sealed_as
+from .sealed_list import read_list
 from .table_prefix import TablePrefix
 from .table_report import FileFate
 
@@ -165,7 +166,8 @@ class EncryptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecryptFiles:
-    """Decrypt files; each must be the one that belongs in its place."""
+    """Decrypt files; each must be the one that belongs in its place, in the version that the list
+    of the files says: it is read where files are done, and does not travel beside the keys."""
 
     root: str
     beginning: bytes | None
@@ -179,9 +181,21 @@ class DecryptFiles:
             allow_plaintext_files=True,
         )
 
+        place = TablePrefix(self.root, self.beginning or b"-")
+        known = None if self.beginning is None else read_list(self.root, keys)
+        listed = {} if known is None else known.files
+
         def one(path: str) -> FileFate:
-            if ParquetFile(path, decryption=keys).chunks_pages.decryptor is None:
+            decryptor = ParquetFile(path, decryption=keys).chunks_pages.decryptor
+            if decryptor is None:
                 return FileFate(path=path, fate="already", output=path)
+            wanted = listed.get(place.relative(path))
+            if wanted and wanted != decryptor.algorithm.aad_file_unique:
+                raise FormatError(
+                    "another version than is on the list of encrypted files",
+                    file=path,
+                    hint="if it is to be taken as it is, `skipstone encrypt` the table again first",
+                )
             done = decrypt(path, decryption=keys)
             return FileFate(
                 path=path,

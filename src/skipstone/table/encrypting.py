@@ -11,23 +11,21 @@ from skipstone.errors import (
     SkipstoneError,
     UnsupportedError,
 )
-from skipstone.storage import open_storage
 
 from .data_keys import HINT
+from .index_after import IndexAfter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from skipstone.formats.parquet.encryption.encryption import Encryption
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.formats.parquet.encryption.material import KmsClient
-    from skipstone.index.kind import Index
     from skipstone.rewrite.sealed_list import SealedList
     from skipstone.rewrite.table_report import FileFate, TableReport
     from skipstone.rewrite.table_work import Given
-    from skipstone.store import Store
     from skipstone.store.labels import IndexEncryption
 
     from .reading import Progress
@@ -92,7 +90,7 @@ def encrypt_table(
     )
     notes = [] if listed is None else listed.finish(done)
     keys = made.decryption() if listed is None else listed.decryption
-    index = _Index(
+    index = IndexAfter(
         self, None if callable(encryption) else spark, keys, plaintext_index=plaintext_index
     )
     dropped: tuple[str, ...] = ()
@@ -141,8 +139,9 @@ def decrypt_table(
 
     Each file must be the one that belongs in its place, as far as that is known: by
     ``decryption.aad_prefix`` (what the prefixes of the table begin with, or a function from a file
-    to its prefix), or by the list of the files. Files in the clear are passed over. The list is
-    removed when the last file is in the clear, and facts are refreshed in the same run.
+    to its prefix), or by the list of the files, which also tells its version. Files in the clear
+    are passed over. The list is removed when the last file is in the clear, and facts are refreshed
+    in the same run.
     """
     from skipstone.rewrite.sealed_list import read_list, remove_list
     from skipstone.rewrite.table_report import TableReport
@@ -163,6 +162,8 @@ def decrypt_table(
         progress,
     )
     notes = []
+    if known is None and keys.aad_prefix is None:
+        notes.append("no list of the files, and no AAD prefix: nothing told whose place each is in")
     if known is not None and all(each.fate != "failed" for each in done):
         missing = sorted(set(known.files) - set(_relative(self, self.listing().paths)))
         if missing:
@@ -172,7 +173,7 @@ def decrypt_table(
     if any(each.fate == "done" for each in done):
         # The files are in the clear now, whatever the table was opened with.
         clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
-        refreshed, said = _Index(self, spark, clear).refreshed()
+        refreshed, said = IndexAfter(self, spark, clear).refreshed()
     return TableReport(
         table=self.path,
         verb="decrypt",
@@ -239,7 +240,7 @@ def rekey_table(
     if any(each.fate == "done" and each.output == each.path for each in done):
         bound = bound_to(self.path, None, beginning)
         keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
-        refreshed, said = _Index(self, None if callable(kms) else spark, keys).refreshed()
+        refreshed, said = IndexAfter(self, None if callable(kms) else spark, keys).refreshed()
     return TableReport(
         table=self.path,
         verb="rekey",
@@ -395,104 +396,3 @@ def _known_list(table: Table, made: Encryption, old: Decryption | None) -> Seale
         f"the list of the encrypted files of {table.path} does not open: {why}",
         hint="give the keys that it was written with, too",
     )
-
-
-class _Index:
-    """The index of a table whose files were written anew; ``keys`` open them."""
-
-    def __init__(
-        self,
-        table: Table,
-        spark: SparkSession | None,
-        keys: Decryption | None,
-        *,
-        plaintext_index: bool = False,
-    ) -> None:
-        self.table, self.spark, self.keys = table, spark, keys
-        self.plaintext_index = plaintext_index
-        self.dropped: list[Index] = []
-
-    @property
-    def _store(self) -> Store | None:
-        """The index as it is without keys: with them, what is in the clear is not looked at."""
-        from skipstone.store import Store
-        from skipstone.store.xskipper import XskipperStore
-
-        table = self.table
-        if isinstance(table.store, XskipperStore):
-            return None  # another's
-        return Store(table.location.root, open_storage(table.location.root, table.storage_options))
-
-    def clear(self, encryption: Encryption) -> list[str]:
-        """The indexes in the clear over columns that ``encryption`` encrypts."""
-        from skipstone.predicate.types import column_path
-
-        return [
-            f"{','.join(each.columns)}:{each.kind}"
-            for each in (() if self._store is None else self._store.snapshot().definitions)
-            if each.key_metadata is None
-            and not all(encryption.is_plaintext(column_path(name)) for name in each.columns)
-        ]
-
-    def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
-        """Drop them; ``whole``: and all others, which are to be built anew."""
-        from skipstone.bounds import Cause
-        from skipstone.store.upkeep import compact, drop_index, drop_store
-
-        found, store = self.clear(encryption), self._store
-        if not found or store is None:
-            return ()
-        snapshot = store.snapshot()
-        there = snapshot.definitions
-        # Parts that do not open without keys are sealed: nothing is wrong with them.
-        all_clear = all(reason.cause is Cause.ABSENT for reason in snapshot.reasons)
-        self.dropped = [each.index for each in there if each.index is not None]
-        if all_clear and (whole or len(found) == len(there)):
-            drop_store(store)
-            return tuple(found)
-        for each in found:
-            column, _, kind = each.rpartition(":")
-            drop_index(store, kind, column)
-        # Facts of the files as they were go here; packs, which others may be about to name, do not.
-        compact(store, self.table.listing)
-        return tuple(found)
-
-    def unpublish(self, encryption: Encryption) -> bool:
-        """Remove what was published of them in the clear, beside the index; whether it was."""
-        from skipstone.predicate.types import column_path
-        from skipstone.store.xskipper.clearing import remove_clear
-
-        if self._store is None:
-            return False
-        store = self._store
-        gone = remove_clear(
-            store.storage,
-            store.location.xskipper,
-            lambda name: not encryption.is_plaintext(column_path(name)),
-        )
-        return bool(gone)
-
-    def sealed(self, encryption: IndexEncryption) -> tuple[Any, str]:
-        """What was dropped, built anew and encrypted; or why it was not."""
-        return self._tried(
-            lambda: self.table.build(
-                self.spark, self.dropped, encryption=encryption, decryption=self.keys
-            )
-        )
-
-    def refreshed(self) -> tuple[Any, str]:
-        """What became of the facts; or why they could not be refreshed."""
-        if self._store is None or not self.table.store.snapshot().definitions:
-            return None, ""
-        return self._tried(
-            lambda: self.table.refresh(
-                self.spark, decryption=self.keys, plaintext_index=self.plaintext_index
-            )
-        )
-
-    def _tried(self, do: Callable[[], Any]) -> tuple[Any, str]:
-        try:
-            return do(), ""
-        except (SkipstoneError, OSError) as error:
-            why = error.message if isinstance(error, SkipstoneError) else str(error)
-            return None, f"the index was not refreshed: {why}"
