@@ -135,6 +135,13 @@ def test_a_parquet_file_that_was_cut_off_is_a_case_for_salvage(run: Run, lake: P
     assert "skipstone salvage" in hint
 
 
+def test_salvage_of_a_whole_file_says_that_its_rows_are_there_twice(run: Run, lake: Path) -> None:
+    done = run("salvage", lake / "part-0.parquet")
+    assert done.exit_code == 0
+    assert "the footer is whole, and nothing was lost" in done.stderr
+    assert run("count", lake).stdout == "30\n"
+
+
 def test_help_says_how_to_get_the_first_rows_by_an_order(run: Run) -> None:
     text = " ".join(run("query", "--help").stdout.split())
     assert "Top-N) are --order-by KEYS with --limit N" in text

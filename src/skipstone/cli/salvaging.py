@@ -106,6 +106,11 @@ def salvage(
         footer_only=footer_only,
         decryption=decryption_of(keys, footer_key, column_keys, kms, aad_prefix) if keyed else None,
     )
+    if report.footer == "whole" and report.ok and report.output is not None:
+        out.warn(
+            f"the footer is whole, and nothing was lost: {report.output} has the same rows, and"
+            " where it lies in a table they are there twice"
+        )
     out.result(report)
     if not report.ok:
         click.get_current_context().exit(FOUND)

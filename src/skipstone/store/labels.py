@@ -133,7 +133,8 @@ def sealing_for(
         closed = [r for r in snapshot.reasons if r.cause is Cause.UNDECRYPTABLE]
         if closed:
             raise KeyUnavailableError(
-                f"the index is encrypted: {closed[0].text}", hint="open the table with index_keys"
+                f"the index is encrypted: {closed[0].text}",
+                hint="open the table with index_keys, or say --index-key LABEL=SOURCE",
             )
         if asked is None and keys is None:
             return None
@@ -149,7 +150,8 @@ def sealing_for(
             )
     if keys is None:
         raise KeyUnavailableError(
-            "an encrypted index takes keys", hint="open the table with index_keys"
+            "an encrypted index takes keys",
+            hint="open the table with index_keys, or say --index-key LABEL=SOURCE",
         )
     if have is None:
         assert asked is not None
