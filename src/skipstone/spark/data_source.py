@@ -18,7 +18,7 @@ zone cannot be known there, so a ``where`` whose meaning hangs on the zone needs
 hands no filter and no list of columns to a source in Python (a reader with ``pushFilters`` fails on
 a default session), hence the options; filters on the DataFrame are applied by Spark after that. A
 DataFrame is planned once, as Spark lists files once: ``load`` again to see files that have come
-since.
+since. Encrypted files are refused (``encrypted.py``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    KeyUnavailableError,
+    PredicateError,
+    SkipstoneError,
+    UnsupportedError,
+)
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.types import column_name, spark_type, split_names
+
+from .encrypted import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,6 +106,8 @@ class SkipstoneSource(DataSource):
             return self._schema()
         except NotImplementedError as error:
             raise _seen_by_spark(error) from error
+        except KeyUnavailableError as error:
+            raise locked(error) from None
 
     def _schema(self) -> StructType:
         return spark_schema(self._table(), _names(self.options.get("columns")))
@@ -122,6 +131,8 @@ class SkipstoneReader(DataSourceReader):
             return self._portions()
         except NotImplementedError as error:
             raise _seen_by_spark(error) from error
+        except KeyUnavailableError as error:
+            raise locked(error) from None
 
     def _portions(self) -> list[InputPartition]:
         from skipstone.scan.dataset import QueryReader
@@ -147,6 +158,12 @@ class SkipstoneReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a portion, in exactly the schema that Spark was told."""
+        try:
+            yield from self._read(partition)
+        except KeyUnavailableError as error:
+            raise locked(error) from None
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -46,6 +46,8 @@ def read_table(
     require_session(spark)
     if limit is not None and limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
+    if table.keys and isinstance(table.reading, ParquetReading):
+        _require_kms(table, spark, options)
     orders = [] if order_by is None else orders_of(order_by)
     asks_more = columns is not None or order_by is not None or limit is not None
     if where is None and not asks_more:
@@ -70,6 +72,18 @@ def read_table(
     return _finished(frame, columns, orders, limit)
 
 
+def _require_kms(table: Table, spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Say what Spark needs, where the first file is encrypted."""
+    from skipstone.formats.parquet.footer import MAGIC_ENCRYPTED
+    from skipstone.spark.encrypted import require_kms
+
+    listing = table.listing()
+    for path in listing.paths[:1]:
+        _, tail = table.storage.read_tail(path, len(MAGIC_ENCRYPTED))
+        if bytes(tail) == MAGIC_ENCRYPTED:
+            require_kms(path, spark, options)
+
+
 # -- which way -------------------------------------------------------------------------------------
 
 
@@ -83,6 +97,8 @@ def _against(
         return f"{table.reading.__class__.__name__.removesuffix('Reading').lower()} files"
     if table.txn is not None:
         return "a snapshot, whose files may grow meanwhile"
+    if table.keys:
+        return "its files may be encrypted: their keys stay here"
     if options:
         return f"options of Spark's reader are given ({', '.join(sorted(options))})"
     if not isinstance(table.index_location, str):
