@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
 import subprocess
 import sys
@@ -105,12 +104,14 @@ def test_a_full_disk_leaves_the_file_and_nothing_else(tmp_path: Path, limit: int
     old = path.read_bytes()
     assert len(old) > limit
 
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
+    # In the process itself: to do it between fork and exec is not for processes with threads.
+    code = (
+        "import resource, sys; from skipstone.cli import main\n"
+        "limit = int(sys.argv.pop(1)); resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))\n"
+        "sys.exit(main())"
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "skipstone", "retrofit", str(path)],
-        preexec_fn=limited,
+        [sys.executable, "-c", code, str(limit), "retrofit", str(path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
