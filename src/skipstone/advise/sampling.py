@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError
+from skipstone.index.encrypted_file import is_signed
 from skipstone.index.types import exactly, is_text
 from skipstone.predicate.types import TIMESTAMP
 
@@ -134,7 +135,7 @@ def _read(
 ) -> FileSample:
     with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
         metadata = parquet.metadata
-        if _signed(source, metadata):
+        if is_signed(source, metadata):
             raise ValueError("its columns are encrypted")
         leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         paths = {column: ".".join(column) for column in columns}
@@ -171,17 +172,6 @@ def _read(
         ranges=ranges,
         columns=samples,
     )
-
-
-def _signed(source: Any, metadata: pq.FileMetaData) -> bool:
-    """True for a footer in clear over encrypted columns, which a signature follows.
-
-    Arrow ends the process when it is asked about an encrypted column chunk without the key.
-    """
-    end = source.seek(0, 2)
-    source.seek(end - 8)
-    length = int.from_bytes(source.read(4), "little")
-    return length != int(metadata.serialized_size)
 
 
 def _batches(

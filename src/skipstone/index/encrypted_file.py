@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from skipstone.formats.parquet.encryption.keys import Decryption
     from skipstone.formats.parquet.encryption.opening import OpenedFooter
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
 
     from .kind import Index
 
-__all__ = ["NOT_IN_CLEAR", "encrypted_columns", "in_clear", "open_encrypted", "sealed_columns"]
+__all__ = [
+    "NOT_IN_CLEAR",
+    "encrypted_columns",
+    "in_clear",
+    "is_signed",
+    "open_encrypted",
+    "sealed_columns",
+]
 
 #: why an index was left out for a file
 NOT_IN_CLEAR = (
@@ -84,6 +92,18 @@ def in_clear(
         return source
     plain = open_encrypted(source, path, decryption, load)[0].footer.data
     return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
+
+
+def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
+    """Whether the footer that Arrow read of ``source`` is in the clear over encrypted columns: a
+    signature follows it then.
+
+    Arrow ends the process when it is asked about an encrypted column chunk without the key.
+    """
+    end = source.seek(0, io.SEEK_END)
+    source.seek(end - TAIL_LENGTH)
+    length = int.from_bytes(source.read(4), "little")
+    return length != int(metadata.serialized_size)
 
 
 def sealed_columns(

@@ -22,6 +22,7 @@ from skipstone.bounds import RowSet, Units
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.formats.paimon.types import PaimonType
 from skipstone.identity import canonical_path
+from skipstone.index.encrypted_file import is_signed
 from skipstone.index.paimon.belonging import column_counts, type_in
 from skipstone.index.paimon.blobs import row_count_of
 from skipstone.index.paimon.sidecar import ColumnType, of_bytes, open_sidecar, types_of
@@ -258,6 +259,8 @@ def _described(path: str, options: Mapping[str, str] | None) -> tuple[Any, pa.Sc
     try:
         with open_storage(path, options).open(path) as source:
             footer = pq.read_metadata(source)
+            if is_signed(source, footer):
+                raise FormatError("its columns are encrypted", file=path)
             return footer, footer.schema.to_arrow_schema(), file_schema(source, path)
     except (pa.ArrowException, FormatError) as error:
         raise FormatError(

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.bounds import Answer, ByteRange, Cause, Reason
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.index.encrypted_file import is_signed
 from skipstone.index.paimon.base import paimon_column
 from skipstone.index.paimon.belonging import ColumnCounts, column_counts, type_in
 from skipstone.index.paimon.sidecar import (
@@ -231,6 +232,8 @@ class Beside:
         try:
             with self.storage.open(data.path, data) as source:
                 footer = pq.read_metadata(source)
+                if is_signed(source, footer):
+                    raise UnsupportedError("its columns are encrypted")
                 physical = footer.schema.to_arrow_schema()
                 types = types_of(physical, file_schema(source, data.path), millis=True)
         except (SkipstoneError, OSError, ValueError) as error:

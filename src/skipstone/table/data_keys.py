@@ -4,8 +4,8 @@
 them (``rewrite/table_prefix.py``): each file must be the one that belongs in its place then. A
 function is asked for the whole prefix of a file; without either a file's own is believed.
 
-What lies beside the files in the clear, and says what is in them, is not believed where keys are
-given: a ``_metadata`` could be anybody's.
+A ``_metadata`` and file indexes that lie beside the files in the clear are not believed where keys
+are given: they could be anybody's. Facts in the clear are, where somebody asked for such an index.
 """
 
 from __future__ import annotations

@@ -101,9 +101,10 @@ def locked_of(query: QueryReader) -> tuple[Reason, ...]:
         if _is_locked(failure):
             found["files", _shortly(failure, footers.listing.paths[at])] += 1
     for view in footers.opened.values():
-        if view.opened.unavailable:
+        locked = view.locked
+        if locked:
             for column, leaf in sorted(view.leaves(named).items()):
-                error = view.opened.unavailable.get(leaf)
+                error = locked.get(leaf)
                 if error is not None:
                     found[column, _shortly(error, view.opened.path)] += 1
     return tuple(

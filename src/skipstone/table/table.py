@@ -80,7 +80,8 @@ class Table(Rewriting):
     what ``build`` builds unless it is told, and whether plans use file indexes at all.
 
     Paimon's file indexes beside Parquet files (``x.parquet.index``) are used too, as far as they
-    can be told to be of them (``store/beside.py``), and never with ``sidecars=False``.
+    can be told to be of them (``store/beside.py``), and never with ``sidecars=False``; with
+    ``decryption`` only with ``sidecars=True``.
 
     A directory with a ``_txn`` is a table of QuestDB (or a live one of ours): its files are those
     of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are not
@@ -122,7 +123,9 @@ class Table(Rewriting):
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.location = self.store.location
         self._beside = Beside(self.storage) if isinstance(self.reading, ParquetReading) else None
-        self._uses_sidecars = sidecars is not False and self.file_index.read_enabled
+        # Those of encrypted files are in the clear, and could be anybody's.
+        wanted = sidecars if sidecars is not None else not self.keys
+        self._uses_sidecars = wanted and self.file_index.read_enabled
         self.partial = partial
         self._txn_table: TxnTable | None = None
         self._engine: Engine | None = None

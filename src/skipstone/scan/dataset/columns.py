@@ -19,9 +19,11 @@ from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_name, colum
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from skipstone.errors import SkipstoneError
     from skipstone.index.partitions import PartitionColumns
 
     from ..file import ParquetFile
+    from ..opened_footer import OpenedFooter
 
 __all__ = ["FileColumns", "TableColumns"]
 
@@ -74,6 +76,12 @@ class FileColumns:
     def __init__(self, table: TableColumns, opened: ParquetFile, ordinal: int) -> None:
         self.table, self.opened, self.ordinal = table, opened, ordinal
         self._paths: dict[str, tuple[str, ...] | None] = {}
+
+    @property
+    def locked(self) -> Mapping[int, SkipstoneError]:
+        """Why leaves cannot be read, as far as the file's footer was: nothing is read for it."""
+        footer: OpenedFooter | None = vars(self.opened).get("_opened")
+        return {} if footer is None else footer.unavailable
 
     def path(self, column: str) -> tuple[str, ...] | None:
         """The path of ``column`` in the file, ``None`` where it is not in the file."""
