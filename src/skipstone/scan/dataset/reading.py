@@ -26,6 +26,7 @@ from skipstone.predicate.types import column_name, column_path
 from ..residual import matching, require_decidable
 from ..taking import rows_alone, take_rows
 from ..waves import row_waves
+from ..whole_groups import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +45,8 @@ __all__ = ["Piece", "TableReader"]
 _PIECE = 64 << 20
 # A piece below this is read where it is asked for.
 _SMALL = 4 << 20
+# Of more files than this the small ones are worth other threads, too.
+_FEW = 16
 # Part of the rows that must be left for the other columns to be fetched for those rows alone:
 # beyond it nearly every page holds one.
 _MANY = 0.2
@@ -132,7 +135,9 @@ class TableReader:
 
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
-        for found in self.files.ahead(self.read, self.pieces(plan), _is_small):
+        many = int(np.count_nonzero(plan.keep)) > _FEW
+        small = _is_none if many else _is_small
+        for found in self.files.ahead(self.read, self.pieces(plan), small):
             if found.num_rows:
                 yield found
 
@@ -208,7 +213,12 @@ class TableReader:
         if not names:
             count = file.opened.num_rows if rows is None else len(rows)
             return rows_alone(count)
-        return file.opened.read_rows([column_name(path) for path in dict.fromkeys(paths)], rows)
+        names = [column_name(path) for path in dict.fromkeys(paths)]
+        if rows is None or len(rows) == file.opened.num_rows:
+            whole = read_whole(file.opened, file.opened.selection.fields(names))
+            if whole is not None:
+                return whole
+        return file.opened.read_rows(names, rows)
 
     def _assembled(
         self, piece: Piece, found: RowSet, at: NDArray[np.int64], asked: pa.Table
@@ -285,6 +295,10 @@ class TableReader:
 
 def _is_small(piece: Piece) -> bool:
     return piece.is_small
+
+
+def _is_none(piece: Piece) -> bool:
+    return False
 
 
 def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
