@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from skipstone.scan.file import ParquetFile
 from skipstone.scan.whole_groups import read_whole
+from skipstone.storage import LocalStorage
 from skipstone.storage.meter import metered
 
 from .tables import tables, write, writer_settings
@@ -53,7 +54,9 @@ def test_only_the_chunks_that_are_asked_for_are_read(tmp_path: Path) -> None:
     (field,) = file.selection.fields(["s"])
     leaf = field.shape.leaves[0]
     places = [file.chunks_pages.place((group, leaf)) for group in range(4)]
-    file.reader.storage.gap = 0
+    storage = file.reader.storage
+    assert isinstance(storage, LocalStorage)
+    storage.gap = 0
     with metered() as meter:
         found = read_whole(file, [field])
     assert found is not None
