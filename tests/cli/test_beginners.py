@@ -258,3 +258,11 @@ def test_indexes_in_the_place_of_the_session(lake: Path) -> None:
     indexes: Any = ["n:minmax"]
     with pytest.raises(skipstone.SkipstoneError, match="the session comes first"):
         Table(str(lake)).build(indexes)
+
+
+def test_without_an_index_the_first_verb_is_named(run: Run, lake: Path) -> None:
+    """Nothing was built: `refresh` would say that there is nothing to refresh."""
+    for arguments in (["explain", lake, "n = 1"], ["describe", lake]):
+        done = run(*arguments)
+        assert "run `build`" in done.stdout
+        assert "run `refresh`" not in done.stdout

@@ -71,7 +71,8 @@ def _freshness(plan: Plan) -> str:
         lacking.append(f"{plan.facts_stale:,} changed since")
     looked = any(step.level > Level.OBJECT for step in plan.steps)
     instead = "nothing is known but what they say themselves" if looked else "read in full"
-    return f"index covers {covered}; {' and '.join(lacking)}: {instead}, run `refresh`"
+    verb = "refresh" if plan.facts_fresh or plan.facts_stale else "build"
+    return f"index covers {covered}; {' and '.join(lacking)}: {instead}, run `{verb}`"
 
 
 def _because(step: Step, *, unasked: bool) -> str:

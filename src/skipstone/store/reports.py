@@ -198,7 +198,8 @@ class Description(_Report):
             lacking.append(f"{self.missing:,} new")
         if self.stale:
             lacking.append(f"{self.stale:,} changed since")
-        text = f"; {' and '.join(lacking)}: read in full, run `refresh`" if lacking else " (fresh)"
+        verb = "refresh" if self.indexes else "build"
+        text = f"; {' and '.join(lacking)}: read in full, run `{verb}`" if lacking else " (fresh)"
         return f"{text}; {self.orphaned:,} facts of files that are gone" if self.orphaned else text
 
     def _row(self, index: IndexInfo) -> tuple[str, ...]:
