@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -55,8 +56,11 @@ _THREADED = 1 << 20
 _FEW = 16
 # Pages up to which they are faster for fixed widths without a dictionary, whatever is wanted.
 _FEW_PAGES = 4
-# Compiled loops take a second to load. They are used if somebody has, and never waited for.
+# Compiled loops take a second to load. They are used if somebody has; and loaded where the compiler
+# is at hand, once as many reads could have used them as make up for it, at a millisecond each.
 _COMPILED = "skipstone.formats.parquet.encodings.jit"
+_WORTH_LOADING = 250
+_missed = [0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,6 +163,16 @@ def read_groups(
     return [made[at] if at in made else wave.column(each, parts) for at, each in enumerate(fields)]
 
 
+def _compiled() -> bool:
+    """Whether compiled decoders are at hand; asked where they are of use."""
+    if _COMPILED not in sys.modules:
+        _missed[0] += 1
+        if _missed[0] < _WORTH_LOADING:
+            return False
+        import_module(_COMPILED)
+    return True
+
+
 class _Wave:
     """Some rows of some leaves: the picks, the bytes, and what becomes of them."""
 
@@ -183,12 +197,12 @@ class _Wave:
                 self.picks[group.row_group, leaf] = _Pick(table, entries)
         self.pages: dict[Cell, Pages] = {}
         self.size = 0
-        flat = {
-            field.shape.leaves[0]
-            for field in fields
-            if field.shape.kind is Kind.LEAF and _COMPILED in sys.modules
-        }
-        self.few = {leaf for leaf in self.leaves if leaf in flat and self._wants_few(leaf)}
+        self.few: set[int] = set()
+        if _COMPILED in sys.modules or "numba" in sys.modules:
+            flat = [each.shape.leaves[0] for each in fields if each.shape.kind is Kind.LEAF]
+            few = {leaf for leaf in flat if self._wants_few(leaf)}
+            if few and _compiled():
+                self.few = few
 
     def _wants_few(self, leaf: int) -> bool:
         decoded = 0

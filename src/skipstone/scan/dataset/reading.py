@@ -82,6 +82,8 @@ class TableReader:
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else list(columns)
         self._wanted = _by_field(self.columns)
+        # Arrow takes longer to begin, and less of the interpreter.
+        self._scans = False
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -135,8 +137,8 @@ class TableReader:
 
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
-        many = int(np.count_nonzero(plan.keep)) > _FEW
-        small = _is_none if many else _is_small
+        self._scans = int(np.count_nonzero(plan.keep)) > _FEW
+        small = _is_none if self._scans else _is_small
         for found in self.files.ahead(self.read, self.pieces(plan), small):
             if found.num_rows:
                 yield found
@@ -214,7 +216,7 @@ class TableReader:
             count = file.opened.num_rows if rows is None else len(rows)
             return rows_alone(count)
         names = [column_name(path) for path in dict.fromkeys(paths)]
-        if rows is None or len(rows) == file.opened.num_rows:
+        if self._scans and (rows is None or len(rows) == file.opened.num_rows):
             whole = read_whole(file.opened, file.opened.selection.fields(names))
             if whole is not None:
                 return whole
