@@ -25,6 +25,7 @@ from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.rewrite.retrofitting import retrofit
 from tests.conftest import GOLDEN, ROOT
 from tests.oracle import matching_rows
+from tests.rewrite.stepped import STEPS
 from tests.strategies import predicates, tables
 
 _TOO_LARGE = {"large_string_map.brotli.parquet"}
@@ -286,33 +287,10 @@ def test_no_row_is_lost_by_what_was_written(tmp_path: Path, data: st.DataObject)
 
 # -- kills ----------------------------------------------------------------------------------------
 
-_KILLED = """
-import os, signal, sys
-from skipstone.rewrite import replacing
+_KILLED = f"""{STEPS}
 from skipstone.rewrite.retrofitting import retrofit
-left = int(sys.argv[2])
-def step():
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-class Steps:
-    def __getattr__(self, name):
-        real = getattr(os, name)
-        if name not in ("writev", "fsync", "ftruncate", "fchmod"):
-            return real
-        def call(*args):
-            step()
-            return real(*args)
-        return call
-replacing.os = Steps()
 replacing._BUFFER = 20_000
-renamed = replacing.Path.rename
-def rename(self, target):
-    step()
-    return renamed(self, target)
-replacing.Path.rename = rename
-retrofit(sys.argv[1], bloom={"id": 0.01})
+retrofit(sys.argv[1], bloom={{"id": 0.01}})
 """
 
 

@@ -17,6 +17,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.rewrite import Encryption, salvage
 from tests.conftest import ROOT
 from tests.rewrite.sealed_files import KEY, KEYS
+from tests.rewrite.stepped import STEPS
 from tests.rewrite.written import table
 
 if TYPE_CHECKING:
@@ -25,34 +26,11 @@ if TYPE_CHECKING:
 
 GROUP = 500
 
-# Killed before the step that is named, of those that change a file.
-_KILLED = """
-import os, signal, sys
+_KILLED = f"""{STEPS}
 from skipstone import write_table
-from skipstone.rewrite import checkpoint, replacing
 from tests.rewrite.written import table
-left, every = int(sys.argv[2]), int(sys.argv[3])
-def step():
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-class Steps:
-    def __getattr__(self, name):
-        real = getattr(os, name)
-        if name not in ("writev", "fsync", "ftruncate", "fchmod"):
-            return real
-        def call(*args):
-            step()
-            return real(*args)
-        return call
-replacing.os = checkpoint.os = Steps()
+every = int(sys.argv[3])
 replacing._BUFFER = 50_000
-renamed = replacing.Path.rename
-def rename(self, target):
-    step()
-    return renamed(self, target)
-replacing.Path.rename = rename
 rows = (table(500, 500 * number) for number in range(6))
 write_table(rows, sys.argv[1], row_group_rows=500, page_rows=100, checkpoint_every=every)
 """
