@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figure import Figure, Peer, interleaved, median
-from skipstone.index.build import BuildSettings, build_parquet
-from skipstone.index.registry import parse_indexes
-from skipstone.index.schema import file_schema
+from skipstone.build.data_file import BuildSettings, build_parquet
+from skipstone.indexes.registry import parse_indexes
+from skipstone.pruning.table_schema import file_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.index.registry import parse_index
+from skipstone.indexes.registry import parse_index
 from skipstone.storage import open_storage
 
 from .factstore import lay_facts, ranges

@@ -11,10 +11,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.index.partitions import PartitionColumns
-from skipstone.plan.objects import plan_objects
-from skipstone.plan.runs import Outgrown, in_turn
+from skipstone.planning.objects import plan_objects
+from skipstone.planning.runs import Outgrown, in_turn
 from skipstone.predicate import bind, parse_sql
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
 from .factstore import (
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from skipstone.plan import Plan
+    from skipstone.facts import Matched
+    from skipstone.pruning.plan import Plan
     from skipstone.storage import Listing
-    from skipstone.store import Matched
 
     from .workbench import Workbench
 

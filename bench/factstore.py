@@ -16,13 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.formats.xskipper.javaser import BloomFilterMetaData
-from skipstone.formats.xskipper.murmur3 import hash_longs
-from skipstone.formats.xskipper.sketch import BloomFilter, optimal_bits, optimal_hashes, positions
-from skipstone.index.registry import parse_index
-from skipstone.storage import Listing, open_storage
-from skipstone.store import Definition, Location, Store
-from skipstone.store.columns import (
+from skipstone.facts import Definition, Location, Store
+from skipstone.facts.part_columns import (
     ETAG,
     FOOTER_LENGTH,
     MTIME,
@@ -34,7 +29,12 @@ from skipstone.store.columns import (
     UNIT,
     FactField,
 )
-from skipstone.store.parts import encode_part
+from skipstone.facts.parts import encode_part
+from skipstone.indexes.registry import parse_index
+from skipstone.storage import Listing, open_storage
+from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
+from skipstone.xskipper.format.murmur3 import hash_longs
+from skipstone.xskipper.format.sketch import BloomFilter, optimal_bits, optimal_hashes, positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.index.kind import Index
+    from skipstone.pruning.kind import Index
 
 __all__ = [
     "SCHEMA",

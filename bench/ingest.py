@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.live import LiveTable
-from skipstone.scan.txn_snapshot import TxnSnapshot
+from skipstone.questdb.txn_snapshot import TxnSnapshot
 from skipstone.storage import open_storage
 
 from .figure import Figure, Peer, interleaved, median, timed

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.formats.paimon.asks import Ask, In, Range
-from skipstone.formats.paimon.bitmap_write import write_bitmap
-from skipstone.formats.paimon.bloom_filter import write_bloom_filter
-from skipstone.formats.paimon.bsi import write_bsi
-from skipstone.formats.paimon.columns import column_of
-from skipstone.formats.paimon.factors import factorise
-from skipstone.formats.paimon.pieces import MissingBytes, Pieces
-from skipstone.formats.paimon.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.formats.paimon.reading import answer, answer_of, needs, open_anew
-from skipstone.formats.paimon.types import PaimonType
-from skipstone.index.kind import Blob
-from skipstone.index.paimon.arrivals import LEAST, SMALL, Arrivals, Sums
+from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bloom_filter import write_bloom_filter
+from skipstone.paimon.format.bsi import write_bsi
+from skipstone.paimon.format.column_keys import column_of
+from skipstone.paimon.format.distinct_keys import factorise
+from skipstone.paimon.format.key_queries import Ask, In, Range
+from skipstone.paimon.format.open_index import answer, answer_of, needs, open_anew
+from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
+from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
+from skipstone.paimon.format.types import PaimonType
+from skipstone.paimon.verified_blob import LEAST, SMALL, Arrivals, Sums
+from skipstone.pruning.kind import Blob
 
 from .figure import Figure, Peer, timed
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from skipstone.formats.paimon.reading import Index
+    from skipstone.paimon.format.open_index import Index
 
     from .workbench import Workbench
 

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.formats.parquet.encodings import ByteArrays, Values, decode_values
-from skipstone.formats.parquet.encodings.values import concat, room
-from skipstone.formats.parquet.enums import Encoding, Type
-from skipstone.formats.parquet.footer import read_metadata
-from skipstone.formats.parquet.page_header import PageHeader
+from skipstone.parquet.encodings import ByteArrays, Values, decode_values
+from skipstone.parquet.encodings.values import concat, room
+from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.format.footer import read_metadata
+from skipstone.parquet.format.page_header import PageHeader
 
 from .figure import Figure, Peer, interleaved, median
 

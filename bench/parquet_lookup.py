@@ -75,8 +75,8 @@ def _warm(path: str) -> None:
     with Path(path).open("rb") as file:
         while file.read(1 << 24):
             pass
-    from skipstone.formats.parquet import footer_jit
-    from skipstone.formats.parquet.encodings import jit
+    from skipstone.parquet.encodings import jit
+    from skipstone.parquet.thrift import footer_jit
 
     footer_jit.compiled()
     _ = jit.COMPILED

@@ -15,9 +15,9 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import skipstone
-from skipstone.index.partitions import PartitionColumns
-from skipstone.plan.objects import plan_objects
+from skipstone.planning.objects import plan_objects
 from skipstone.predicate import bind, parse_sql
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.spark.file_index import SkippingFileIndex
 
 from .events import lay_one_row_files
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from skipstone.plan import Plan
+    from skipstone.pruning.plan import Plan
 
     from .workbench import Workbench
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import skipstone
-from skipstone.bounds import Level, Units
-from skipstone.formats.parquet.footer import Tail
-from skipstone.index.questdb import PmFile, open_pm, pm_source
+from skipstone.parquet.format.footer import Tail
 from skipstone.predicate.tree import Leaf, Op
+from skipstone.pruning import Level, Units
+from skipstone.questdb.evidence import PmFile, open_pm, pm_source
 
 from .figure import Figure, Peer, interleaved, median
 from .questdb_formats import ROW_GROUPS, VERSION, lay, repeat
@@ -29,7 +29,7 @@ from .questdb_formats import ROW_GROUPS, VERSION, lay, repeat
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from skipstone.bounds import BoolArray
+    from skipstone.pruning import BoolArray
 
     from .workbench import Workbench
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.formats.parquet.footer import Tail, read_metadata
-from skipstone.formats.questdb.convert import convert
-from skipstone.formats.questdb.pm import Pm
+from skipstone.parquet.format.footer import Tail, read_metadata
+from skipstone.questdb.format.footer_to_pm import convert
+from skipstone.questdb.format.pm import Pm
 
 from .figure import Figure, Peer, interleaved, median
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from skipstone.facts.reports import BuildReport
     from skipstone.storage import Listing
-    from skipstone.store.reports import BuildReport
 
     from .workbench import Workbench
 

@@ -60,7 +60,7 @@ print(json.dumps({{
 }}))
 """
 _OURS = _MEASURE.format(
-    imports="from skipstone.rewrite.retrofitting import retrofit",
+    imports="from skipstone.rewrite.retrofit_file import retrofit",
     work="retrofit(path, bloom={'key': 0.01}, output=out)",
 )
 _THEIRS = _MEASURE.format(

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
-from skipstone.rewrite.page_map import map_file
-from skipstone.rewrite.salvaging import salvage
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.salvage.page_map import map_file
+from skipstone.salvage.salvage_file import salvage
 
 from .figure import Figure, Peer, median, timed
 

@@ -11,30 +11,48 @@ import ast
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 PACKAGE = "skipstone"
 LONGEST_MODULE = 500
+MOST_SIDE_BY_SIDE = 25
 
-# Imports point from a later line to an earlier one; there is no edge within a line.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "human", "identity"),
-    ("bounds", "predicate"),
-    ("formats", "storage"),
-    ("index",),
-    ("store",),
-    ("plan",),
-    ("scan",),
-    ("rewrite", "live"),
-    ("advise",),
-    ("spark",),
-    ("table",),
-    ("report",),
-    ("cli",),
-    ("__main__",),
+# The ground floor comes first: a module imports only what stands before its own package.
+ORDER: tuple[str, ...] = (
+    "_version",
+    "errors",
+    "human",
+    "identity",
+    "_numba",
+    "_cache",
+    "predicate",
+    "storage",
+    "pruning",
+    "parquet",
+    "paimon",
+    "questdb",
+    "xskipper",
+    "indexes",
+    "facts",
+    "build",
+    "planning",
+    "execution",
+    "rewrite",
+    "salvage",
+    "live",
+    "advisor",
+    "spark",
+    "table",
+    "inspect",
+    "report",
+    "cli",
+    "__main__",
 )
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+RANK = {name: rank for rank, name in enumerate(ORDER)}
+
+# The foreign formats know Parquet, and not each other.
+STRANGERS = ("paimon", "questdb", "xskipper")
 
 
 def modules(package: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
@@ -85,7 +103,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def upward_imports(package: Path) -> list[str]:
-    """Imports that do not point down the list of layers."""
+    """Imports that do not point to an earlier place of the order."""
     found = []
     for module, path in modules(package):
         if not module:
@@ -93,17 +111,79 @@ def upward_imports(package: Path) -> list[str]:
         own = module[0]
         where = path.relative_to(package)
         if own not in RANK:
-            found.append(f"{where}: {own} is in no layer")
+            found.append(f"{where}: {own} has no place in the order")
             continue
         for line, parts in imported_parts(_parse(path), module, path.name == "__init__.py"):
             target = parts[0] if parts else ""
-            if target in {own, "__version__"}:
+            if target == own:
                 continue
             if target not in RANK:
                 found.append(f"{where}:{line}: import {target or PACKAGE} from the module it is in")
-            elif RANK[target] >= RANK[own]:
+            elif RANK[target] >= RANK[own] or (own in STRANGERS and target in STRANGERS):
                 found.append(f"{where}:{line}: {own} must not import {target}")
     return found
+
+
+def import_graph(package: Path) -> dict[str, set[str]]:
+    """Each module by its dotted name below the package, and the modules that it imports.
+
+    The package's own `__init__` is left out: it names every layer, and nothing may import it.
+    """
+    known = {".".join(module): path for module, path in modules(package) if module}
+    graph: dict[str, set[str]] = {}
+    for name, path in known.items():
+        found = set()
+        imports = imported_parts(_parse(path), tuple(name.split(".")), path.name == "__init__.py")
+        for _, parts in imports:
+            # `from package import name`: the name is a module of its own, or lies in the package.
+            target = next(
+                (each for each in (".".join(parts), ".".join(parts[:-1])) if each in known), None
+            )
+            if target is not None and target != name:
+                found.add(target)
+        graph[name] = found
+    return graph
+
+
+def import_cycles(graph: Mapping[str, set[str]]) -> list[str]:
+    """Groups of modules that import each other in circles, a line each (Tarjan, 1972)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    cycles: list[str] = []
+
+    def connect(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for target in sorted(graph[name]):
+            if target not in order:
+                connect(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], order[target])
+        if low[name] == order[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                cycles.append("cycle: " + " ".join(sorted(group)))
+
+    for name in sorted(graph):
+        if name not in order:
+            connect(name)
+    return sorted(cycles)
+
+
+def wide_packages(package: Path) -> list[str]:
+    """Packages with more modules side by side than a reader can survey."""
+    counts: dict[Path, int] = {}
+    for _, path in modules(package):
+        if path.name != "__init__.py":
+            counts[path.parent] = counts.get(path.parent, 0) + 1
+    return [
+        f"{folder.relative_to(package)}: {count} modules, at most {MOST_SIDE_BY_SIDE}"
+        for folder, count in sorted(counts.items())
+        if count > MOST_SIDE_BY_SIDE
+    ]
 
 
 def long_modules(package: Path) -> list[str]:
@@ -119,7 +199,7 @@ def long_modules(package: Path) -> list[str]:
 def combinators(package: Path) -> tuple[str, ...]:
     """The names in `Bounds.COMBINATORS`: the methods that combine what indexes say."""
     for module, path in modules(package):
-        if module[:1] != ("bounds",):
+        if module[:1] != ("pruning",):
             continue
         for cls in ast.walk(_parse(path)):
             if isinstance(cls, ast.ClassDef) and cls.name == "Bounds":
@@ -132,13 +212,13 @@ def combinators(package: Path) -> tuple[str, ...]:
     return ()
 
 
-def foreign_combining(package: Path) -> list[str]:
-    """Places outside `plan` and `bounds` that name a combining method of Bounds, called or not."""
+def foreign_combining(package: Path, homes: Sequence[str] = ("pruning", "planning")) -> list[str]:
+    """Places outside the planner's packages that name a combining method of Bounds."""
     names = set(combinators(package))
     return [
-        f"{path.relative_to(package)}:{node.lineno}: only plan combines Bounds, not .{node.attr}"
+        f"{path.relative_to(package)}:{node.lineno}: only the planner combines Bounds: .{node.attr}"
         for module, path in modules(package)
-        if module[:1] not in {("plan",), ("bounds",)}
+        if module[:1] not in {(home,) for home in homes}
         for node in ast.walk(_parse(path))
         if isinstance(node, ast.Attribute) and node.attr in names
     ]

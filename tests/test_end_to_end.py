@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 
 from skipstone import Table
 from skipstone.errors import UnsupportedError
-from skipstone.index.registry import parse_index
+from skipstone.indexes.registry import parse_index
 from skipstone.predicate.types import column_name
-from tests import oracle, strategies
+
+from . import oracle, strategies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.index.kind import Index
+    from skipstone.pruning.kind import Index
 
 # Arrow writes a duration as a plain INT64, which Spark reads as a bigint: another column.
 TYPES = [type for type in strategies.SPARK_TYPES if not pa.types.is_duration(type)]

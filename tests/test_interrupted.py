@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from skipstone import Table
-from skipstone.bounds import Cause
+from skipstone.pruning import Cause
 from tests.accept.tables import backdate, write
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import skipstone
-from tests import house
+
+from . import house
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "skipstone"
 HEAVY = {"numba", "pandas", "pyspark"}
@@ -45,6 +46,14 @@ def test_imports_point_down() -> None:
     assert house.upward_imports(SOURCE) == []
 
 
+def test_no_import_cycle() -> None:
+    assert house.import_cycles(house.import_graph(SOURCE)) == []
+
+
+def test_packages_can_be_surveyed() -> None:
+    assert house.wide_packages(SOURCE) == []
+
+
 def test_no_module_is_long() -> None:
     assert house.long_modules(SOURCE) == []
 
@@ -55,7 +64,7 @@ def test_only_the_planner_combines_bounds() -> None:
 
 
 def test_combinators_are_methods_of_bounds() -> None:
-    from skipstone.bounds import Bounds
+    from skipstone.pruning import Bounds
 
     assert house.combinators(SOURCE) == Bounds.COMBINATORS
     assert all(callable(getattr(Bounds, name)) for name in Bounds.COMBINATORS)
@@ -81,7 +90,7 @@ def test_the_package_alone_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["skipstone.errors", "skipstone.plan", "skipstone.table", "skipstone.cli"]
+    "module", ["skipstone.errors", "skipstone.pruning.plan", "skipstone.table", "skipstone.cli"]
 )
 def test_spark_comes_late(module: str) -> None:
     assert loaded_after(f"import {module}").isdisjoint(HEAVY)
@@ -94,24 +103,30 @@ def test_the_check_of_loaded_modules_can_fail() -> None:
 @pytest.mark.parametrize(
     "module, line, complaint",
     [
-        ("bounds/rowset.py", "from skipstone.plan import Plan", "bounds must not import plan"),
-        ("bounds/rowset.py", "import skipstone.spark.session", "bounds must not import spark"),
-        ("bounds/rowset.py", "from ..predicate import tree", "bounds must not import predicate"),
-        ("bounds/rowset.py", "from .. import identity, cli", "bounds must not import cli"),
+        (
+            "pruning/row_set.py",
+            "from skipstone.planning import objects",
+            "must not import planning",
+        ),
+        ("pruning/row_set.py", "import skipstone.spark.session", "pruning must not import spark"),
+        ("predicate/tree.py", "from ..pruning import bounds", "predicate must not import pruning"),
+        ("pruning/row_set.py", "from .. import identity, cli", "pruning must not import cli"),
+        ("paimon/kinds.py", "from skipstone.questdb import pm", "paimon must not import questdb"),
+        ("xskipper/part.py", "from skipstone.paimon import kinds", "must not import paimon"),
         ("errors.py", "from .identity import ObjectId", "errors must not import identity"),
-        ("identity.py", "from skipstone import errors", "identity must not import errors"),
+        ("human.py", "from skipstone import identity", "human must not import identity"),
         (
             "storage.py",
-            "def f():\n    from skipstone import index",
-            "storage must not import index",
+            "def f():\n    from skipstone import indexes",
+            "storage must not import indexes",
         ),
-        ("store/parts.py", "if TYPE_CHECKING:\n    import skipstone.plan", "store must not import"),
+        ("facts/parts.py", "if TYPE_CHECKING:\n    import skipstone.planning", "must not import"),
         ("report/x.py", "from skipstone.cli import output", "report must not import cli"),
         ("rewrite/x.py", "import_module('skipstone.live')", "rewrite must not import live"),
-        ("plan/cost.py", "from skipstone import Table", "import Table from the module it is in"),
-        ("plan/cost.py", "import skipstone", "import skipstone from the module it is in"),
-        ("helper.py", "", "helper is in no layer"),
-        ("misc/a.py", "", "misc is in no layer"),
+        ("planning/x.py", "from skipstone import Table", "import Table from the module it is in"),
+        ("planning/x.py", "import skipstone", "import skipstone from the module it is in"),
+        ("helper.py", "", "helper has no place in the order"),
+        ("misc/a.py", "", "misc has no place in the order"),
     ],
 )
 def test_an_import_that_does_not_point_down_is_seen(
@@ -127,14 +142,43 @@ def test_imports_down_and_within_are_fine(tmp_path: Path) -> None:
         {
             "__init__.py": "from skipstone.table import Table",
             "__main__.py": "from skipstone.cli import main",
-            "cli/output.py": "from skipstone import __version__\nfrom ..table import Table",
+            "cli/output.py": "from skipstone._version import __version__\nfrom ..table import Table",
             "cli/verbs.py": "from . import output\nfrom .output import show\nimport os, pyarrow",
-            "formats/paimon/bsi.py": "from ...errors import FormatError\nfrom . import container",
-            "formats/paimon/__init__.py": "from .bsi import Bsi\nfrom ..parquet import thrift",
-            "plan/planner.py": "from skipstone.bounds.rowset import RowSet",
+            "paimon/format/bsi.py": "from ...errors import FormatError\nfrom . import container",
+            "paimon/format/__init__.py": "from .bsi import Bsi\nfrom ...parquet import thrift",
+            "planning/objects.py": "from skipstone.pruning.row_set import RowSet",
         },
     )
     assert house.upward_imports(package) == []
+
+
+@pytest.mark.parametrize(
+    "files, cycle",
+    [
+        ({"a/x.py": "from . import y", "a/y.py": "from .x import X"}, "cycle: a.x a.y"),
+        (
+            {"a/x.py": "if TYPE_CHECKING:\n    from .y import Y", "a/y.py": "from .x import X"},
+            "cycle: a.x a.y",
+        ),
+        (
+            {"a/x.py": "def f():\n    from .y import Y", "a/y.py": "import skipstone.a.x"},
+            "cycle: a.x a.y",
+        ),
+        ({"a/__init__.py": "from .x import X", "a/x.py": "from skipstone.a import Y"}, "a a.x"),
+        ({"a/x.py": "from .y import Y", "a/y.py": "from ..b import z", "b/z.py": ""}, None),
+    ],
+)
+def test_a_cycle_is_seen(tmp_path: Path, files: dict[str, str], cycle: str | None) -> None:
+    found = house.import_cycles(house.import_graph(tree(tmp_path, files)))
+    assert len(found) == (cycle is not None)
+    assert cycle is None or cycle in found[0]
+
+
+def test_a_wide_package_is_seen(tmp_path: Path) -> None:
+    files = {f"a/m{number}.py": "" for number in range(26)}
+    assert house.wide_packages(tree(tmp_path, files)) == ["a: 26 modules, at most 25"]
+    (tmp_path / "skipstone" / "a" / "m25.py").unlink()
+    assert house.wide_packages(tmp_path / "skipstone") == []
 
 
 def test_a_long_module_is_seen(tmp_path: Path) -> None:
@@ -144,11 +188,11 @@ def test_a_long_module_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("use", ["a.meet(b)", "reduce(Bounds.meet, parts)", "f = a.meet"])
 @pytest.mark.parametrize(
-    "home, seen", [("spark/x.py", 1), ("scan/x.py", 1), ("plan/x.py", 0), ("bounds/x.py", 0)]
+    "home, seen", [("spark/x.py", 1), ("facts/x.py", 1), ("planning/x.py", 0), ("pruning/x.py", 0)]
 )
 def test_combining_outside_the_planner_is_seen(
     tmp_path: Path, home: str, seen: int, use: str
 ) -> None:
     declared = "class Bounds:\n    COMBINATORS: ClassVar[tuple[str, ...]] = ('meet',)\n"
-    package = tree(tmp_path, {"bounds/algebra.py": declared, home: use})
+    package = tree(tmp_path, {"pruning/bounds.py": declared, home: use})
     assert len(house.foreign_combining(package)) == seen

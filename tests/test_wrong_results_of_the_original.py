@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.formats.xskipper.schema import IndexColumn
-from skipstone.store.xskipper import XskipperLocation
+from skipstone.facts.xskipper import XskipperLocation
+from skipstone.xskipper.format.schema import IndexColumn
+from tests.facts.xskipper.foreign import obj_name, write_store
 from tests.oracle import matching_rows
 from tests.s3 import S3, s3, s3_server
-from tests.store.foreign import obj_name, write_store
 from tools.scanned import scanned
 
 if TYPE_CHECKING:

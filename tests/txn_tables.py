@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail, read_metadata
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.parquet.splice import (
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail, read_metadata
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.writing.splice_footer import (
     append_row_groups,
     rebase_row_group,
     row_group_bytes,
 )
-from skipstone.formats.questdb.convert import convert
-from skipstone.formats.questdb.partitions import Partitioning, directory
-from skipstone.formats.questdb.txn import Partition, Txn, commit, created, read
+from skipstone.questdb.format.footer_to_pm import convert
+from skipstone.questdb.format.partition_names import Partitioning, directory
+from skipstone.questdb.format.txn import Partition, Txn, commit, created, read
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,18 +14,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from skipstone._version import __version__
+
 if TYPE_CHECKING:
     from skipstone.errors import SkipstoneError
-    from skipstone.formats.parquet.encryption.keys import Decryption
-    from skipstone.plan import Plan
-    from skipstone.rewrite.writing import write_table
-    from skipstone.scan.file import ParquetFile, read_rows
-    from skipstone.scan.file_index import FileIndex
+    from skipstone.paimon.file_index import FileIndex
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.reading.file import ParquetFile, read_rows
+    from skipstone.parquet.writing.table_writer import write_table
+    from skipstone.pruning.plan import Plan
     from skipstone.table import Table, explain, last_scan, read, skip
-    from skipstone.table.ingesting import ingest
-    from skipstone.table.watching import watch
-
-__version__ = "0.1.0"
+    from skipstone.table.ingest import ingest
+    from skipstone.table.watch import watch
 
 __all__ = [
     "Decryption",
@@ -45,20 +45,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Decryption": "skipstone.formats.parquet.encryption.keys",
-    "FileIndex": "skipstone.scan.file_index",
-    "ParquetFile": "skipstone.scan.file",
-    "Plan": "skipstone.plan",
+    "Decryption": "skipstone.parquet.encryption.decryption",
+    "FileIndex": "skipstone.paimon.file_index",
+    "ParquetFile": "skipstone.parquet.reading.file",
+    "Plan": "skipstone.pruning.plan",
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
     "explain": "skipstone.table",
-    "ingest": "skipstone.table.ingesting",
+    "ingest": "skipstone.table.ingest",
     "last_scan": "skipstone.table",
     "read": "skipstone.table",
-    "read_rows": "skipstone.scan.file",
+    "read_rows": "skipstone.parquet.reading.file",
     "skip": "skipstone.table",
-    "watch": "skipstone.table.watching",
-    "write_table": "skipstone.rewrite.writing",
+    "watch": "skipstone.table.watch",
+    "write_table": "skipstone.parquet.writing.table_writer",
 }
 
 

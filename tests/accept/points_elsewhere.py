@@ -46,7 +46,7 @@ def interrupted(bench: Workbench) -> None:
 
 @point("indexes: a kind of one's own, as the documentation shows it")
 def own_kind(bench: Workbench) -> None:
-    hold("tests/index/test_registry.py", "-k", "documented")
+    hold("tests/indexes/test_registry.py", "-k", "documented")
 
 
 @point("xskipper: wrong results of the original are not ours")

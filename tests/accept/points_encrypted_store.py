@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from skipstone import Table, last_scan, skip
 from skipstone.errors import UnsupportedError
-from skipstone.store import IndexEncryption, KeyedLocation
+from skipstone.facts import IndexEncryption, KeyedLocation
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

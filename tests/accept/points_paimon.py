@@ -13,11 +13,11 @@ import pyarrow as pa
 
 import skipstone
 from skipstone import FileIndex, Table
-from skipstone.formats.paimon import container
+from skipstone.paimon.format import container
 from tests.accept.registry import Missing, point
 from tests.accept.tables import backdate, write
-from tests.formats.paimon.golden import read_cases
 from tests.oracle import matching_rows
+from tests.paimon.format.golden import read_cases
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench

@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 
 import skipstone
 from skipstone import Table
-from skipstone.formats.questdb.pm import Pm
-from skipstone.formats.questdb.txn import Partition
 from skipstone.live import LiveTable
-from skipstone.scan.txn_snapshot import TxnSnapshot
+from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.txn import Partition
+from skipstone.questdb.txn_snapshot import TxnSnapshot
 from skipstone.storage import open_storage
 from tests.accept.registry import Missing, point
-from tests.formats.questdb.golden import case
-from tests.index.questdb import written
 from tests.oracle import matching_rows
-from tests.rewrite import partitions as migrating
+from tests.questdb import partitions as migrating
+from tests.questdb.evidence import written
+from tests.questdb.format.golden import case
 from tests.txn_tables import DAY, TxnFolder, micros, rows_at
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone import Table
-from skipstone.index.kind import Builder, Built, Chunk
-from skipstone.index.minmax import MinMax
+from skipstone.indexes.minmax import MinMax
+from skipstone.pruning.kind import Builder, Built, Chunk
 from tests.accept.registry import point
 from tests.accept.tables import FILES, ROWS, backdate, events, write
 

@@ -12,10 +12,10 @@ import pytest
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.formats.parquet.crypto import AesGcmV1, EncryptionAlgorithm
-from skipstone.formats.parquet.metadata import FileMetaData
+from skipstone.parquet.format.crypto import AesGcmV1, EncryptionAlgorithm
+from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.rewrite import Encryption, encrypt
-from tests.formats.parquet.encryption.keys import InMemoryKms
+from tests.parquet.encryption.keys import InMemoryKms
 
 if TYPE_CHECKING:
     from pathlib import Path

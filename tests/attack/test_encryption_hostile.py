@@ -12,13 +12,12 @@ import pytest
 
 from skipstone import Decryption, Table
 from skipstone.errors import SkipstoneError
-from skipstone.formats.parquet.crypto import AesGcmV1, EncryptionAlgorithm
+from skipstone.parquet.format.crypto import AesGcmV1, EncryptionAlgorithm
 from skipstone.rewrite import Encryption
-from skipstone.rewrite.sealed_list import SealedList, list_path, read_list, write_list
-from tests.formats.parquet.encryption.keys import InMemoryKms
-
-from .test_encryption_footers import with_footer
-from .test_encryption_index import KEYS, TRUE, asks, built, table_at
+from skipstone.rewrite.encrypted_file_list import SealedList, list_path, read_list, write_list
+from tests.attack.test_encryption_footers import with_footer
+from tests.attack.test_encryption_index import KEYS, TRUE, asks, built, table_at
+from tests.parquet.encryption.keys import InMemoryKms
 
 if TYPE_CHECKING:
     from pathlib import Path

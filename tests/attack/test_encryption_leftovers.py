@@ -11,9 +11,10 @@ import pytest
 
 from skipstone import Decryption, ParquetFile, Table
 from skipstone.errors import SkipstoneError
-from skipstone.rewrite import Encryption, decrypt, encrypt, encrypting, retrofit
+from skipstone.rewrite import Encryption, decrypt, encrypt, retrofit
+from skipstone.rewrite import encrypt_file as encrypting
 from skipstone.storage import LocalStorage
-from tests.formats.parquet.encryption.keys import InMemoryKms
+from tests.parquet.encryption.keys import InMemoryKms
 
 KEY, COLUMN = b"0123456789012345", b"column key, mine"
 SECRET = b"CANARY"

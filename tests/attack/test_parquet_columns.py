@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.scan.file import ParquetFile
+from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.take_rows import take_rows
 from skipstone.predicate import bind, to_sql
-from skipstone.scan.file import ParquetFile
-from skipstone.scan.taking import take_rows
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.strategies import ARROW_TYPES, predicates, tables

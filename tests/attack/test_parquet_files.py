@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import StaleError
-from skipstone.scan.file import ParquetFile
+from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
     from pathlib import Path

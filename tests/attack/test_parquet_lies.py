@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.formats.parquet.metadata import ColumnChunk, FileMetaData
-from skipstone.formats.parquet.page_index import ColumnIndexArrays, OffsetIndexArrays
-from skipstone.scan.entries import check_entries
-from skipstone.scan.file import ParquetFile
+from skipstone.parquet.format.metadata import ColumnChunk, FileMetaData
+from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.list_entries import check_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable

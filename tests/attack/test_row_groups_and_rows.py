@@ -22,15 +22,15 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
-from skipstone.index.questdb.making import make_pm
 from skipstone.live import LiveTable
-from skipstone.plan import cost
 from skipstone.predicate import bind, to_sql
 from skipstone.predicate.types import column_name
-from tests.index.questdb.written import parquet, with_ids
+from skipstone.pruning import costs as cost
+from skipstone.questdb.pm_of_data_file import make_pm
 from tests.live.tables import DAY, rows
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
+from tests.questdb.evidence.written import parquet, with_ids
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ, columns, predicates
 from tests.table.test_query import picked, rows_of
 
@@ -278,7 +278,7 @@ def test_nothing_is_skipped_where_more_may_be_read_than_there_is(
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "y.parquet")
     plan = skipstone.Table(str(tmp_path)).plan("a > 1")
     more = property(lambda self: self.bytes_total * 3 // 2)
-    monkeypatch.setattr("skipstone.plan.plan.Plan.bytes_kept", more)
+    monkeypatch.setattr("skipstone.pruning.plan.Plan.bytes_kept", more)
     assert "(0 % skipped)" in str(plan)
 
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile, write_table
-from skipstone.formats.parquet.xxh64 import xxh64
+from skipstone.parquet.format.xxh64 import xxh64
 from skipstone.rewrite import retrofit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.formats.parquet.bloom_filter import BloomFilter
+    from skipstone.parquet.format.bloom_filter import BloomFilter
 
 # A NaN that no reader asks for, whose bits are not those of NaN as literals are.
 ODD_NAN = float(np.frombuffer(struct.pack("<Q", 0xFFF8000000000001), "<f8")[0])

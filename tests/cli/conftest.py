@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from skipstone.cli.verbs import cli
-from skipstone.store.reports import (
+from skipstone.facts.reports import (
     BuildReport,
     CheckReport,
     CompactReport,

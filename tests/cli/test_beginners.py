@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.cli.faults import fault_of
+from skipstone.cli.errors import fault_of
 from skipstone.table import Table
 from tests.cli.test_speech import command
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .conftest import Run
+    from tests.cli.conftest import Run
 
 NOTHING: Any = None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from .conftest import Run
+    from tests.cli.conftest import Run
 
 FILES, ROWS = 12, 100
 

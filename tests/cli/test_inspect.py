@@ -15,7 +15,7 @@ import pytest
 from skipstone.table import Table
 
 if TYPE_CHECKING:
-    from .conftest import Run
+    from tests.cli.conftest import Run
 
 KEY = "org.apache.spark.sql.parquet.row.metadata"
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone.cli.inspect import Asked
 from skipstone.cli.inspect_paimon import look
-from skipstone.cli.inspecting import Asked
 from skipstone.errors import FormatError, PredicateError, UnsupportedError
-from skipstone.formats.paimon import container
-from skipstone.formats.paimon.bitmap_write import write_bitmap
-from skipstone.formats.paimon.bloom_filter import write_bloom_filter
-from skipstone.formats.paimon.bsi import write_bsi
-from skipstone.formats.paimon.columns import column_of
-from skipstone.formats.paimon.factors import factorise
-from skipstone.formats.paimon.range_bitmap import write_range_bitmap
-from skipstone.formats.paimon.types import PaimonType
+from skipstone.paimon.format import container
+from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bloom_filter import write_bloom_filter
+from skipstone.paimon.format.bsi import write_bsi
+from skipstone.paimon.format.column_keys import column_of
+from skipstone.paimon.format.distinct_keys import factorise
+from skipstone.paimon.format.range_bitmap import write_range_bitmap
+from skipstone.paimon.format.types import PaimonType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Run
+    from tests.cli.conftest import Run
 
 #: city is Oslo in rows 0, 4, 8 …; n counts from -5; day and small have types of their own widths
 TABLE = pa.table(

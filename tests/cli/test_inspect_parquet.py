@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.formats.parquet.encryption.key_file import decryption_from_json
-from skipstone.scan.inspection import inspect_file
+from skipstone.inspect.file_inspection import inspect_file
+from skipstone.parquet.encryption.key_file import decryption_from_json
 
 if TYPE_CHECKING:
-    from .conftest import Run
+    from tests.cli.conftest import Run
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
 TESTING, HYPARQUET = GOLDEN / "parquet-testing" / "data", GOLDEN / "hyparquet" / "test" / "files"
@@ -186,7 +186,7 @@ def test_it_does_not_need_the_whole_file(tmp_path: Path, file: Path) -> None:
     big = tmp_path / "big.parquet"
     noise = np.random.default_rng(0).integers(0, 2**62, 4_000_000)
     pq.write_table(pa.table({"n": noise}), big, use_dictionary=False, compression="none")
-    from skipstone.scan.file import ParquetFile
+    from skipstone.parquet.reading.file import ParquetFile
 
     opened = ParquetFile(str(big))
     assert opened.size > 30_000_000

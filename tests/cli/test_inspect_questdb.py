@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.formats.questdb.pm import Pm
-from skipstone.formats.questdb.txn import Partition, Txn, created
-from skipstone.formats.questdb.values import Chunk, Column, Head, RowGroup
-from skipstone.formats.questdb.writer import Footer, write
-from tests.formats.questdb.golden import case, names
+from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.txn import Partition, Txn, created
+from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
+from skipstone.questdb.format.writer import Footer, write
+from tests.questdb.format.golden import case, names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Run
+    from tests.cli.conftest import Run
 
 #: the real readers take them, for only what lies behind the newest snapshot is broken
 RIGHTLY_TAKEN = {"bad_prev_self", "bad_prev_garbage"}

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from skipstone.cli.faults import fault_of
+from skipstone.cli.errors import fault_of
 from skipstone.cli.output import Output
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
 
 if TYPE_CHECKING:
-    from .conftest import Noted, Run
+    from tests.cli.conftest import Noted, Run
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "numba", "sqlglot", "rich", "fsspec", "obstore"}

@@ -10,15 +10,14 @@ import click
 import pytest
 
 from skipstone.cli.verbs import VERBS, cli
-from skipstone.index.registry import parse_index
-from skipstone.store.reports import CheckReport
-
-from .conftest import DESCRIPTION
+from skipstone.facts.reports import CheckReport
+from skipstone.indexes.registry import parse_index
+from tests.cli.conftest import DESCRIPTION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Noted, Run
+    from tests.cli.conftest import Noted, Run
 
 SIMPLE = {
     "advise": ["advise", "t"],

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from skipstone.formats.parquet.whole import read_table
+from skipstone.inspect.file_inspection import inspect_file
+from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import column_name
-from skipstone.rewrite.salvaging import salvage
-from skipstone.scan.file import ParquetFile
-from skipstone.scan.inspection import inspect_file
+from skipstone.salvage.salvage_file import salvage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
-    from skipstone.scan.inspection import FileInspection
+    from skipstone.inspect.file_inspection import FileInspection
+    from skipstone.parquet.encryption.decryption import Decryption
 
 __all__ = ["BATTERIES", "DECODING", "Damaged"]
 

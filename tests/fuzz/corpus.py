@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from tests.formats.parquet.encryption.keys import LABELS, InMemoryKms, decryption_of
+from tests.parquet.encryption.keys import LABELS, InMemoryKms, decryption_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.parquet.encryption.decryption import Decryption
 
 __all__ = ["BOMB", "SMALL", "golden_corpus", "keys_for"]
 
@@ -49,7 +49,7 @@ def keys_for(path: Path) -> Decryption | None:
     if path.suffix != ".encrypted":
         return None
     if "external_key_material" in path.name:
-        from skipstone.formats.parquet.encryption.keys import Decryption
+        from skipstone.parquet.encryption.decryption import Decryption
 
         return Decryption(kms=InMemoryKms({label.decode(): key for label, key in LABELS.items()}))
     return decryption_of(path)

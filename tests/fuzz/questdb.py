@@ -8,22 +8,21 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skipstone.formats.questdb.pm import Pm
-from skipstone.formats.questdb.txn import Txn, commit, read
-from skipstone.formats.questdb.upgrade import outdated, upgrade
-from skipstone.formats.questdb.writer import Footer, append
-from skipstone.index.questdb.pm_file import PmFile
-from skipstone.rewrite.sidecar import checked
-from skipstone.scan.file import ParquetFile
-from skipstone.scan.pm_inspection import inspect_pm
-from skipstone.scan.txn_inspection import inspect_txn
+from skipstone.inspect.pm_inspection import inspect_pm
+from skipstone.inspect.txn_inspection import inspect_txn
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.questdb.evidence.pm_file import PmFile
+from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.txn import Txn, commit, read
+from skipstone.questdb.format.upgrade import outdated, upgrade
+from skipstone.questdb.format.writer import Footer, append
+from skipstone.questdb.pm_writer import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from skipstone.formats.questdb.snapshot import Snapshot
-
-    from .batteries import Attempt, Damaged
+    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from tests.fuzz.batteries import Attempt, Damaged
 
 __all__ = ["PM", "QUESTDB", "TXN"]
 
@@ -103,7 +102,7 @@ def _evidence(damaged: Damaged, attempt: Attempt) -> None:
 
 
 def _beside(name: str) -> str | None:
-    from .fuzzing import GOLDEN
+    from tests.fuzz.fuzzing import GOLDEN
 
     path = GOLDEN / "questdb" / name
     return str(path) if path.is_file() else None

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.formats.questdb.pm import Pm
-from skipstone.scan.txn_snapshot import TxnSnapshot
+from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.txn_snapshot import TxnSnapshot
 from skipstone.storage import open_storage
 
 if TYPE_CHECKING:
-    from skipstone.scan.txn_snapshot import PartitionFile
+    from skipstone.questdb.txn_snapshot import PartitionFile
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

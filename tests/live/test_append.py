@@ -16,10 +16,10 @@ import pytest
 
 from skipstone import ParquetFile
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.formats.parquet.footer import Tail
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.questdb.pm import Pm
 from skipstone.live import LiveTable
+from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.questdb.format.pm import Pm
 from tests.live.tables import DAY, HOUR, SCHEMA, cut, keys, read_bytes, rows, run, snapshot
 
 

@@ -51,7 +51,7 @@ def test_a_row_group_is_replaced_and_the_old_snapshot_still_reads(table: LiveTab
 
 def read_extent(data: bytes, row_group: int) -> int:
     """Bytes from the beginning of a row group's pages to that of the next, and its page indexes."""
-    from skipstone.formats.parquet.footer import read_metadata
+    from skipstone.parquet.format.footer import read_metadata
 
     total = 0
     for chunk in read_metadata(data).row_groups[row_group].columns:

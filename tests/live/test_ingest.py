@@ -17,7 +17,7 @@ from skipstone import Table, ingest
 from skipstone.cli.verbs import cli
 from skipstone.errors import SkipstoneError
 from skipstone.live import LiveTable
-from skipstone.table import ingesting
+from skipstone.table import ingest as ingesting
 from tests.live.tables import DAY, HOUR, keys, rows, run, snapshot
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.formats.questdb.partitions import Partitioning
 from skipstone.live import LiveTable
 from skipstone.live.directories import unnamed
+from skipstone.questdb.format.partition_names import Partitioning
 from tests.live.tables import DAY, SCHEMA, keys, rows, run, snapshot
 
 if TYPE_CHECKING:

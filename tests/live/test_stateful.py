@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from skipstone import ParquetFile
-from skipstone.formats.questdb.pm import Pm
 from skipstone.live import LiveTable
+from skipstone.questdb.format.pm import Pm
 from tests.live.tables import DAY, HOUR, SCHEMA, check_pm, cut, rows, snapshot
 
 TIMES = st.one_of(

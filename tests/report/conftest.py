@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skipstone.plan.cost import FREE
-
-from .layered import layered
+from skipstone.pruning.costs import FREE
+from tests.report.layered import layered
 
 if TYPE_CHECKING:
     from skipstone import Table

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import ParquetFile
-from skipstone.report.bands import PLACES, bands
+from skipstone.report.bounds_scale import PLACES, bands
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.formats.parquet.schema import Leaf
+    from skipstone.parquet.format.schema import Leaf
 
 
 def leaf_of(path: Path, type_: pa.DataType) -> Leaf:

@@ -13,16 +13,15 @@ import pytest
 
 from skipstone import ParquetFile, report
 from skipstone.storage import Listing
-
-from .browser import Browser, Page, chromium
-from .layered import WHERE
+from tests.report.browser import Browser, Page, chromium
+from tests.report.layered import WHERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from skipstone import Table
-    from skipstone.plan import Plan
+    from skipstone.pruning.plan import Plan
 
 pytestmark = pytest.mark.skipif(
     chromium() is None, reason="no chromium here: the page is not opened in a browser"

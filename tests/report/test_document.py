@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 
 from skipstone import ParquetFile, report
 from skipstone.report.document import document
-
-from .data import Parsed, parsed
-from .layered import WHERE
+from tests.report.data import Parsed, parsed
+from tests.report.layered import WHERE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile, report
-from skipstone.bounds import RowSet
 from skipstone.errors import SkipstoneError
-from skipstone.report import inside as module
-from skipstone.report.bands import PLACES
-from skipstone.report.inside import Budget, inside
-
-from .data import parsed
-from .layered import WHERE
+from skipstone.pruning import RowSet
+from skipstone.report import file_page as module
+from skipstone.report.bounds_scale import PLACES
+from skipstone.report.file_page import Budget, inside
+from tests.report.data import parsed
+from tests.report.layered import WHERE
 
 if TYPE_CHECKING:
     from pathlib import Path

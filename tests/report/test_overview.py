@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone import Table, report
-from skipstone.plan.planner import make_plan
 from skipstone.predicate.tree import Const
-from skipstone.report import overview as module
+from skipstone.pruning.planner import make_plan
+from skipstone.report import plan_page as module
 from skipstone.report import writing
-from skipstone.report.overview import MISSING, SKIPPED, STALE, overview, states
+from skipstone.report.plan_page import MISSING, SKIPPED, STALE, overview, states
+from tests.report.data import parsed
+from tests.report.layered import LEVELS, WHERE
 from tests.txn_tables import TxnFolder, micros, rows_at
-
-from .data import parsed
-from .layered import LEVELS, WHERE
 
 if TYPE_CHECKING:
     import pytest

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from click.testing import CliRunner, Result
 
 from skipstone.cli.verbs import cli
-
-from .data import parsed
-from .layered import WHERE
+from tests.report.data import parsed
+from tests.report.layered import WHERE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone import Table
-from skipstone.plan.cost import FREE
+from skipstone.pruning.costs import FREE
 from skipstone.storage.meter import metered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from skipstone.plan import Plan
+    from skipstone.pruning.plan import Plan
 
 NAN = float("nan")
 #: with blanks, %, letters outside ASCII, = and folders that are partitions
@@ -68,7 +68,7 @@ def lake(root: Path, names: Sequence[str] = NAMES, **options: Any) -> Table:
 def looked(root: Path | str, where: str, **how: Any) -> tuple[Plan, set[str], int]:
     """The plan of a table that nobody has looked at yet, every level asked; the files that were
     read for it, and in how many requests."""
-    with mock.patch("skipstone.table.planning.costs_of", return_value=FREE):
+    with mock.patch("skipstone.table.plan_table.costs_of", return_value=FREE):
         table = Table(str(root), **how)
         with metered() as meter:
             plan = table.plan(where)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.formats.parquet.encryption.material import key_material_path
-from skipstone.formats.parquet.footer import read_metadata
+from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.format.footer import read_metadata
 from skipstone.rewrite import Encryption, decrypt, encrypt
-from tests.formats.parquet.encryption.keys import PlainKms, decryption_of
-from tests.rewrite.sealed_files import KEY, KEY_192, KEYS, equal, modules, plain, rows
+from tests.parquet.encryption.keys import PlainKms, decryption_of
+from tests.rewrite.encrypted_files import KEY, KEY_192, KEYS, equal, modules, plain, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

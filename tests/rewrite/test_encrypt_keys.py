@@ -21,14 +21,14 @@ from click.testing import CliRunner
 from skipstone import Decryption, ParquetFile
 from skipstone.cli.verbs import cli
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.formats.parquet.encryption.material import key_material_path
+from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.rewrite import Encryption, decrypt, encrypt, rekey
-from tests.formats.parquet.encryption.keys import InMemoryKms, PlainKms
-from tests.rewrite.sealed_files import KEY, KEYS, equal, plain, rows
+from tests.parquet.encryption.keys import InMemoryKms, PlainKms
+from tests.rewrite.encrypted_files import KEY, KEYS, equal, plain, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = [KEY, *KEYS.values()]
-KMS = "tests.formats.parquet.encryption.keys:PlainKms"
+KMS = "tests.parquet.encryption.keys:PlainKms"
 
 
 def shows_no_key(text: str) -> None:

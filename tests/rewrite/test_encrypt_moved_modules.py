@@ -16,10 +16,10 @@ import pytest
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, KeyUnavailableError
-from skipstone.formats.parquet.encryption.ciphers import AuthenticationError
-from skipstone.formats.parquet.encryption.modules import ModuleType
+from skipstone.parquet.encryption.ciphers import AuthenticationError
+from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.rewrite import Encryption, decrypt, encrypt
-from tests.rewrite.sealed_files import KEY, Module, equal, modules, plain
+from tests.rewrite.encrypted_files import KEY, Module, equal, modules, plain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from skipstone.rewrite import Encryption, encrypt
-from tests.formats.parquet.encryption.keys import PlainKms
-from tests.rewrite.sealed_files import plain, rows
+from tests.parquet.encryption.keys import PlainKms
+from tests.rewrite.encrypted_files import plain, rows
 
 JAVA = """
 import java.nio.charset.StandardCharsets;

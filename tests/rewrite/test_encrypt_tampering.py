@@ -12,10 +12,10 @@ import pytest
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, KeyUnavailableError
-from skipstone.formats.parquet.encryption.ciphers import AuthenticationError
-from skipstone.formats.parquet.encryption.modules import ModuleType
+from skipstone.parquet.encryption.ciphers import AuthenticationError
+from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.rewrite import Encryption, decrypt, encrypt
-from tests.rewrite.sealed_files import KEY, KEYS, Module, equal, modules, plain, rows
+from tests.rewrite.encrypted_files import KEY, KEYS, Module, equal, modules, plain, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

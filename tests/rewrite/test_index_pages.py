@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from skipstone import Decryption, ParquetFile
 from skipstone.cli.verbs import cli
 from skipstone.errors import KeyUnavailableError, SkipstoneError
-from skipstone.formats.parquet.enums import PageType
+from skipstone.parquet.format.enums import PageType
 from skipstone.rewrite import Encryption, add_index_pages, decrypt, encrypt, retrofit, salvage
-from tests.formats.parquet.files import golden_files
+from tests.parquet.format.files import golden_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

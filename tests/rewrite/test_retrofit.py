@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from skipstone import ParquetFile, Table
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.rewrite.retrofitting import retrofit
+from skipstone.rewrite.retrofit_file import retrofit
 from tests.conftest import GOLDEN, ROOT
 from tests.oracle import matching_rows
-from tests.rewrite.stepped import STEPS
+from tests.salvage.stepped import STEPS
 from tests.strategies import predicates, tables
 
 _TOO_LARGE = {"large_string_map.brotli.parquet"}

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.formats.parquet.bloom_filter import BloomFilter, optimal_bytes
-from skipstone.formats.parquet.encodings.values import ByteArrays
-from skipstone.formats.parquet.xxh64 import xxh64_values
-from skipstone.rewrite import chunk_copy, refitting, retrofit
-from skipstone.rewrite.bloom_filling import BloomFilling
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes
+from skipstone.parquet.format.xxh64 import xxh64_values
+from skipstone.parquet.writing import chunk_copier as chunk_copy
+from skipstone.parquet.writing.bloom_builder import BloomFilling
+from skipstone.rewrite import retrofit
+from skipstone.rewrite import retrofit_writer as refitting
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,15 +14,15 @@ import pytest
 
 from skipstone import ParquetFile
 from skipstone.errors import SkipstoneError, StaleError
-from skipstone.formats.parquet.footer import TAIL_LENGTH
-from skipstone.formats.parquet.thrift import BINARY, LIST, STRUCT, ListOf, read_struct, write_struct
+from skipstone.parquet.format.footer import TAIL_LENGTH
+from skipstone.parquet.thrift.compact import BINARY, LIST, STRUCT, ListOf, read_struct, write_struct
 from skipstone.rewrite import retrofit
-from skipstone.rewrite.replacing import Written
+from skipstone.storage.atomic_replace import Written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.formats.parquet.thrift import Struct
+    from skipstone.parquet.thrift.compact import Struct
 
 MAGIC = b"PAR1"
 
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_file_and_nothing_else(tmp_path: Path, limit: int
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     path = file(tmp_path / "a.parquet")
     code = (
-        "import os, sys; from skipstone.rewrite.retrofitting import retrofit\n"
+        "import os, sys; from skipstone.rewrite.retrofit_file import retrofit\n"
         "os.setresuid(65534, 65534, 65534)\n"
         "try: retrofit(sys.argv[1])\n"
         "except PermissionError as error: print('refused', error)"

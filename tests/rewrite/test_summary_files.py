@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 from skipstone import ParquetFile, Table
 from skipstone.cli.verbs import cli
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
-from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.parquet.summary import row_groups_by_file
-from skipstone.formats.parquet.summary_file import KEY, Summary
-from skipstone.formats.parquet.thrift import (
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.summary import row_groups_by_file
+from skipstone.parquet.format.summary_file import KEY, Summary
+from skipstone.parquet.thrift.compact import (
     BINARY,
     I32,
     LIST,

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from skipstone import Table
 from skipstone.errors import FormatError, StaleError, UnsupportedError
-from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.parquet.summary_file import KEY, Summary, Versions
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.summary_file import KEY, Summary, Versions
 from skipstone.rewrite.summary_files import write_summary
 from skipstone.storage.meter import metered
 from tests.oracle import matching_rows
@@ -251,15 +251,15 @@ def test_it_is_explained(root: Path) -> None:
 def test_a_summary_larger_than_what_it_saves_is_left_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skipstone.scan.summary_footers._WORTH", 100)
+    monkeypatch.setattr("skipstone.execution.summary_footers._WORTH", 100)
     plan, paths, _ = looked(root, WHERE)
     assert (len(paths), said(plan)) == (5, [])
     assert ids(plan) == EXPECTED
 
 
 def test_a_long_one_is_read_from_its_end_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipstone.scan.summary_footers._AT_ONCE", 100)
-    monkeypatch.setattr("skipstone.scan.summary_footers.TAIL_GUESS", 4_000)
+    monkeypatch.setattr("skipstone.execution.summary_footers._AT_ONCE", 100)
+    monkeypatch.setattr("skipstone.execution.summary_footers.TAIL_GUESS", 4_000)
     plan, paths, requests = looked(root, WHERE)
     assert (len(paths), requests) == (1, 2)
     assert ids(plan) == EXPECTED

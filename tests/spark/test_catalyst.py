@@ -31,8 +31,7 @@ from skipstone.predicate.tree import (
 )
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ
 from skipstone.spark.skip import explain, skip
-
-from .fake import finder
+from tests.spark.fake import finder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from skipstone.spark.jvm import Jvm
+from skipstone.spark.last_scan import last_scan
 from skipstone.spark.listing import FileListing, ListingError
-from skipstone.spark.scans import last_scan
 from skipstone.spark.skip import skip
-
-from .fake import finder
-from .layout import read_by_spark, rows, ten_files, write
+from tests.spark.fake import finder
+from tests.spark.layout import read_by_spark, rows, ten_files, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,7 +181,7 @@ def test_a_log_that_fails_does_not_stop_a_query(
         raise RuntimeError("no log today")
 
     df = skip(spark.read.parquet(str(table)), finder(table))
-    from skipstone.spark.scans import ScanLog
+    from skipstone.spark.last_scan import ScanLog
 
     monkeypatch.setattr(ScanLog, "record", broken)
     monkeypatch.setattr(ScanLog, "touch", broken)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.layout import ten_files
 from tests.spark_servers import ROOT, environment
-
-from .layout import ten_files
 
 if TYPE_CHECKING:
     from pathlib import Path

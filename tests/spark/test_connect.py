@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from skipstone.errors import PredicateError
-from skipstone.plan import Plan
+from skipstone.pruning.plan import Plan
 from skipstone.spark.connect import read_connect, skip_filter
 from skipstone.spark.session import is_connect
 from skipstone.storage import Listing
-
-from .layout import read_by_spark, rows, ten_files, write
+from tests.spark.layout import read_by_spark, rows, ten_files, write
 
 if TYPE_CHECKING:
     from pathlib import Path

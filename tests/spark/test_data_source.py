@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-
-from .layout import rows, ten_files
+from tests.spark.layout import rows, ten_files
 
 if TYPE_CHECKING:
     from pathlib import Path

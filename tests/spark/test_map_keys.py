@@ -21,9 +21,8 @@ import pytest
 import skipstone
 from skipstone import SkipstoneError, Table
 from skipstone.predicate.types import MapKey, column_name
+from tests.spark.layout import read_by_spark, read_remotely, rows
 from tests.spark_servers import ROOT, environment
-
-from .layout import read_by_spark, read_remotely, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

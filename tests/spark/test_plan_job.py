@@ -1,7 +1,7 @@
 """Facts asked by a job of Spark say what they say when held in memory.
 
-The layout is that of `tests/plan/test_runs.py`: facts of one file in several parts, a changed file,
-row groups of three facts. Spark's workers are processes of their own: only the parts tell them.
+The layout is that of `tests/planning/test_runs.py`: facts of one file in several parts, a changed
+file, row groups of three facts. Spark's workers are processes of their own: only the parts tell them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 import skipstone
 from skipstone.spark import plan_job
-from tests.plan.test_runs import FILES, WHERES, names, planned, table
+from tests.planning.test_runs import FILES, WHERES, names, planned, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

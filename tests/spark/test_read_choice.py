@@ -21,11 +21,10 @@ from pyspark.errors import AnalysisException
 
 import skipstone
 from skipstone.errors import UnsupportedError
-from skipstone.plan import cost
-from skipstone.spark.choosing import by_cost
+from skipstone.pruning import costs as cost
+from skipstone.spark.read_path import by_cost
 from skipstone.spark.session import is_connect
-
-from .layout import rows, ten_files
+from tests.spark.layout import rows, ten_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +86,7 @@ def test_both_choices_give_the_same_rows(
     assert "less than it takes to start" in said()
     if not is_connect(session):
         assert "read by: Spark's own reader" in told(native, session)
-    monkeypatch.setattr("skipstone.spark.choosing.SPARK", QUICK_PAGES)
+    monkeypatch.setattr("skipstone.spark.read_path.SPARK", QUICK_PAGES)
     paged = table.read(session, where, columns=["s", "id"])
     assert said().startswith("planned pages: about ")
     assert "of row groups" in said()
@@ -195,7 +194,7 @@ def test_awkward_values_are_the_same_by_pages(
     table.build(indexes=["p:bitmap"])
     native = table.read(spark, "p = 0 OR `a.b` = 'NaN'")
     assert said().startswith("Spark's own reader")
-    monkeypatch.setattr("skipstone.spark.choosing.SPARK", QUICK_PAGES)
+    monkeypatch.setattr("skipstone.spark.read_path.SPARK", QUICK_PAGES)
     paged = table.read(spark, "p = 0")
     assert said().startswith("planned pages")
     assert rows(paged) == rows(native.where("p = 0"))
@@ -247,7 +246,7 @@ def test_what_is_cheaper_by_the_constants(tmp_path: Path) -> None:
 
     def chosen(where: str, costs: cost.SparkCosts) -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("skipstone.spark.choosing.SPARK", costs)
+            patch.setattr("skipstone.spark.read_path.SPARK", costs)
             return by_cost(table.plan(where, inside=False)).pages
 
     assert chosen("rare = 77", scale)

@@ -18,8 +18,7 @@ import pytest
 
 import skipstone
 from skipstone import Table
-
-from .layout import read_by_spark, rows
+from tests.spark.layout import read_by_spark, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

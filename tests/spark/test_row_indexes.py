@@ -19,10 +19,9 @@ import pytest
 import skipstone
 from skipstone import Table
 from skipstone.errors import UnsupportedError
+from skipstone.facts.publish_sidecars import export_containers
 from skipstone.spark.pruner import FILE_INDEX
-from skipstone.store.sidecars import export_containers
-
-from .layout import read_by_spark, read_remotely, rows
+from tests.spark.layout import read_by_spark, read_remotely, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skipstone.spark.scans import last_scan
+from skipstone.spark.last_scan import last_scan
 from skipstone.spark.skip import explain, skip
-
-from .fake import finder
-from .layout import ten_files
+from tests.spark.fake import finder
+from tests.spark.layout import ten_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

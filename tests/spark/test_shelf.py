@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.spark.shelf import Shelf, shelf
-from skipstone.store import Store
-from skipstone.store.xskipper import XskipperStore
+from skipstone.facts import Store
+from skipstone.facts.xskipper import XskipperStore
+from skipstone.spark.store_cache import Shelf, shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

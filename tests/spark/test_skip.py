@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.spark.scans import last_scan
+from skipstone.spark.last_scan import last_scan
 from skipstone.spark.skip import explain, skip
-
-from .fake import Finder, finder
-from .layout import read_by_spark, rows, ten_files, write
+from tests.spark.fake import Finder, finder
+from tests.spark.layout import read_by_spark, rows, ten_files, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

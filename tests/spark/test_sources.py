@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from skipstone.build.column_indexes import BuildSettings
+from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.index.columns import BuildSettings
-from skipstone.index.registry import parse_index
+from skipstone.facts import Location, Store
+from skipstone.indexes.registry import parse_index
 from skipstone.spark.facts import finder
-from skipstone.spark.scans import last_scan
+from skipstone.spark.last_scan import last_scan
 from skipstone.spark.skip import skip
-from skipstone.spark.sources import Source, build_source, open_source
+from skipstone.spark.text_sources import Source, build_source, open_source
 from skipstone.storage import open_storage
-from skipstone.store import Location, Store
-from skipstone.store.job import BuildJob, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -429,7 +429,7 @@ def test_a_file_that_changes_before_the_job_ends_has_no_facts(
     table: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Same size, later time: the identity that was listed is not the one that was read."""
-    from skipstone.spark import sources
+    from skipstone.spark import text_sources as sources
 
     rows_of = sources._rows
 
@@ -461,7 +461,7 @@ def test_a_name_that_spark_spells_otherwise_is_no_empty_file(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were a path spelled otherwise than Spark does, no row would be seen to be in the file."""
-    from skipstone.spark import sources
+    from skipstone.spark import text_sources as sources
 
     monkeypatch.setattr(sources, "encode_uri", lambda path: "file://" + path.replace(" ", "+"))
     root = tmp_path / "t"
@@ -620,7 +620,7 @@ def test_a_zone_that_changes_after_skip_is_heard(
 def test_settings_that_change_during_a_build_end_it(
     table: Indexed, conf: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skipstone.spark import sources
+    from skipstone.spark import text_sources as sources
 
     listed = sources._waves
 
@@ -640,7 +640,7 @@ def test_waves_publish_as_they_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two files per wave: the job of the third is cut off, and four files keep their facts."""
-    from skipstone.spark import sources
+    from skipstone.spark import text_sources as sources
 
     root = tmp_path / "t"
     write_csv(root, {f"{i}.csv": [f"{i},n{i},0"] for i in range(6)})

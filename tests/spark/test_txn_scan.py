@@ -9,7 +9,7 @@ import pytest
 
 from skipstone import last_scan
 from skipstone.errors import UnsupportedError
-from skipstone.scan import txn_snapshot
+from skipstone.questdb import txn_snapshot
 from skipstone.table import Table, explain
 from tests.txn_tables import DAY, SCHEMA, TxnFolder, appended, micros, rows_at
 
@@ -109,7 +109,7 @@ def test_a_row_group_that_was_replaced_is_not_lost_without_a_word(
 ) -> None:
     df = Table(str(table.root)).read(spark)
     other = appended(table.data(0).read_bytes(), rows_at(MONDAY, range(5)))
-    from tests.scan.test_txn_snapshot import replaced_footer
+    from tests.questdb.test_txn_snapshot import replaced_footer
 
     table.data(0).write_bytes(other + replaced_footer(other))
     with pytest.raises(Exception, match="were replaced since"):

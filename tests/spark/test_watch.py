@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from skipstone.facts.reports import BuildReport
     from skipstone.spark.watch import Watch
-    from skipstone.store.reports import BuildReport
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skipstone.errors import SkipstoneError
-from skipstone.storage import directory
+from skipstone.storage import directory_state as directory
 from skipstone.storage.local import LocalStorage
 from skipstone.storage.statx import Names, Patience
 

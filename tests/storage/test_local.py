@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from skipstone.bounds import ByteRange
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId
+from skipstone.pruning import ByteRange
 from skipstone.storage import LocalStorage, list_files, open_storage, table_format
 
 ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]

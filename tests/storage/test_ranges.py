@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.bounds import ByteRange
+from skipstone.pruning import ByteRange
 from skipstone.storage import coalesce
 
 RANGES = st.lists(

@@ -26,14 +26,14 @@ from hypothesis import strategies as st
 import skipstone
 from skipstone import Decryption, Table
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.formats.parquet.encryption.ciphers import AuthenticationError
-from skipstone.plan import cost
+from skipstone.facts.index_encryption import IndexEncryption
+from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.predicate import bind, to_sql
+from skipstone.pruning import costs as cost
 from skipstone.rewrite import Encryption, encrypt
-from skipstone.rewrite.table_prefix import TablePrefix
-from skipstone.store.labels import IndexEncryption
-from tests.formats.parquet.encryption.keys import InMemoryKms
+from skipstone.rewrite.aad_prefix import TablePrefix
 from tests.oracle import NotModelled, SparkError, matching_rows
+from tests.parquet.encryption.keys import InMemoryKms
 from tests.predicate.bound_rows import opaques
 from tests.table.test_query import build, lay, picked, questions, rows_of, skipstone_name
 
@@ -387,8 +387,8 @@ def test_other_engines_are_handed_no_encrypted_file(tmp_path: Path) -> None:
 
 
 def test_portions_of_a_plan_hold_no_key(orders: Path) -> None:
-    from skipstone.scan.dataset import QueryReader
-    from skipstone.scan.dataset.portion import portions
+    from skipstone.execution import QueryReader
+    from skipstone.execution.scan_task import portions
 
     plan = Table(str(orders), decryption=FULL).plan("id >= 0")
     assert isinstance(plan.reader, QueryReader)

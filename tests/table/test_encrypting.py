@@ -24,14 +24,14 @@ from hypothesis import strategies as st
 from skipstone import Decryption, ParquetFile, Table
 from skipstone.cli.verbs import cli
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
-from skipstone.formats.parquet.encryption.ciphers import MAX_INVOCATIONS
+from skipstone.facts.index_encryption import IndexEncryption
+from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.rewrite import Encryption, encrypt
-from skipstone.rewrite.sealed_list import list_path, read_list
-from skipstone.rewrite.table_prefix import TablePrefix
-from skipstone.rewrite.table_work import file_budget
-from skipstone.store.labels import IndexEncryption
-from tests.formats.parquet.encryption.keys import InMemoryKms
-from tests.rewrite.sealed_files import KEY, KEYS, equal
+from skipstone.rewrite.aad_prefix import TablePrefix
+from skipstone.rewrite.encrypted_file_list import list_path, read_list
+from skipstone.rewrite.file_jobs import file_budget
+from tests.parquet.encryption.keys import InMemoryKms
+from tests.rewrite.encrypted_files import KEY, KEYS, equal
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = b"another key 1234"

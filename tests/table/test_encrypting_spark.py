@@ -13,7 +13,7 @@ import pytest
 from skipstone import Decryption, Table
 from skipstone.cli.key_sources import DecryptionAsked, EncryptionAsked
 from skipstone.rewrite import Encryption
-from tests.rewrite.sealed_files import KEY
+from tests.rewrite.encrypted_files import KEY
 from tests.spark_servers import ROOT, environment
 from tests.table.test_encrypting import NAMES, OPENS, SEALS, bodies, files, same_rows, table
 

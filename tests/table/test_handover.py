@@ -30,15 +30,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skipstone
-from skipstone.bounds import RowSet
 from skipstone.errors import StaleError, UnsupportedError
-from skipstone.plan import cost
-from skipstone.plan.handover import HandedFile
+from skipstone.execution.engine_export import HandedFile
+from skipstone.pruning import RowSet
+from skipstone.pruning import costs as cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.plan import Plan
+    from skipstone.pruning.plan import Plan
 
 FILES = (
     "day=2026-01-01/a b.parquet",
@@ -251,7 +251,7 @@ def test_an_engine_that_is_absent_is_named(
 
 def test_neither_engine_is_loaded_unless_asked_for() -> None:
     code = (
-        "import sys, skipstone, skipstone.scan.dataset, skipstone.plan.handover\n"
+        "import sys, skipstone, skipstone.execution, skipstone.execution.engine_export\n"
         "assert not {'duckdb', 'polars'} & set(sys.modules), 'loaded'"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
@@ -288,7 +288,7 @@ def test_of_many_files_those_are_cut_that_save_most(
     table: skipstone.Table, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One page of file 0 is wanted and two of file 1: file 0 is cut, file 1 read whole."""
-    monkeypatch.setattr("skipstone.plan.handover._MOST_CUT", 1)
+    monkeypatch.setattr("skipstone.execution.engine_export._MOST_CUT", 1)
     found = rows_of(ENGINES[engine](table.plan("id IN (5, 355, 455)")))
     assert found == expected([*range(10), *range(300, 600)])
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import SkipstoneError
-from skipstone.plan import cost
 from skipstone.predicate import bind, to_sql
 from skipstone.predicate.types import column_name
+from skipstone.pruning import costs as cost
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.strategies import SPARK_TYPES, layouts, predicates, tables

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import SkipstoneError
+from skipstone.facts.encrypted_parts import SealedPart
+from skipstone.facts.location import Location
+from skipstone.facts.part_columns import OWN
+from skipstone.facts.parts import PREFIX, open_part
 from skipstone.human import plain
-from skipstone.index.bloom import Bloom
+from skipstone.indexes.bloom import Bloom
 from skipstone.predicate.types import spark_name
-from skipstone.store.columns import OWN
-from skipstone.store.location import Location
-from skipstone.store.parts import PREFIX, open_part
-from skipstone.store.sealed_parts import SealedPart
 
+from .inspect_target import Found, is_file
 from .inspect_xskipper import bloom
-from .inspection import Found, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
+    from skipstone.facts.part_columns import FactField
+    from skipstone.facts.parts import Part
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
-    from skipstone.store.columns import FactField
-    from skipstone.store.parts import Part
 
 __all__ = ["look"]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 
-from .inspection import Found, is_file
+from .inspect_target import Found, is_file
 
 if TYPE_CHECKING:
-    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
+    from skipstone.facts.encrypted_packs import SealedPack
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
-    from skipstone.store.sealed_packs import SealedPack
 
 __all__ = ["look"]
 
@@ -24,7 +24,7 @@ def look(
     """The sealed pack at ``path``; ``FormatError`` for one that is damaged or was altered."""
     if not path.endswith(".pack") or not is_file(storage, path):
         return None
-    from skipstone.store.sealed_packs import MAGIC, SealedPack, pack_end, pack_labels
+    from skipstone.facts.encrypted_packs import MAGIC, SealedPack, pack_end, pack_labels
 
     id_, tail = storage.read_tail(path, _TAIL)
     if bytes(tail[-len(MAGIC) :]) != MAGIC:

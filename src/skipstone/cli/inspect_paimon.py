@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
-from skipstone.formats.paimon.container import MAGIC
-from skipstone.formats.paimon.reading import KINDS
-from skipstone.formats.paimon.types import PaimonType
 from skipstone.human import of_total
-from skipstone.index.paimon.blobs import BlobDescription, describe_blob, likely_types
-from skipstone.index.paimon.sidecar import ColumnType
-from skipstone.scan.file_index import FileIndex, RowSelection
+from skipstone.paimon.blob_description import BlobDescription, describe_blob, likely_types
+from skipstone.paimon.container_evidence import ColumnType
+from skipstone.paimon.file_index import FileIndex, RowSelection
+from skipstone.paimon.format.container import MAGIC
+from skipstone.paimon.format.open_index import KINDS
+from skipstone.paimon.format.types import PaimonType
 
-from .inspection import Found, is_file
+from .inspect_target import Found, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from skipstone.formats.paimon.container import IndexEntry
+    from skipstone.paimon.format.container import IndexEntry
     from skipstone.storage import Storage
 
-    from .inspecting import Asked
+    from .inspect import Asked
 
 __all__ = ["is_file_index", "look"]
 

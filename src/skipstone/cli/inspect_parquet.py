@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skipstone.formats.parquet.encryption.keys import Decryption
-    from skipstone.scan.inspection import FileInspection
+    from skipstone.inspect.file_inspection import FileInspection
+    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.storage import Storage
 
-    from .inspecting import Asked
+    from .inspect import Asked
 
 __all__ = ["is_parquet", "look"]
 
 
 def is_parquet(storage: Storage, path: str) -> bool:
     """True for a file with Parquet's magic at either end: a torn one is still worth a look."""
-    from skipstone.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED
+    from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 
-    from .inspection import is_file
+    from .inspect_target import is_file
 
     if not is_file(storage, path):
         return False
@@ -31,7 +31,7 @@ def is_parquet(storage: Storage, path: str) -> bool:
 def look(path: str, asked: Asked) -> FileInspection:
     """All that was asked for."""
     from skipstone.errors import KeyUnavailableError
-    from skipstone.scan.inspection import inspect_file
+    from skipstone.inspect.file_inspection import inspect_file
 
     try:
         return inspect_file(
@@ -52,6 +52,6 @@ def _keys(path: str | None) -> Decryption | None:
         return None
     from pathlib import Path
 
-    from skipstone.formats.parquet.encryption.key_file import decryption_from_json
+    from skipstone.parquet.encryption.key_file import decryption_from_json
 
     return decryption_from_json(Path(path).read_text(encoding="utf-8"), file=path)

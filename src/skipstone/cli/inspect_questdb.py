@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from skipstone.errors import SkipstoneError
-from skipstone.formats.questdb.pm import Pm
-from skipstone.formats.questdb.txn import read
+from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.txn import read
 
-from .inspection import is_file
+from .inspect_target import is_file
 
 if TYPE_CHECKING:
-    from skipstone.scan.pm_inspection import PmInspection
-    from skipstone.scan.txn_inspection import TxnInspection
+    from skipstone.inspect.pm_inspection import PmInspection
+    from skipstone.inspect.txn_inspection import TxnInspection
     from skipstone.storage import Storage
 
-    from .inspecting import Asked
+    from .inspect import Asked
 
 __all__ = ["by_content", "by_name", "look"]
 
@@ -54,8 +54,8 @@ def by_content(storage: Storage, path: str) -> Kind | None:
 
 def look(path: str, kind: Kind, asked: Asked) -> PmInspection | TxnInspection:
     """All that was asked for."""
-    from skipstone.scan.pm_inspection import inspect_pm
-    from skipstone.scan.txn_inspection import inspect_txn
+    from skipstone.inspect.pm_inspection import inspect_pm
+    from skipstone.inspect.txn_inspection import inspect_txn
 
     if kind == "_txn":
         return inspect_txn(path, storage_options=asked.storage_options)

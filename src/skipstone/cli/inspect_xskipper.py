@@ -13,23 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.formats.parquet.encryption.labelled import arrow_decryption
-from skipstone.formats.xskipper.javaser import BloomFilterMetaData
-from skipstone.formats.xskipper.part import footer_key_label, read_footer, read_part
 from skipstone.human import plain
+from skipstone.parquet.encryption.master_keys import arrow_decryption
 from skipstone.predicate.types import spark_name
 from skipstone.storage import hidden_by_spark
+from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
+from skipstone.xskipper.format.part import footer_key_label, read_footer, read_part
 
-from .inspection import Found, is_file
+from .inspect_target import Found, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from skipstone.formats.parquet.encryption.labelled import LabelledKeys
-    from skipstone.formats.xskipper.part import Footer
-    from skipstone.formats.xskipper.schema import StoreSchema
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
+    from skipstone.xskipper.format.part import Footer
+    from skipstone.xskipper.format.schema import StoreSchema
 
 __all__ = ["bloom", "look"]
 

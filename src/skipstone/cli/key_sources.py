@@ -19,9 +19,9 @@ from .options import index_key_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.facts.index_encryption import IndexEncryption
+    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.rewrite import Encryption
-    from skipstone.store.labels import IndexEncryption
 
 __all__ = ["DecryptionAsked", "EncryptionAsked", "KmsAsked", "sealed_index", "table_options"]
 
@@ -144,7 +144,7 @@ def sealed_index(
         if key_metadata or plaintext_footer:
             raise click.UsageError("an encrypted index needs --index-footer-key")
         return None
-    from skipstone.store.labels import IndexEncryption as _IndexEncryption
+    from skipstone.facts.index_encryption import IndexEncryption as _IndexEncryption
 
     try:
         return _IndexEncryption(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.table import Table
 
 __all__ = [
@@ -97,7 +97,7 @@ def _storage_options(
         options[key] = text
     found = {key: value for key, value in options.items() if key.startswith(_FILE_INDEX)}
     if found and param.name == "options":
-        from skipstone.index.paimon.options import FileIndexOptions
+        from skipstone.paimon.options import FileIndexOptions
 
         try:
             FileIndexOptions.parse(found)
@@ -258,7 +258,7 @@ def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
     """The options, with what the file beside the table says where nobody else said anything."""
     if "table" not in options:
         return options
-    from .settings import beside
+    from .config_file import beside
 
     ctx = click.get_current_context()
     own = {param.name: param for param in ctx.command.params}
@@ -285,7 +285,7 @@ def file_keys() -> Decryption | None:
 
 def table_of(table: str, index_location: str | None, storage_options: dict[str, str]) -> Table:
     """The table that the shared options name."""
-    from .arrow import spare_pandas
+    from .arrow_import import spare_pandas
 
     spare_pandas()
     from skipstone.table import Table

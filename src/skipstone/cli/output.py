@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from logging import LogRecord
 
-    from .faults import Fault
+    from .errors import Fault
 
 __all__ = ["Output", "Reportable", "close_quietly", "fault", "flush"]
 

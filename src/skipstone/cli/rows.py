@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from skipstone.plan import Plan
+    from skipstone.pruning.plan import Plan
 
 __all__ = ["Count", "Rows", "columns_of"]
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone import __version__
+from skipstone._version import __version__
 
 from . import output
-from .faults import fault_of
+from .errors import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

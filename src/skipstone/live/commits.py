@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import SkipstoneError
-from skipstone.formats.questdb.txn import NO_MAX, NO_MIN, Partition, Txn, commit
-from skipstone.scan.txn_snapshot import TXN
+from skipstone.questdb.format.txn import NO_MAX, NO_MIN, Partition, Txn, commit
+from skipstone.questdb.txn_snapshot import TXN
 
 from .rows import txn_time
 

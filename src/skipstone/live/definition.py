@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, cast, get_args
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.formats.questdb.partitions import Partitioning
+from skipstone.questdb.format.partition_names import Partitioning
 
 __all__ = ["MARKER", "ROW_GROUP_ROWS", "LiveDefinition", "LiveUnit", "SortBy"]
 

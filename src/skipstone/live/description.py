@@ -10,7 +10,7 @@ from .directories import base_name, named, unnamed
 from .partition import snapshot_of
 
 if TYPE_CHECKING:
-    from skipstone.formats.questdb.txn import Txn
+    from skipstone.questdb.format.txn import Txn
 
     from .definition import LiveDefinition
 

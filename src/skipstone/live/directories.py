@@ -17,11 +17,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from skipstone.formats.questdb.partitions import Partitioning, directory
-from skipstone.scan.txn_snapshot import DATA, PM
+from skipstone.questdb.format.partition_names import Partitioning, directory
+from skipstone.questdb.txn_snapshot import DATA, PM
 
 if TYPE_CHECKING:
-    from skipstone.formats.questdb.txn import Txn
+    from skipstone.questdb.format.txn import Txn
 
 __all__ = ["OWN_FILES", "SUPERSEDED", "Unnamed", "base_name", "named", "unnamed"]
 

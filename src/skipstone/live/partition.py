@@ -23,28 +23,28 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.formats.parquet.encoded import Encoded, Placed
-from skipstone.formats.parquet.footer import MAGIC, TAIL_LENGTH, Tail
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.parquet.footer_pieces import FooterPieces
-from skipstone.formats.parquet.metadata import FileMetaData
-from skipstone.formats.parquet.metadata import RowGroup as ParquetRowGroup
-from skipstone.formats.parquet.splice import rebase_row_group
-from skipstone.formats.questdb.convert import bloom_places, convert, doubtful_leaves
-from skipstone.formats.questdb.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
-from skipstone.formats.questdb.pm import Pm
-from skipstone.formats.questdb.writer import append
-from skipstone.scan.txn_snapshot import DATA, PM
+from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
+from skipstone.parquet.writing.encoded_row_groups import Encoded, Placed
+from skipstone.parquet.writing.footer_pieces import FooterPieces
+from skipstone.parquet.writing.splice_footer import rebase_row_group
+from skipstone.questdb.format.footer_to_pm import bloom_places, convert, doubtful_leaves
+from skipstone.questdb.format.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
+from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.writer import append
+from skipstone.questdb.txn_snapshot import DATA, PM
 
 from .disk import mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from skipstone.formats.questdb.convert import Converted
-    from skipstone.formats.questdb.snapshot import Snapshot
-    from skipstone.formats.questdb.values import RowGroup
-    from skipstone.formats.questdb.writer import Append
+    from skipstone.questdb.format.footer_to_pm import Converted
+    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.values import RowGroup
+    from skipstone.questdb.format.writer import Append
 
     from .disk import Disk
 

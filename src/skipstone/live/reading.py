@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError
-from skipstone.scan.txn_snapshot import DATA
+from skipstone.questdb.txn_snapshot import DATA
 
 from .disk import mapped
 

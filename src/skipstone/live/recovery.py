@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError
-from skipstone.formats.questdb.txn import Txn, created
-from skipstone.scan.txn_snapshot import DATA, TXN, read_txn
+from skipstone.questdb.format.txn import Txn, created
+from skipstone.questdb.txn_snapshot import DATA, TXN, read_txn
 from skipstone.storage import open_storage
 
 from .commits import NO_BATCH

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.formats.parquet.encoded import Encoded
+from skipstone.parquet.writing.encoded_row_groups import Encoded
 
 from . import rows as incoming
 from .disk import mapped

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.formats.parquet.encoded import Encoded
-from skipstone.formats.questdb.partitions import directory
-from skipstone.formats.questdb.txn import Partition, Txn, created
-from skipstone.scan.txn_snapshot import TXN, read_txn
+from skipstone.parquet.writing.encoded_row_groups import Encoded
+from skipstone.questdb.format.partition_names import directory
+from skipstone.questdb.format.txn import Partition, Txn, created
+from skipstone.questdb.txn_snapshot import TXN, read_txn
 from skipstone.storage import open_storage
 
 from . import commits, compaction
@@ -37,9 +37,9 @@ from .description import LiveDescription, described
 from .directories import base_name, named, unnamed
 from .disk import Disk
 from .encode import encode
+from .location import local_root, refuse_foreign, refuse_taken
 from .lock import LOCK, WriterLock
 from .partition import PartitionState, create, edit
-from .places import local_root, refuse_foreign, refuse_taken
 from .reading import read_row_groups
 from .recovery import recover
 from .staging import by_partition, clear, placeable

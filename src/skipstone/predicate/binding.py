@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..errors import PredicateError
+from skipstone.errors import PredicateError
+
 from .coercion import Unusable, cast_constant, common_type, meets_elsewhere
 from .folding import conjunction, disjunction, flat
 from .literals import order_key

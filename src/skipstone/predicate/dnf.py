@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PredicateError
+from skipstone.errors import PredicateError
+
 from .tree import And, ColumnRef, Comparison, Const, Expr, Literal, Membership, Not, NullTest, Or
 from .tree import PatternMatch as Pattern
 from .types import column_path

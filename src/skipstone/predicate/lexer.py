@@ -22,7 +22,8 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from ..errors import PredicateError
+from skipstone.errors import PredicateError
+
 from .coercion import float32_of
 from .tree import Literal
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..errors import PredicateError
+from skipstone.errors import PredicateError
+
 from .coercion import Unusable
 from .literals import to_domain
 from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, column_name, spark_type

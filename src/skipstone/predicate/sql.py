@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..errors import PredicateError
+from skipstone.errors import PredicateError
+
 from .constants import Unknown, folded, typed_literal
-from .judge import NotSql, judge
 from .lexer import Token, TokenKind, number, tokenize
+from .spark_syntax import NotSql, judge
 from .tree import (
     And,
     Cast,

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import UnsupportedError
+from skipstone.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

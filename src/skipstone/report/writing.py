@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone.errors import StaleError
+from skipstone.execution.open_files import OpenFiles
 from skipstone.human import of_total, size
+from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.tree import leaves
-from skipstone.scan.dataset.opened import OpenFiles
-from skipstone.scan.file import ParquetFile
 from skipstone.storage import open_storage
 
 from .document import document
-from .inside import Budget, inside
-from .overview import MOST_FILES, overview
+from .file_page import Budget, inside
+from .plan_page import MOST_FILES, overview
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
-    from skipstone.plan import Plan
-    from skipstone.scan.query import Where
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.reading.query import Where
+    from skipstone.pruning.plan import Plan
 
 __all__ = ["MOST_OPENED", "Written", "write", "write_file"]
 
@@ -115,7 +115,7 @@ def write_file(
     detail = plan.details.get(0)
     rows = None if detail is None else detail.rows
     if not plan.keep[0]:
-        from skipstone.bounds import RowSet
+        from skipstone.pruning import RowSet
 
         rows = RowSet()
     found = inside(

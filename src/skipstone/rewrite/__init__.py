@@ -10,19 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skipstone.formats.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.writing.column_splitter import SplitReport, split_columns
+    from skipstone.parquet.writing.table_writer import write_table
+    from skipstone.parquet.writing.write_report import WriteReport
+    from skipstone.salvage.report import SalvageReport
+    from skipstone.salvage.salvage_file import salvage
 
-    from .column_files import SplitReport, split_columns
-    from .encrypting import EncryptReport, decrypt, encrypt
-    from .index_pages_adding import add_index_pages
+    from .encrypt_file import EncryptReport, decrypt, encrypt
+    from .index_pages_file import add_index_pages
     from .index_pages_report import IndexPagesReport
-    from .rekeying import RekeyReport, rekey
+    from .rekey_file import RekeyReport, rekey
+    from .retrofit_file import retrofit
     from .retrofit_report import RetrofitReport
-    from .retrofitting import retrofit
-    from .salvage_report import SalvageReport
-    from .salvaging import salvage
-    from .write_report import WriteReport
-    from .writing import write_table
 
 __all__ = [
     "EncryptReport",
@@ -44,22 +44,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EncryptReport": "skipstone.rewrite.encrypting",
+    "EncryptReport": "skipstone.rewrite.encrypt_file",
     "IndexPagesReport": "skipstone.rewrite.index_pages_report",
-    "add_index_pages": "skipstone.rewrite.index_pages_adding",
-    "RekeyReport": "skipstone.rewrite.rekeying",
+    "add_index_pages": "skipstone.rewrite.index_pages_file",
+    "RekeyReport": "skipstone.rewrite.rekey_file",
     "RetrofitReport": "skipstone.rewrite.retrofit_report",
-    "SplitReport": "skipstone.rewrite.column_files",
-    "split_columns": "skipstone.rewrite.column_files",
-    "SalvageReport": "skipstone.rewrite.salvage_report",
-    "WriteReport": "skipstone.rewrite.write_report",
-    "Encryption": "skipstone.formats.parquet.encryption.encryption",
-    "decrypt": "skipstone.rewrite.encrypting",
-    "encrypt": "skipstone.rewrite.encrypting",
-    "rekey": "skipstone.rewrite.rekeying",
-    "retrofit": "skipstone.rewrite.retrofitting",
-    "salvage": "skipstone.rewrite.salvaging",
-    "write_table": "skipstone.rewrite.writing",
+    "SplitReport": "skipstone.parquet.writing.column_splitter",
+    "split_columns": "skipstone.parquet.writing.column_splitter",
+    "SalvageReport": "skipstone.salvage.report",
+    "WriteReport": "skipstone.parquet.writing.write_report",
+    "Encryption": "skipstone.parquet.encryption.encryption",
+    "decrypt": "skipstone.rewrite.encrypt_file",
+    "encrypt": "skipstone.rewrite.encrypt_file",
+    "rekey": "skipstone.rewrite.rekey_file",
+    "retrofit": "skipstone.rewrite.retrofit_file",
+    "salvage": "skipstone.salvage.salvage_file",
+    "write_table": "skipstone.parquet.writing.table_writer",
 }
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from skipstone.human import duration, of_total, plural, size
-
-from .missing import KINDS
+from skipstone.parquet.writing.retrofit_needs import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,22 +17,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skipstone.bounds import ByteRange
+from skipstone.build.data_file import settled
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
-from skipstone.formats.parquet.footer import TAIL_LENGTH, Tail
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.parquet.splice import row_group_bytes, row_group_named
-from skipstone.formats.parquet.summary_file import (
+from skipstone.execution.summary_footers import load_summary
+from skipstone.identity import ObjectId
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.summary_file import (
     FileVersion,
     Summary,
     common_file,
     head_of,
     summary_file,
 )
-from skipstone.identity import ObjectId
-from skipstone.index.build import settled
-from skipstone.scan.opened_footer import TAIL_GUESS
-from skipstone.scan.summary_footers import load_summary
+from skipstone.parquet.reading.opened_footer import TAIL_GUESS
+from skipstone.parquet.writing.splice_footer import row_group_bytes, row_group_named
+from skipstone.pruning import ByteRange
 from skipstone.storage.listing import SUMMARY
 
 from .summary_merge import merged_top

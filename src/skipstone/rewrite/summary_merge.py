@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from skipstone.errors import UnsupportedError
-from skipstone.formats.parquet.footer_arrays import FooterArrays
-from skipstone.formats.parquet.metadata import KeyValue
-from skipstone.formats.parquet.summary_file import KEY
-from skipstone.formats.parquet.thrift import (
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import KeyValue
+from skipstone.parquet.format.summary_file import KEY
+from skipstone.parquet.thrift.compact import (
     BINARY,
     LIST,
     STRUCT,
@@ -34,7 +34,7 @@ from skipstone.formats.parquet.thrift import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.formats.parquet.metadata import SchemaElement
+    from skipstone.parquet.format.metadata import SchemaElement
 
 __all__ = ["merged_top"]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.plan import Plan
+    from skipstone.pruning.plan import Plan
 
 __all__ = ["LIMIT", "Planned", "read_connect", "skip_filter"]
 

@@ -28,12 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from skipstone.errors import (
-    KeyUnavailableError,
-    PredicateError,
-    SkipstoneError,
-    UnsupportedError,
-)
+from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.types import column_name, spark_type, split_names
 
@@ -45,8 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from skipstone.plan import Plan
-    from skipstone.scan.dataset.portion import Portion
+    from skipstone.execution.scan_task import Portion
+    from skipstone.pruning.plan import Plan
 
 __all__ = ["PortionPartition", "SkipstoneReader", "SkipstoneSource", "checked_zone", "spark_schema"]
 
@@ -135,8 +130,8 @@ class SkipstoneReader(DataSourceReader):
             raise locked(error) from None
 
     def _portions(self) -> list[InputPartition]:
-        from skipstone.scan.dataset import QueryReader
-        from skipstone.scan.dataset.portion import portions
+        from skipstone.execution import QueryReader
+        from skipstone.execution.scan_task import portions
 
         if self.table.txn is not None:
             # Tasks would open the files at their ends, and not at the snapshot's.
@@ -184,7 +179,7 @@ def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from skipstone.scan.dataset.reading import output_schema
+    from skipstone.execution.plan_rows import output_schema
 
     arrow = output_schema(table.schema(table.listing()), columns)
     fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]

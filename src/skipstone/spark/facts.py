@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.bounds import Cause, Reason
 from skipstone.errors import SkipstoneError
-from skipstone.index.partitions import PartitionColumns
-from skipstone.plan.objects import plan_objects
-from skipstone.plan.runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.facts.xskipper import find_store
+from skipstone.planning.objects import plan_objects
+from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.predicate import bind, schema_from_spark, to_sql
 from skipstone.predicate.tree import leaves
+from skipstone.pruning import Cause, Reason
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
-from skipstone.store.xskipper import find_store
 
-from .fingerprint import FORMATS, fingerprint
 from .pruner import FACTS_MEMORY, FILE_INDEX, HARMLESS, Pruning
+from .reader_fingerprint import FORMATS, fingerprint
 from .sidecars import ListedSidecars
 
 if TYPE_CHECKING:
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.facts import Matched, Store
+    from skipstone.facts.location import KeyedLocation
+    from skipstone.facts.runs import FactRun
+    from skipstone.facts.xskipper import XskipperLocation
     from skipstone.identity import ObjectId
-    from skipstone.plan import Plan
-    from skipstone.plan.runs import RunAnswer, RunJob
+    from skipstone.planning.runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
-    from skipstone.store import Matched, Store
-    from skipstone.store.location import KeyedLocation
-    from skipstone.store.runs import FactRun
-    from skipstone.store.xskipper import XskipperLocation
+    from skipstone.pruning.plan import Plan
 
     from .listing import FileListing, FileStats
     from .pruner import FindPruner, ReadSettings, RelationInfo
-    from .shelf import Shelf
+    from .store_cache import Shelf
 
 __all__ = ["FactsPruner", "Locations", "finder"]
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.bounds import Cause, Reason
+from skipstone.pruning import Cause, Reason
 
 from .catalyst import conjunction, mentions_metadata
 from .listing import FileListing, FileStats
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .jvm import JavaObject, Jvm
+    from .last_scan import ScanLog
     from .pruner import Pruner, RelationInfo
-    from .scans import ScanLog
 
 __all__ = ["SkippingFileIndex"]
 

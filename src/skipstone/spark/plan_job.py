@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.plan.runs import RunAnswer, RunJob, Runner
-    from skipstone.store.runs import FactRun
+    from skipstone.facts.runs import FactRun
+    from skipstone.planning.runs import RunAnswer, RunJob, Runner
 
 __all__ = ["answer_shares", "on_spark"]
 
@@ -38,7 +38,7 @@ def on_spark(spark: SparkSession) -> Runner:
         work = zlib.compress(pickle.dumps((job, shares)), 1)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from skipstone.spark.plan_job import answer_shares
+            from .plan_job import answer_shares
 
             return answer_shares(work, batches)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from skipstone.bounds import Reason
     from skipstone.predicate.tree import Expr
+    from skipstone.pruning import Reason
 
     from .listing import FileListing, FileStats
 

@@ -11,7 +11,7 @@ from skipstone.human import duration, of_total, percent, plural, size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from skipstone.bounds import Reason
+    from skipstone.pruning import Reason
 
 __all__ = ["QueryScans", "Scan"]
 

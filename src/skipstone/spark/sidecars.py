@@ -20,8 +20,8 @@ import numpy as np
 
 from skipstone.errors import SkipstoneError
 from skipstone.identity import ObjectId
+from skipstone.paimon.adjacent_index import Beside, without_sidecars
 from skipstone.storage import Listing, open_storage
-from skipstone.store.beside import Beside, without_sidecars
 
 from .jvm import Jvm
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.paimon.adjacent_index import BesideRows
     from skipstone.storage import Storage
-    from skipstone.store.beside import BesideRows
 
     from .pruner import RelationInfo
 

@@ -13,16 +13,16 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.bounds import Cause, Reason
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
+from skipstone.pruning import Cause, Reason
 
 from .file_index import SkippingFileIndex
-from .fingerprint import FORMATS, session_settings
 from .jvm import simple_name
+from .last_scan import scan_log
 from .pruner import FACTS_MEMORY, FILE_INDEX, RelationInfo
+from .reader_fingerprint import FORMATS, session_settings
 from .scan import QueryScans
-from .scans import scan_log
 from .session import is_connect
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .jvm import JavaObject, Jvm
+    from .last_scan import ScanLog
     from .pruner import FindPruner
-    from .scans import ScanLog
 
 __all__ = ["explain", "skip"]
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone.bounds import Cause, Reason
 from skipstone.errors import UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.scan.txn_files import ready_for_spark
+from skipstone.pruning import Cause, Reason
+from skipstone.questdb.txn_files import ready_for_spark
 
 from .facts import FactsPruner, _Joined
+from .last_scan import scan_log
 from .listing import FileListing
 from .pruner import Pruning
-from .scans import scan_log
 from .skip import _frame, _through, skip
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.index.partitions import PartitionColumns
-    from skipstone.plan import Coverage
     from skipstone.predicate.tree import Expr
-    from skipstone.scan.txn_snapshot import TxnListing
+    from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.pruning.plan import Coverage
+    from skipstone.questdb.txn_snapshot import TxnListing
     from skipstone.storage import Storage
 
     from .jvm import JavaObject, Jvm

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from skipstone.store.reports import BuildReport
+    from skipstone.facts.reports import BuildReport
 
 __all__ = ["INTERVAL", "Watch", "start_watch"]
 

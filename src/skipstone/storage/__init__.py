@@ -7,7 +7,7 @@ Paths are canonical and whole everywhere (``/data/t/a b.parquet``, ``s3://bucket
 from .base import Storage, coalesce
 from .listing import Listing, hidden_by_spark, int64, table_format
 from .local import LocalStorage
-from .opening import list_files, open_storage
+from .resolve import list_files, open_storage
 
 __all__ = [
     "Listing",

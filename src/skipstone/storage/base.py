@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from skipstone.bounds import ByteRange
     from skipstone.identity import ObjectId
+    from skipstone.pruning import ByteRange
 
     from .listing import Listing
 

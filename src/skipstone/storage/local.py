@@ -22,14 +22,14 @@ from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
 from .base import parent, runs
-from .directory import Directory
+from .directory_state import Directory
 from .listing import SUMMARY, Listing, hidden_by_spark, int64
 from .meter import count_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from skipstone.bounds import ByteRange
+    from skipstone.pruning import ByteRange
 
 __all__ = ["LocalStorage"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
-    from skipstone.bounds import ByteRange
+    from skipstone.pruning import ByteRange
 
 __all__ = ["ObjectStorage"]
 

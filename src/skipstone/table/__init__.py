@@ -29,8 +29,8 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     """
     from skipstone.spark.facts import finder
     from skipstone.spark.session import is_connect, require_frame
-    from skipstone.spark.shelf import shelf
     from skipstone.spark.skip import skip as skip_frame
+    from skipstone.spark.store_cache import shelf
 
     require_frame(df)
     kept = None if is_connect(df) else shelf(df.sparkSession)
@@ -65,7 +65,7 @@ def explain(what: DataFrame | str, where: Where = None) -> Any:
 
 def last_scan(spark: SparkSession) -> Any:
     """Every file scan of this thread's last query: files and bytes kept of the total, and why."""
-    from skipstone.spark.scans import last_scan as last
+    from skipstone.spark.last_scan import last_scan as last
     from skipstone.spark.session import require_session
 
     require_session(spark)

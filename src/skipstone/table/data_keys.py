@@ -17,7 +17,7 @@ from skipstone.errors import KeyUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.parquet.encryption.decryption import Decryption
 
 __all__ = ["HINT", "DataKeys", "bound"]
 
@@ -62,7 +62,7 @@ class DataKeys:
 
 def bound(root: str, decryption: Decryption | Callable[[], Decryption]) -> Decryption:
     """Keys for the files of the table at ``root``; see the module."""
-    from skipstone.rewrite.table_work import bound_to, given
+    from skipstone.rewrite.file_jobs import bound_to, given
 
     made = _checked(given(decryption, "the keys of the data"))
     return made.replaced(aad_prefix=bound_to(root, made.aad_prefix, None))

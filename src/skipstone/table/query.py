@@ -7,7 +7,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.bounds import Cause, Reason
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
@@ -15,27 +14,28 @@ from skipstone.errors import (
     SkipstoneError,
     UnsupportedError,
 )
-from skipstone.index.schema import spelled_path
-from skipstone.plan.cost import LOCAL, REMOTE
-from skipstone.plan.top import Order
+from skipstone.planning.top_rows import Order
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_path, spark_type
+from skipstone.pruning import Cause, Reason
+from skipstone.pruning.costs import LOCAL, REMOTE
+from skipstone.pruning.table_schema import spelled_path
 from skipstone.storage.listing import SUMMARY
 
-from .reading import ParquetReading
-from .rows import orders_of
+from .count_and_top import orders_of
+from .data_files import ParquetReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
+    from skipstone.execution import Engine, QueryReader
     from skipstone.identity import ObjectId
-    from skipstone.index.partitions import PartitionColumns
-    from skipstone.plan import Plan
-    from skipstone.plan.cost import Costs
     from skipstone.predicate.tree import Bound
-    from skipstone.scan.dataset import Engine, QueryReader
+    from skipstone.pruning.costs import Costs
+    from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.pruning.plan import Plan
     from skipstone.storage import Listing
 
     from .data_keys import DataKeys
@@ -49,7 +49,7 @@ _KNOWN: Final = 60e-6
 
 def engine_of(table: Table) -> Engine:
     """What the table keeps between queries; ``UnsupportedError`` where it is not of Parquet."""
-    from skipstone.scan.dataset import Engine
+    from skipstone.execution import Engine
 
     if not isinstance(table.reading, ParquetReading):
         raise UnsupportedError(
@@ -115,7 +115,7 @@ def locked_of(query: QueryReader) -> tuple[Reason, ...]:
 
 def looked_into(plan: Plan) -> Plan:
     """``Plan.explained``, with what that met of files and columns without a key."""
-    from skipstone.scan.dataset import QueryReader
+    from skipstone.execution import QueryReader
 
     found = plan.explained()
     if not isinstance(found.reader, QueryReader):
@@ -126,7 +126,7 @@ def looked_into(plan: Plan) -> Plan:
 
 
 def _is_locked(error: Exception) -> bool:
-    from skipstone.formats.parquet.encryption.ciphers import AuthenticationError
+    from skipstone.parquet.encryption.ciphers import AuthenticationError
 
     return isinstance(error, KeyUnavailableError | AuthenticationError)
 
@@ -152,8 +152,8 @@ def query_of(
     Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for such a column
     of the result.
     """
-    from skipstone.scan.dataset import QueryReader
-    from skipstone.scan.dataset.reading import output_schema
+    from skipstone.execution import QueryReader
+    from skipstone.execution.plan_rows import output_schema
 
     if not isinstance(table.reading, ParquetReading):
         return None

@@ -17,26 +17,26 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.facts.describe import describe
+from skipstone.facts.index_encryption import keys_of
+from skipstone.facts.location import KeyedLocation
+from skipstone.facts.xskipper import find_store
 from skipstone.identity import canonical_path
-from skipstone.index.paimon.options import FileIndexOptions, is_option
-from skipstone.index.partitions import PartitionColumns
-from skipstone.plan.runs import IN_MEMORY
+from skipstone.paimon.adjacent_index import Beside
+from skipstone.paimon.options import FileIndexOptions, is_option
+from skipstone.planning.runs import IN_MEMORY
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage, table_format
-from skipstone.store.beside import Beside
-from skipstone.store.describe import describe
-from skipstone.store.labels import keys_of
-from skipstone.store.location import KeyedLocation
-from skipstone.store.xskipper import find_store
 
 from . import upkeep
-from .building import build_table, refresh_table
+from .build import build_table, refresh_table
+from .count_and_top import FirstRows, count_rows, first_rows
+from .data_files import ParquetReading, Progress, reading_of
 from .data_keys import DataKeys
-from .extremes import extreme
-from .planning import plan_query
+from .min_max import extreme
+from .plan_table import plan_query
 from .query import engine_of, looked_into
-from .reading import ParquetReading, Progress, reading_of
-from .rewriting import Rewriting
-from .rows import FirstRows, count_rows, first_rows
+from .rewrite_verbs import Rewriting
 from .txn_table import TxnTable
 
 if TYPE_CHECKING:
@@ -45,17 +45,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.advise import Advice, Asked, Query, Savings
-    from skipstone.formats.parquet.encryption.keys import Decryption
-    from skipstone.formats.parquet.encryption.labelled import KeySource
-    from skipstone.plan import Coverage, Plan
-    from skipstone.rewrite.migration import MigrateReport
-    from skipstone.rewrite.table_work import Given
-    from skipstone.scan.dataset import Engine
-    from skipstone.storage import Listing, Storage
-    from skipstone.store import Matched, Store
-    from skipstone.store.beside import BesideRows
-    from skipstone.store.reports import (
+    from skipstone.advisor import Advice, Asked, Query, Savings
+    from skipstone.execution import Engine
+    from skipstone.facts import Matched, Store
+    from skipstone.facts.reports import (
         CheckReport,
         CompactReport,
         Description,
@@ -63,7 +56,14 @@ if TYPE_CHECKING:
         ExportReport,
         VacuumReport,
     )
-    from skipstone.store.xskipper import XskipperLocation
+    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.paimon.adjacent_index import BesideRows
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.master_keys import KeySource
+    from skipstone.pruning.plan import Coverage, Plan
+    from skipstone.questdb.migration_report import MigrateReport
+    from skipstone.rewrite.file_jobs import Given
+    from skipstone.storage import Listing, Storage
 
 __all__ = ["Progress", "Table", "Where"]
 
@@ -353,7 +353,7 @@ class Table(Rewriting):
         With ``queries`` (predicates, or pairs of a weight and a predicate) by what candidates save
         when they are tried: ``Savings``; ``PredicateError`` for one that is none.
         """
-        from .advising import advise_table
+        from .advise import advise_table
 
         return advise_table(self, sample, queries)
 
@@ -403,7 +403,7 @@ class Table(Rewriting):
         have open; below ``destination`` for any other table, by default ``pm/`` beside the facts.
         ``dry_run`` only says what would be written; ``progress`` gets files done and to do.
         """
-        from .migrating import migrate_table
+        from .migrate import migrate_table
 
         return migrate_table(self, destination, dry_run=dry_run, progress=progress)
 
@@ -450,6 +450,6 @@ class Table(Rewriting):
         why; rows are the same. On a classic session any later filter skips too; under Spark Connect
         ``where`` is what skips. ``options`` are the Parquet reader's.
         """
-        from .spark_reading import read_table
+        from .spark_read import read_table
 
         return read_table(self, spark, where, columns, order_by, limit, options)

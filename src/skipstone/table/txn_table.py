@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.index.partition_times import PartitionTimes
-from skipstone.index.partitions import PartitionColumns
-from skipstone.plan.plan import Coverage
-from skipstone.scan.partition_pms import OpenPartitions, PartitionPms
-from skipstone.scan.txn_files import ready_for_spark
-from skipstone.scan.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.plan import Coverage
+from skipstone.questdb.partition_pms import OpenPartitions, PartitionPms
+from skipstone.questdb.partition_times import PartitionTimes
+from skipstone.questdb.txn_files import ready_for_spark
+from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.identity import ObjectId
-    from skipstone.scan.txn_snapshot import PartitionFile
+    from skipstone.questdb.txn_snapshot import PartitionFile
     from skipstone.spark.pruner import RelationInfo
     from skipstone.storage import Listing, Storage
 
@@ -157,7 +157,7 @@ def read_snapshot(
     from skipstone.spark.connect import read_connect
     from skipstone.spark.facts import finder
     from skipstone.spark.session import is_connect
-    from skipstone.spark.shelf import shelf
+    from skipstone.spark.store_cache import shelf
     from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 
     listing = txn.listing()

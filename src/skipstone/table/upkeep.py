@@ -7,15 +7,11 @@ import time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from skipstone.bounds import Cause
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.index.partitions import PartitionColumns
-from skipstone.index.registry import kind as registered
-from skipstone.plan.prove import prove
-from skipstone.rewrite.seal_check import check_seals
-from skipstone.store.check import check
-from skipstone.store.describe import describe
-from skipstone.store.reports import (
+from skipstone.facts.check import check
+from skipstone.facts.describe import describe
+from skipstone.facts.publish_sidecars import export_containers, export_pms
+from skipstone.facts.reports import (
     CheckReport,
     CompactReport,
     Description,
@@ -24,16 +20,20 @@ from skipstone.store.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.store.sidecars import export_containers, export_pms
-from skipstone.store.upkeep import compact, drop_index, drop_store, vacuum
-from skipstone.store.xskipper import XskipperStore, publish
+from skipstone.facts.upkeep import compact, drop_index, drop_store, vacuum
+from skipstone.facts.xskipper import XskipperStore, publish
+from skipstone.indexes.registry import kind as registered
+from skipstone.planning.prove import prove
+from skipstone.pruning import Cause
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.rewrite.check_encrypted_files import check_seals
 
 from .data_keys import bound
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from skipstone.formats.parquet.encryption.keys import Decryption
+    from skipstone.parquet.encryption.decryption import Decryption
 
     from .table import Table
 

@@ -1,0 +1,238 @@
+"""``advise`` for queries: which set of candidates to build, by what each adds.
+
+Greedily: first the candidate that saves most beyond its size, over all queries as often as their
+weights say; then the one that saves most beyond that; and so on while one saves more than it takes.
+Of two indexes over rows each may save nothing alone, since every page holds a row of each, and
+together nearly everything: pairs that meet in one query are tried together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.human import size
+from skipstone.predicate.tree import leaves
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import table_schema
+
+from .savings import CandidateSavings, QuerySavings, Savings
+from .simulate import Simulation
+from .sizes import store_bytes
+from .workload import bound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.predicate.tree import Bound
+    from skipstone.storage import Listing, Storage
+
+    from .simulate import Candidate
+    from .workload import Query
+
+__all__ = ["BYTES", "advise_queries"]
+
+#: Stored bytes of a sample: all kinds are built over it, which takes some seconds per 100 MB.
+BYTES = 256 << 20
+_SEED = 8_814
+# An index that saves less of what is read than this is not worth the trouble of having it.
+_LEAST = 0.01
+# Pairs that are tried together.
+_PAIRS = 60
+
+
+def advise_queries(
+    listing: Listing,
+    storage: Storage,
+    queries: Sequence[Query],
+    *,
+    sample: int = 20,
+    table: str | None = None,
+    schema: pa.Schema | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    time_zone: str = "UTC",
+    budget: int = BYTES,
+    decryption: Decryption | None = None,
+) -> Savings:
+    """What indexes would save ``queries`` over the table whose files are ``listing``.
+
+    They are tried on ``sample`` files, or as many as make ``budget`` bytes; ``schema`` is the
+    table's, in canonical types, where it is known. ``PredicateError`` with its place for a query
+    that is none, ``FormatError`` where no file can be read. ``decryption`` has the keys of
+    encrypted files.
+    """
+    name = table or listing.root
+    if not len(listing):
+        return Savings(
+            table=name,
+            sampled=0,
+            files_total=0,
+            bytes_sampled=0,
+            bytes_data=0,
+            queries=(),
+            candidates=(),
+            notes=("the table has no files",),
+        )
+    partitions = PartitionColumns.of_paths(listing.root, listing.paths)
+    if schema is None:
+        schema = table_schema(listing, storage.open, ())
+    trees = bound(queries, schema, time_zone)
+    chosen, notes = _sample(listing, sample, budget)
+    part = listing.where(chosen)
+    at_hand = PartitionColumns.of_paths(part.root, part.paths)
+    columns = sorted({leaf.column for tree in trees for leaf in leaves(tree)})
+    with Simulation(part, storage, schema, at_hand, storage_options, decryption) as simulation:
+        candidates, more = simulation.build(
+            [column for column in columns if column not in partitions.values]
+        )
+        if not simulation.readable.any():
+            raise FormatError("no file of the sample can be read", file=part.paths[0])
+        choice = _Choice(simulation, queries, trees, candidates, listing)
+        choice.run()
+        return choice.savings(name, [*notes, *more])
+
+
+def _sample(listing: Listing, sample: int, budget: int) -> tuple[list[int], list[str]]:
+    """Ordinals of the files to try on, always the same ones, within the budget; at least one."""
+    order = np.random.default_rng(_SEED).permutation(len(listing))[:sample]
+    fits = np.cumsum(listing.sizes[order]) <= budget
+    fits[0] = True
+    notes = []
+    if not fits.all():
+        count = int(np.count_nonzero(fits))
+        notes.append(f"{count:,} of the {len(order):,} files asked for: {size(budget)} at most")
+    return sorted(order[fits].tolist()), notes
+
+
+class _Choice:
+    """The greedy walk; figures of the sample are scaled to the table at the end."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        queries: Sequence[Query],
+        trees: Sequence[Bound],
+        candidates: Sequence[Candidate],
+        listing: Listing,
+    ) -> None:
+        self.simulation, self.listing = simulation, listing
+        self.asked = list(zip(queries, trees, strict=True))
+        self.candidates = list(candidates)
+        read = simulation.listing.where(simulation.readable)
+        self.sampled, self.bytes_sampled = len(read), read.total_bytes
+        self.by_bytes = listing.total_bytes / max(self.bytes_sampled, 1)
+        self.by_files = len(listing) / max(self.sampled, 1)
+        self.before = self.total(())
+        self.chosen: list[Candidate] = []
+        self.adds: list[float] = []
+
+    def total(self, chosen: Sequence[Candidate]) -> float:
+        """Bytes of the sample that all queries read, weighted."""
+        return sum(
+            q.weight * self.simulation.spent(q, tree, chosen).bytes for q, tree in self.asked
+        )
+
+    def files(self, chosen: Sequence[Candidate]) -> float:
+        """Files that all queries open, weighted."""
+        return sum(
+            q.weight * self.simulation.spent(q, tree, chosen).files for q, tree in self.asked
+        )
+
+    def run(self) -> None:
+        """Choose until nothing saves more than it takes."""
+        left = [(each,) for each in self.candidates]
+        moves: list[tuple[Candidate, ...]] = [*left, *self._pairs()]
+        now = self.before
+        while now > 0:
+            best: tuple[float, float, tuple[Candidate, ...]] | None = None
+            for move in moves:
+                new = [each for each in move if each not in self.chosen]
+                if not new:
+                    continue
+                gain = now - self.total([*self.chosen, *new])
+                net = gain - sum(each.bytes for each in new)
+                if net > 0 and gain >= _LEAST * self.before and (best is None or net > best[0]):
+                    best = net, gain, tuple(new)
+            if best is None:
+                return
+            for each in best[2]:
+                self.chosen.append(each)
+                later = self.total(self.chosen)
+                self.adds.append(now - later)
+                now = later
+
+    def _pairs(self) -> list[tuple[Candidate, ...]]:
+        pairs: dict[tuple[Candidate, ...], None] = {}
+        for _, tree in self.asked:
+            columns = {leaf.column for leaf in leaves(tree)}
+            mine = [e for e in self.candidates if e.of_rows and e.index.column in columns]
+            for one, other in itertools.combinations(mine, 2):
+                if one.index.column != other.index.column:
+                    pairs[one, other] = None
+        return list(pairs)[:_PAIRS]
+
+    def savings(self, table: str, notes: Sequence[str]) -> Savings:
+        """The figures of the whole table."""
+        found = [self._of(each) for each in self.candidates]
+        last = len(found) + 1
+        found.sort(key=lambda each: (each.order or last, -each.saves, each.bytes))
+        size_ = sum(each.bytes for each in found if each.order is not None)
+        columns = {each.index.column for each in self.chosen}
+        stored = store_bytes(len(self.listing), len(columns)) if columns else 0
+        return Savings(
+            table=table,
+            sampled=self.sampled,
+            files_total=len(self.listing),
+            bytes_sampled=self.bytes_sampled,
+            bytes_data=self.listing.total_bytes,
+            queries=tuple(self._query(query, tree) for query, tree in self.asked),
+            candidates=tuple(found),
+            bytes_estimate=size_ + stored,
+            notes=tuple(notes),
+        )
+
+    def _of(self, candidate: Candidate) -> CandidateSavings:
+        alone = self.before - self.total([candidate])
+        place = self.chosen.index(candidate) if candidate in self.chosen else None
+        return CandidateSavings(
+            index=candidate.name,
+            bytes=round(candidate.bytes * self.by_bytes),
+            saves=round(alone * self.by_bytes),
+            files=round((self.files(()) - self.files([candidate])) * self.by_files),
+            order=None if place is None else place + 1,
+            adds=0 if place is None else round(self.adds[place] * self.by_bytes),
+            why=self._why(candidate, alone, place),
+        )
+
+    def _why(self, candidate: Candidate, alone: float, place: int | None) -> str:
+        lacking = self.sampled - candidate.files
+        partly = (
+            f"; over its limits in {lacking:,} of {self.sampled:,} files" if lacking > 0 else ""
+        )
+        if place is not None:
+            return partly.removeprefix("; ")
+        if alone <= 0:
+            return f"saves nothing{partly}"
+        if alone <= candidate.bytes:
+            return f"takes more than it saves{partly}"
+        if self.chosen:
+            return f"saves too little beyond the others{partly}"
+        return f"saves too little{partly}"
+
+    def _query(self, query: Query, tree: Bound) -> QuerySavings:
+        before = self.simulation.spent(query, tree, ())
+        after = self.simulation.spent(query, tree, self.chosen)
+        return QuerySavings(
+            where=query.where,
+            weight=query.weight,
+            files_before=round(before.files * self.by_files),
+            files_after=round(after.files * self.by_files),
+            bytes_before=round(before.bytes * self.by_bytes),
+            bytes_after=round(after.bytes * self.by_bytes),
+        )

@@ -1,0 +1,250 @@
+"""``advise``: from figures to proposals, each with its reason.
+
+A lookup of a value that there is shows what an index is worth: the share of all files that it
+would still read. An index helps where that is at most ``HELPS``. Of the kinds that help, the
+cheapest that is nearly as good as the best is proposed:
+
+- ``minmax`` where few ranges hold a value: it costs next to nothing and serves ranges too;
+- ``valuelist`` where a file has few distinct values, else ``bloom`` for what is looked up by
+  equality: not for fractions, instants and free text;
+- ``minmax`` and ``bloom`` where ranges help, and knowing the values helps clearly more; a list
+  of values makes ``minmax`` superfluous, it answers whatever that does.
+
+Nothing else is proposed: an index that never skips still costs its building and its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.human import percent
+from skipstone.indexes.valuelist import MAX_BYTES, MAX_VALUES
+from skipstone.predicate.types import column_name, indexable, spark_name
+from skipstone.pruning.column_types import atomic
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import table_schema
+
+from .advice import Advice, ColumnAdvice
+from .measure import Measured, measure
+from .sampling import BUDGET, FileSample, read_sample
+from .sizes import bloom_bytes, minmax_bytes, store_bytes, valuelist_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.storage import Listing, Storage
+
+__all__ = ["HELPS", "advise"]
+
+#: most that a lookup may still read, as a share of all files, for an index to be proposed
+HELPS = 0.7
+# Ranges are as good as values when a lookup reads at most this share of all files more by them.
+_AS_GOOD = 0.05
+# A bloom filter replaces a list of values when it is so many times smaller.
+_SMALLER = 2.0
+_MAX_FILES_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """A column of the table: its path, and its canonical type or why it has none."""
+
+    path: tuple[str, ...]
+    shown: str
+    type: pa.DataType | None
+    why: str = ""
+
+
+def advise(
+    listing: Listing,
+    storage: Storage,
+    *,
+    sample: int = 20,
+    table: str | None = None,
+    budget: int = BUDGET,
+    schema: pa.Schema | None = None,
+    decryption: Decryption | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Advice:
+    """Advice on the table whose files are ``listing``, from ``sample`` of them.
+
+    At most about ``budget`` bytes of data are decoded. Files that cannot be read are noted and
+    passed over; ``FormatError`` where none can. ``schema`` is that of the files where it is known,
+    ``decryption`` has the keys of encrypted ones.
+    """
+    name = table or listing.root
+    if not len(listing):
+        return Advice(
+            table=name,
+            sampled=0,
+            files_total=0,
+            rows_read=0,
+            bytes_data=0,
+            columns=(),
+            notes=("the table has no files",),
+        )
+    schema = table_schema(listing, storage.open) if schema is None else schema
+    columns = list(_leaves(schema, ()))
+    typed = {column.path: column.type for column in columns if column.type is not None}
+    files, unread = read_sample(
+        listing,
+        storage,
+        typed,
+        sample=sample,
+        budget=budget,
+        decryption=decryption,
+        storage_options=storage_options,
+    )
+    total = len(listing)
+    advised = [_partition(name) for name in _partitions(listing)]
+    taken = {each.column for each in advised}
+    advised += [
+        _column(column, files, listing)
+        for column in columns
+        if column_name(column.path) not in taken
+    ]
+    chosen = [column for column in advised if column.kinds]
+    proposed = sum(column.bytes_estimate for column in chosen)
+    return Advice(
+        table=name,
+        sampled=len(files),
+        files_total=total,
+        rows_read=sum(file.rows_read for file in files),
+        bytes_data=listing.total_bytes,
+        columns=tuple(advised),
+        bytes_estimate=proposed + store_bytes(total, len(chosen)) if chosen else 0,
+        notes=tuple(_notes(files, unread)),
+    )
+
+
+def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[_Column]:
+    for field in fields:
+        path = (*above, field.name)
+        type_ = indexable(field)
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, path)
+        elif type_ is not None and atomic(type_):
+            yield _Column(path=path, shown=spark_name(type_), type=type_)
+        else:
+            nested = pa.types.is_nested(field.type)
+            shown = str(field.type).partition("<")[0] if nested else str(field.type)
+            why = "no index takes arrays and maps" if nested else "no index takes this type"
+            yield _Column(path=path, shown=shown, type=None, why=why)
+
+
+def _partitions(listing: Listing) -> list[str]:
+    return list(PartitionColumns.of_paths(listing.root, listing.paths).values)
+
+
+def _partition(name: str) -> ColumnAdvice:
+    why = "partition column: its value is in the path, no index is needed"
+    return ColumnAdvice(column=column_name((name,)), type="partition", why=why)
+
+
+def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:
+    yield from unread[:_MAX_FILES_NAMED]
+    if len(unread) > _MAX_FILES_NAMED:
+        yield f"and {len(unread) - _MAX_FILES_NAMED:,} more files could not be read"
+    partly = [file for file in files if 0 < file.rows_read < file.rows]
+    if partly:
+        read, rows = sum(f.rows_read for f in partly), sum(f.rows for f in partly)
+        yield (
+            f"{percent(read, rows)} of the rows of {len(partly):,} files were read: "
+            "numbers with ~ are scaled up from those"
+        )
+    footers = sum(1 for file in files if not file.rows_read and file.rows)
+    if footers:
+        yield f"of {footers:,} of the sampled files only the footer was read"
+
+
+def _column(column: _Column, files: Sequence[FileSample], listing: Listing) -> ColumnAdvice:
+    name = column_name(column.path)
+    if column.type is None:
+        return ColumnAdvice(column=name, type=column.shown, why=column.why)
+    total = len(listing)
+    found = measure(files, column.path, total)
+    kinds, why = _decide(column.type, found, total)
+    return ColumnAdvice(
+        column=name,
+        type=column.shown,
+        nulls=found.nulls,
+        distinct_per_file=None if found.nulls is None else round(found.distinct),
+        distinct_exact=found.exact,
+        sorted=found.ascending if found.distinct > 1 else None,
+        overlap=found.overlap,
+        reads_minmax=found.reads_minmax,
+        reads_values=found.reads_values,
+        kinds=kinds,
+        why=why,
+        bytes_estimate=sum(_bytes(kind, column.type, found, listing) for kind in kinds),
+    )
+
+
+def _bytes(kind: str, type_: pa.DataType, found: Measured, listing: Listing) -> int:
+    total = len(listing)
+    if kind == "minmax":
+        return round(total * minmax_bytes(type_, found.width))
+    if kind == "valuelist":
+        args = found.width, found.distinct, total, found.distinct_total
+        return round(valuelist_bytes(type_, *args))
+    # The larger a file, the more values it has: the bytes that were sampled stand for all bytes.
+    filters = sum(bloom_bytes(count) for count, _ in found.distinct_by_file)
+    sampled = sum(size for _, size in found.distinct_by_file)
+    return round(filters * listing.total_bytes / max(sampled, 1))
+
+
+def _decide(type_: pa.DataType, found: Measured, total: int) -> tuple[tuple[str, ...], str]:
+    """The kinds to build, best first, and why these or none."""
+    if total < 2:
+        return (), "one file: there is nothing to skip"
+    if found.nulls is None:
+        return (), "no row of it was read"
+    if found.distinct_overall == 0:
+        return (), "nothing but nulls in the sample"
+    if found.distinct_overall == 1:
+        return (), "one value in all files of the sample"
+    ranges = found.reads_minmax if found.reads_minmax is not None else 1.0
+    values = found.reads_values if found.reads_values is not None else 1.0
+    ranges_help, values_help = ranges <= HELPS, values <= HELPS
+    if ranges_help and ranges <= values + _AS_GOOD:
+        return ("minmax",), f"a value lies in the range of {_files(ranges)}"
+    exact, against = _exact_kind(type_, found, total)
+    if exact and values_help:
+        count = f"{round(found.distinct):,} values per file, each in {_files(values)}"
+        if ranges_help and exact == "bloom":
+            return ("minmax", exact), f"{count}; in the range of {_files(ranges)}"
+        return (exact,), f"{count}; min/max would read {_files(ranges)}"
+    if ranges_help:
+        return ("minmax",), f"a value lies in the range of {_files(ranges)}"
+    if values_help:
+        return (), f"{against}, and a value lies in the range of {_files(ranges)}"
+    return (), f"spread over all: a value is in {_files(values)}"
+
+
+def _files(share: float) -> str:
+    return f"{percent(share, 1) if share < 0.9995 else '100 %'} of files"
+
+
+def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | None, str]:
+    """The kind that would know the values, or ``None`` and why there is none."""
+    t = pa.types
+    largest = max((count for count, _ in found.distinct_by_file), default=0.0)
+    if largest <= MAX_VALUES and largest * (found.width + 4) <= MAX_BYTES:
+        args = found.width, found.distinct, total, found.distinct_total
+        short = valuelist_bytes(type_, *args) <= _SMALLER * total * bloom_bytes(found.distinct)
+        if short or t.is_boolean(type_):
+            return "valuelist", ""
+    if t.is_floating(type_) or (t.is_decimal(type_) and type_.scale > 0):
+        return None, "fractions are asked for by range"
+    if t.is_timestamp(type_) or t.is_duration(type_):
+        return None, "instants are asked for by range"
+    if t.is_boolean(type_):
+        return None, "two values"
+    per_row = found.distinct / max(found.rows_per_file, 1)
+    if found.spaced > 0.5 and per_row > 0.5:
+        return None, "free text is not looked up whole"
+    return "bloom", ""

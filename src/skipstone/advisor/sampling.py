@@ -1,0 +1,285 @@
+"""Reads a sample of a table's files: all their footers, and rows of some, within a budget of bytes.
+
+The files are drawn at random (always the same ones): neighbours in the listing may be alike, and
+evenly spread files would hide how alike. Rows are decoded from as many of them as the budget holds
+whole, and of at least five: those are then read in part, the first rows of row groups that are
+spread over the file. What was read in part is known to be so (``rows_read < rows``).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skipstone.build.encrypted_file import is_signed
+from skipstone.errors import SkipstoneError
+from skipstone.predicate.types import TIMESTAMP
+from skipstone.pruning.column_types import exactly, is_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.storage import Listing, Storage
+
+__all__ = ["ColumnSample", "FileSample", "column_sample", "read_sample", "spread"]
+
+BUDGET = 256 * 1024 * 1024
+_FEWEST = 5
+_BATCH = 65_536
+_SEED = 8_814
+_INT96 = "INT96"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ColumnSample:
+    """One column of one file, of which ``rows`` rows were decoded, ``nulls`` of them null.
+
+    ``distinct``: the distinct values, without null; ``early``: how many of them the first half of
+    the rows had. ``ascending`` is within each run of rows that was read. ``spaced``: share of the
+    distinct values with two blanks or more, 0 for what is no string.
+    """
+
+    rows: int
+    nulls: int
+    distinct: pa.Array
+    early: int
+    ascending: bool
+    width: float
+    spaced: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FileSample:
+    """One file of ``rows`` rows and ``size`` bytes.
+
+    ``ranges``: least and largest value of each column of the whole file, as Arrow scalars, where
+    the footer or the rows say so. ``columns``: of the rows that were decoded; empty when none
+    were.
+    """
+
+    path: str
+    size: int
+    rows: int
+    rows_read: int = 0
+    ranges: Mapping[tuple[str, ...], tuple[pa.Scalar, pa.Scalar]] = field(default_factory=dict)
+    columns: Mapping[tuple[str, ...], ColumnSample] = field(default_factory=dict)
+
+
+def spread(total: int, count: int) -> list[int]:
+    """``count`` positions of ``total``, the first and the last among them."""
+    if count >= total:
+        return list(range(total))
+    if count == 1:
+        return [total // 2]
+    return sorted({round(i * (total - 1) / (count - 1)) for i in range(count)})
+
+
+def read_sample(
+    listing: Listing,
+    storage: Storage,
+    columns: Mapping[tuple[str, ...], pa.DataType],
+    *,
+    sample: int,
+    budget: int = BUDGET,
+    decryption: Decryption | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[list[FileSample], list[str]]:
+    """``sample`` files, and what could not be read. ``budget``: decoded bytes of all files.
+
+    ``decryption`` has the keys of encrypted ones.
+    """
+    order = np.random.default_rng(_SEED).permutation(len(listing))
+    at = sorted(order[:sample].tolist())
+    size = max(1, sum(int(listing.sizes[i]) for i in at) // max(len(at), 1))
+    # Decoded data is about four times as large as in the file; only the footers know better.
+    whole = max(_FEWEST, budget // (4 * size))
+    decoded = set(order[: min(whole, sample)].tolist())
+    share = budget // max(len(decoded), 1)
+
+    def one(i: int) -> FileSample | str:
+        path, limit = listing.paths[i], share if i in decoded else 0
+        try:
+            if decryption is not None:
+                from .encrypted_sampling import read_sealed
+
+                size = int(listing.sizes[i])
+                return read_sealed(path, size, columns, limit, decryption, storage_options)
+            with storage.open(path) as source:
+                return _read(source, path, int(listing.sizes[i]), columns, limit)
+        except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
+            text = error.message if isinstance(error, SkipstoneError) else str(error)
+            text = text.removeprefix(f"{path}: ")
+            return f"{path} could not be read: {text.partition(chr(10))[0]}"
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        found = list(pool.map(one, at))
+    return (
+        [each for each in found if isinstance(each, FileSample)],
+        [each for each in found if isinstance(each, str)],
+    )
+
+
+def _read(
+    source: Any,
+    path: str,
+    size: int,
+    columns: Mapping[tuple[str, ...], pa.DataType],
+    budget: int,
+) -> FileSample:
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+        metadata = parquet.metadata
+        if is_signed(source, metadata):
+            raise ValueError("its columns are encrypted")
+        leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        paths = {column: ".".join(column) for column in columns}
+        there = {column: leaves[path] for column, path in paths.items() if path in leaves}
+        ranges = {}
+        for column, leaf in there.items():
+            if (found := _range(metadata, leaf, columns[column])) is not None:
+                ranges[column] = found
+        if budget == 0 or not there:
+            return FileSample(path=path, size=size, rows=metadata.num_rows, ranges=ranges)
+        batches = list(_batches(parquet, there, budget))
+        instants = {
+            c for c, i in there.items() if metadata.schema.column(i).physical_type == _INT96
+        }
+    rows = sum(batch.num_rows for batch in batches)
+    samples = {}
+    for column in there:
+        decoded = [_leaf(batch, column) for batch in batches]
+        if column in instants:  # Arrow gives them as times without zone, and Spark as instants
+            decoded = [each.view(TIMESTAMP) for each in decoded]
+        values = [exactly(each, columns[column]) for each in decoded]
+        known = [each for each in values if each is not None]
+        if len(known) == len(values):
+            samples[column] = column_sample(known, columns[column])
+    if rows == metadata.num_rows:
+        for column, sampled in samples.items():
+            if column not in ranges and (found := _extremes(sampled.distinct)) is not None:
+                ranges[column] = found
+    return FileSample(
+        path=path,
+        size=size,
+        rows=metadata.num_rows,
+        rows_read=rows,
+        ranges=ranges,
+        columns=samples,
+    )
+
+
+def _batches(
+    parquet: pq.ParquetFile, leaves: Mapping[tuple[str, ...], int], budget: int
+) -> Iterable[pa.RecordBatch]:
+    """Rows within the budget, spread over the row groups; at least one batch's worth of rows."""
+    metadata = parquet.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    total = sum(
+        group.column(leaf).total_uncompressed_size for group in groups for leaf in leaves.values()
+    )
+    names = [".".join(column) for column in leaves]
+    if total <= budget:
+        yield from parquet.iter_batches(batch_size=_BATCH, columns=names, use_threads=False)
+        return
+    wanted = max(1, int(metadata.num_rows * budget / total))
+    chosen = spread(len(groups), max(1, -(-wanted * len(groups) // metadata.num_rows)))
+    each = max(1, wanted // len(chosen))
+    for group in chosen:
+        left = each
+        batches = parquet.iter_batches(
+            batch_size=min(_BATCH, each), row_groups=[group], columns=names, use_threads=False
+        )
+        for batch in batches:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+            if left <= 0:
+                break
+
+
+def _leaf(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """The values of a nested field; null where a struct above it is."""
+    values = batch.column(batch.schema.get_field_index(path[0]))
+    for name in path[1:]:
+        values = pc.struct_field(values, name)
+    return values
+
+
+def _range(
+    metadata: pq.FileMetaData, leaf: int, type_: pa.DataType
+) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """The column's range by the statistics of all row groups that have any value of it."""
+    if pa.types.is_timestamp(type_):
+        physical = metadata.schema.column(leaf)
+        # Nanoseconds would come as a pandas Timestamp.
+        if physical.physical_type == _INT96 or "nano" in str(physical.logical_type).lower():
+            return None
+    lows, highs = [], []
+    for i in range(metadata.num_row_groups):
+        chunk = metadata.row_group(i).column(leaf)
+        statistics = chunk.statistics if chunk.is_stats_set else None
+        if statistics is not None and statistics.has_min_max:
+            lows.append(statistics.min)
+            highs.append(statistics.max)
+        elif statistics is None or statistics.null_count != chunk.num_values:
+            return None
+    try:
+        bounds = pa.array([*lows, *highs]).cast(type_) if lows else None
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+    return None if bounds is None else _extremes(bounds)
+
+
+def _extremes(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar] | None:
+    if not len(values):
+        return None
+    order = pc.array_sort_indices(values)
+    low, high = values[order[0].as_py()], values[order[-1].as_py()]
+    return (low, high) if low.is_valid and high.is_valid else None
+
+
+def column_sample(runs: Sequence[pa.Array], type_: pa.DataType) -> ColumnSample:
+    """What runs of rows of one column say of it."""
+    plain = [run.dictionary_decode() if pa.types.is_dictionary(run.type) else run for run in runs]
+    values = pa.concat_arrays(plain) if plain else pa.nulls(0, type_)
+    distinct = pc.drop_null(pc.unique(values))
+    half = values.slice(0, len(values) // 2)
+    width, spaced = _width(distinct)
+    return ColumnSample(
+        rows=len(values),
+        nulls=values.null_count,
+        distinct=distinct,
+        early=len(pc.drop_null(pc.unique(half))),
+        ascending=all(map(_ascends, plain)),
+        width=width,
+        spaced=spaced,
+    )
+
+
+def _ascends(values: pa.Array) -> bool:
+    held = pc.drop_null(values)
+    if len(held) < 2:
+        return True
+    in_order = pc.all(pc.less_equal(held.slice(0, len(held) - 1), held.slice(1)))
+    return bool(in_order.as_py())
+
+
+def _width(distinct: pa.Array) -> tuple[float, float]:
+    """Mean bytes of a value, and for strings the share of values with two blanks or more."""
+    if is_text(distinct.type):
+        if not len(distinct):
+            return 0.0, 0.0
+        width = float(pc.mean(pc.binary_length(distinct)).as_py())
+        if not pa.types.is_string(distinct.type):
+            return width, 0.0
+        try:
+            blanks = pc.greater_equal(pc.count_substring(distinct, " "), 2)
+            return width, float(pc.mean(blanks.cast(pa.int8())).as_py())
+        except pa.ArrowInvalid:  # bytes that are no UTF-8
+            return width, 0.0
+    return max(1.0, distinct.type.bit_width / 8), 0.0

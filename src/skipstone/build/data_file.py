@@ -1,0 +1,442 @@
+"""One Parquet file -> its facts, in one pass, without Spark.
+
+Row group by row group, only the leaves of indexed columns, on this thread. Strings whose pages are
+dictionary-encoded are read as dictionaries, so that each distinct value is looked at once. A row
+group that would not fit into the memory is read in batches.
+
+A fact is made only of a file that is the version that was listed, both when it is opened and after
+its last byte was read, and that has been left alone for ``settle`` seconds by the store's clock;
+the build waits that long for the youngest files. Whatever is wrong with a file becomes
+``FileFacts.error``: the build goes on.
+
+Of the footer that is read anyway each file gets its row group metadata, too (``questdb/making``).
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skipstone.errors import StaleError, UnsupportedError
+from skipstone.facts.file_facts import FileFacts
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH
+from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
+from skipstone.pruning.calendar import ancient, overflown, proleptic
+from skipstone.pruning.table_schema import has_text_keys
+from skipstone.questdb.pm_of_data_file import PM, make_pm
+
+from .column_indexes import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from skipstone.identity import ObjectId
+    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning.kind import Index
+    from skipstone.storage import Storage
+
+__all__ = [
+    "BuildSettings",
+    "Columns",
+    "ColumnsBuilder",
+    "build_columns",
+    "build_file",
+    "build_parquet",
+    "settled",
+]
+
+_SECOND = 1_000_000_000
+# A file older than this by any clock needs no look at the store's.
+_SURELY_OLD = 86_400 * _SECOND
+# Bytes of a value that is decoded, for types without a width of their own.
+_WIDTH = 16
+# Set in a field's metadata by Spark when a column is added with a default: files that lack the
+# column then have that value and not null.
+_DEFAULT = b"EXISTS_DEFAULT"
+
+
+def build_file(
+    object: ObjectId,
+    storage: Storage,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings | None = None,
+) -> FileFacts:
+    """The facts of one Parquet file; ``schema`` is the table's, in canonical types.
+
+    ``UnsupportedError`` where a definition cannot be built over this schema at all; whatever is
+    wrong with the file itself is in ``error``.
+    """
+    settings = settings or BuildSettings()
+    column_fields(definitions, schema)
+    try:
+        if not settled(object, storage, settings.settle):
+            text = f"too fresh: changed less than {settings.settle:g} s ago"
+            return FileFacts(id=object, error=text, too_fresh=True)
+        with storage.open(object.path, object) as source:
+            facts = _read(object, source, definitions, schema, settings, storage)
+        if not storage.stat(object.path).same_version(object):
+            raise StaleError(f"{object.path} changed while it was read")
+    except StaleError as error:
+        return FileFacts(id=object, error=error.message)
+    except Exception as error:  # one file must not end the build of the others, whatever it is
+        return FileFacts(id=object, error=_why(error))
+    return facts
+
+
+def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
+    """Waits until the file is ``seconds`` old; False when waiting that long does not do."""
+    tick = _SECOND // UNITS_PER_SECOND[object.unit]
+    # A coarse mtime was cut: the true one may lie up to a tick later.
+    ripe = object.mtime * tick + (tick if tick > 1 else 0) + round(seconds * _SECOND)
+    if ripe + _SURELY_OLD < time.time_ns():
+        return True
+    wait = ripe - storage.now()
+    if wait <= 0:
+        return True
+    time.sleep(min(wait, ripe - object.mtime * tick) / _SECOND)
+    return storage.now() >= ripe
+
+
+def _why(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "encrypt" in text.lower() or "decrypt" in text.lower():
+        return f"encrypted, and no key was given: {text}"
+    if isinstance(error, FileNotFoundError):
+        return "gone"
+    # Arrow's own errors that are OSErrors have no errno; those of a disk or a store have one.
+    if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
+        return f"not readable as Parquet: {text}"
+    return f"{type(error).__name__}: {text}"
+
+
+# -- Parquet --------------------------------------------------------------------------------------
+
+
+def build_parquet(
+    source: BinaryIO,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings | None = None,
+) -> Columns:
+    """What an open Parquet file comes to; raises what Arrow raises where it cannot be read."""
+    settings = settings or BuildSettings()
+    return _columns(source, _footer(source).metadata, definitions, schema, settings)
+
+
+# Read from the end of a file at first; most footers are shorter.
+_GUESS = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """As Arrow has it, and its bytes in a file of ``size`` bytes."""
+
+    metadata: pq.FileMetaData
+    data: bytes
+    size: int
+
+
+class _EncryptedError(OSError):
+    """The footer, or columns under it, are encrypted."""
+
+
+def _footer(source: BinaryIO) -> _Footer:
+    """The footer; ``_EncryptedError`` also where columns are encrypted under a footer in clear.
+
+    Arrow ends the whole process when it is asked about an encrypted column chunk without the key.
+    Such a footer is told by its signature, which follows it and is not part of the metadata.
+    """
+    size = source.seek(0, io.SEEK_END)
+    source.seek(-min(size, _GUESS), io.SEEK_END)
+    tail = source.read(_GUESS)
+    length = int.from_bytes(tail[-TAIL_LENGTH:-4], "little")
+    if tail[-4:] == MAGIC_ENCRYPTED:
+        raise _EncryptedError("the footer is encrypted")
+    if tail[-4:] != MAGIC or not 0 < length <= size - TAIL_LENGTH - len(MAGIC):
+        metadata = pq.read_metadata(source)  # says what is wrong with it
+        raise OSError(f"no footer in clear: {metadata.serialized_size} bytes")
+    if length > len(tail) - TAIL_LENGTH:
+        source.seek(size - TAIL_LENGTH - length)
+        tail = source.read(length + TAIL_LENGTH)
+    data = tail[-TAIL_LENGTH - length : -TAIL_LENGTH]
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail[-TAIL_LENGTH:]))
+    if length != metadata.serialized_size:
+        raise _EncryptedError("columns are encrypted under a signed footer")
+    # Arrow takes the offsets of a chunk for this file's, whatever file the chunk names.
+    if COLUMN_FILES.encode() in data or (
+        metadata.num_row_groups
+        and metadata.num_columns
+        and metadata.row_group(0).column(0).file_path
+    ):
+        raise UnsupportedError("its columns lie in other files")
+    return _Footer(metadata, data, size)
+
+
+def _read(
+    object: ObjectId,
+    source: BinaryIO,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+    storage: Storage,
+) -> FileFacts:
+    try:
+        footer = _footer(source)
+    except _EncryptedError:
+        return _read_encrypted(object, source, definitions, schema, settings, storage)
+    if settings.decryption is not None and not settings.decryption.allow_plaintext_files:
+        raise UnsupportedError(
+            f"{object.path} is in the clear, and keys were given",
+            hint="if that is as it should be, pass allow_plaintext_files=True with the keys",
+        )
+    found = _columns(source, footer.metadata, definitions, schema, settings)
+    pm, why = _pm(object, footer, settings, storage)
+    return FileFacts(
+        id=object,
+        row_count=found.row_count,
+        null_counts=found.null_counts,
+        values=found.values,
+        reasons={**found.reasons, **({} if why is None else {PM: why})},
+        container=found.container,
+        pm=pm,
+        footer_length=len(footer.data),
+        row_groups=footer.metadata.num_row_groups,
+    )
+
+
+def _read_encrypted(
+    object: ObjectId,
+    source: BinaryIO,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+    storage: Storage,
+) -> FileFacts:
+    from skipstone.parquet.encryption.key_material import key_material_path
+
+    from .encrypted_file import encrypted_columns, open_encrypted
+
+    def load() -> bytes:
+        return storage.read(key_material_path(object.path))
+
+    opened, size = open_encrypted(source, object.path, settings.decryption, load)
+    found, passing = encrypted_columns(source, opened, size, definitions, schema, settings)
+    pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
+    return FileFacts(
+        id=object,
+        row_count=found.row_count,
+        null_counts=found.null_counts,
+        values=found.values,
+        reasons={**found.reasons, **pm},
+        container=found.container,
+        row_groups=opened.footer.num_row_groups,
+        passing=passing,
+    )
+
+
+def _pm(
+    object: ObjectId, footer: _Footer, settings: BuildSettings, storage: Storage
+) -> tuple[bytes | None, str | None]:
+    """The file's row group metadata, or why it has none."""
+    if settings.pm == "none":
+        return None, None
+
+    def fetch(ranges: Sequence[ByteRange]) -> Fetched:
+        return storage.read_ranges(ranges, {object.path: object})
+
+    try:
+        made = make_pm(footer.data, footer.size, mode=settings.pm, path=object.path, fetch=fetch)
+    except Exception as error:  # what cannot be said of row groups must not cost the other facts
+        return None, getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+    return made, None
+
+
+def _columns(
+    source: BinaryIO,
+    metadata: pq.FileMetaData,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+) -> Columns:
+    rows = metadata.num_rows
+    builder = ColumnsBuilder(definitions, schema, settings, rows)
+    leaves: dict[str, _Leaf] = {}
+    arrow = metadata.schema.to_arrow_schema()
+    physical = {c.path: (i, c.physical_type) for i, c in enumerate(_parquet_columns(metadata))}
+    for column in builder.wanted:
+        found = _locate(arrow, column, settings.case_sensitive)
+        if found is None:
+            # Spark reads the default there, and not null.
+            if EXISTS_DEFAULT in (builder.fields[column].metadata or {}):
+                builder.drop(column, "not in this file, and the column has a default value")
+            else:
+                builder.add_missing(column, rows)
+        elif isinstance(found, str):
+            builder.drop(column, found)
+        elif (place := _place(physical, found)) is None:
+            builder.drop(column, "not of an atomic type in this file")
+        else:
+            leaves[column] = _Leaf(found, place[0], place[1])
+    trusted = {int96: proleptic(metadata.metadata, int96=int96) for int96 in (False, True)}
+    for column, values in _decoded(source, metadata, leaves, settings.memory // 4):
+        int96 = leaves[column].physical == "INT96"
+        doubt = None if trusted[int96] else ancient(values)
+        if doubt is None and int96:
+            doubt = overflown(values)
+        if doubt is None:
+            builder.add(column, values)
+        else:
+            builder.drop(column, doubt)
+    return builder.finish(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """Where a column lies in a file: its names there, its ordinal, its physical type."""
+
+    path: tuple[str, ...]
+    ordinal: int
+    physical: str
+
+    @property
+    def name(self) -> str:
+        """What Arrow reads of the file for it: of a map, all of it."""
+        return ".".join(part for part in self.path if not isinstance(part, MapKey))
+
+    @property
+    def key(self) -> MapKey | None:
+        """The key, where it is the value of a map's key."""
+        last = self.path[-1]
+        return last if isinstance(last, MapKey) else None
+
+
+def _place(
+    physical: Mapping[str, tuple[int, str]], path: tuple[str, ...]
+) -> tuple[int, str] | None:
+    """Ordinal and physical type of a leaf column, of a map's values where the path ends in a
+    key."""
+    if not isinstance(path[-1], MapKey):
+        return physical.get(".".join(path))
+    below = ".".join(path[:-1]) + "."
+    leaves = [place for name, place in physical.items() if name.startswith(below)]
+    return max(leaves) if len(leaves) == 2 else None
+
+
+def _parquet_columns(metadata: pq.FileMetaData) -> list[Any]:
+    return [metadata.schema.column(i) for i in range(len(metadata.schema))]
+
+
+def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, ...] | str | None:
+    """The names of ``column`` in a file: a path, why it cannot be told, or ``None`` where it is
+    not.
+
+    As Spark does: with case ignored, a name that several fields have is none of them.
+    """
+    fields: list[pa.Field] = list(schema)
+    path: list[str] = []
+    type: pa.DataType | None = None
+    for part in column_path(column):
+        if isinstance(part, MapKey):
+            if type is None or not has_text_keys(type):
+                return f"an element of {type} in this file"
+            path.append(part)
+            type, fields = type.item_type, []
+            continue
+        if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+            return f"inside {type} in this file"
+        fits = [
+            each
+            for each in fields
+            if each.name == part or (not case_sensitive and each.name.lower() == part.lower())
+        ]
+        if len(fits) > 1:
+            return f"several columns of this file are called {part!r} but for case"
+        if not fits:
+            return None
+        type = fits[0].type
+        path.append(fits[0].name)
+        fields = list(type) if pa.types.is_struct(type) else []
+    if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+        return f"inside {type} in this file"
+    return tuple(path)
+
+
+def _decoded(
+    source: BinaryIO, metadata: pq.FileMetaData, leaves: dict[str, _Leaf], room: int
+) -> Iterator[tuple[str, pa.Array]]:
+    """The values of the leaves, piece by piece in file order; about ``room`` bytes at a time."""
+    if not leaves:
+        return
+    names = list(dict.fromkeys(leaf.name for leaf in leaves.values()))
+    repetitive = [leaf.name for leaf in leaves.values() if _dictionary_pays(metadata, leaf)]
+    sizes = [_decoded_size(metadata, leaves, group) for group in range(metadata.num_row_groups)]
+    parquet = pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=repetitive,
+        coerce_int96_timestamp_unit="us",
+        # Whole column chunks where they fit; else a window that moves over them.
+        buffer_size=0 if max(sizes, default=0) <= room else 1 << 20,
+    )
+    for group, size in enumerate(sizes):
+        rows = metadata.row_group(group).num_rows
+        if size <= room:
+            pieces = iter([parquet.read_row_group(group, columns=names, use_threads=False)])
+        else:
+            pieces = parquet.iter_batches(
+                batch_size=max(1_024, rows * room // (size + 1)),
+                row_groups=[group],
+                columns=names,
+                use_threads=False,
+            )
+        for piece in pieces:
+            for column, leaf in leaves.items():
+                values = piece.column(piece.schema.get_field_index(leaf.path[0]))
+                chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+                for chunk in chunks:
+                    yield column, _leaf_values(chunk, leaf)
+
+
+def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
+    # Null where any struct above it is null.
+    inner = [part for part in leaf.path[1:] if not isinstance(part, MapKey)]
+    values = pc.struct_field(chunk, inner) if inner else chunk
+    if leaf.key is not None:
+        # Of keys that a map has twice, Spark takes the first too.
+        values = pc.map_lookup(values, pa.scalar(str(leaf.key), values.type.key_type), "first")
+    # Arrow gives INT96 as a time without zone, and Spark as an instant.
+    return values.view(TIMESTAMP) if leaf.physical == "INT96" else values
+
+
+def _dictionary_pays(metadata: pq.FileMetaData, leaf: _Leaf) -> bool:
+    """True where most pages of a string column hold dictionary indices.
+
+    A plain value takes at least the 4 bytes of its length; less than that on average cannot be
+    plain.
+    """
+    if leaf.physical != "BYTE_ARRAY" or leaf.key is not None:
+        return False
+    size = values = 0
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(leaf.ordinal)
+        if not chunk.has_dictionary_page:
+            return False
+        size += chunk.total_uncompressed_size
+        values += chunk.num_values
+    return 0 < size < 4 * values
+
+
+def _decoded_size(metadata: pq.FileMetaData, leaves: dict[str, _Leaf], group: int) -> int:
+    """About how many bytes the leaves of a row group take, decoded and while they are."""
+    chunks = metadata.row_group(group)
+    columns = [chunks.column(i) for i in {leaf.ordinal for leaf in leaves.values()}]
+    return sum(2 * c.total_uncompressed_size + _WIDTH * c.num_values for c in columns)

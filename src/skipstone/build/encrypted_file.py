@@ -1,0 +1,198 @@
+"""One encrypted Parquet file -> its facts, by our own decoders: column chunks are decrypted module
+by module, and each tag is checked before anything is believed.
+
+A column that its file encrypts is indexed only where the index is encrypted too, or the user said
+so (``BuildSettings.plaintext_index``); a column that the file leaves in the clear always, as far as
+its footer can be read. An encrypted file gets no row group metadata: a ``_pm`` would say in one
+place what the file keeps under several keys.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from skipstone.errors import KeyUnavailableError
+from skipstone.parquet.arrow.arrow_types import arrow_schema
+from skipstone.parquet.arrow.arrow_values import leaf_array
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
+from skipstone.parquet.pages.chunk import decode_chunk
+from skipstone.parquet.pages.page import chunk_range
+from skipstone.predicate.types import EXISTS_DEFAULT
+from skipstone.pruning.calendar import ancient, proleptic
+
+from .column_indexes import BuildSettings, Columns, ColumnsBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.open_footer import OpenedFooter
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.pruning.kind import Index
+
+__all__ = [
+    "NOT_IN_CLEAR",
+    "encrypted_columns",
+    "in_clear",
+    "is_signed",
+    "open_encrypted",
+    "sealed_columns",
+]
+
+#: why an index was left out for a file
+NOT_IN_CLEAR = (
+    "its file encrypts the column, and the index would be in the clear: encrypt the index, or say "
+    "plaintext_index=True"
+)
+
+
+def open_encrypted(
+    source: BinaryIO, path: str, decryption: Decryption | None, load: Callable[[], bytes] | None
+) -> tuple[OpenedFooter, int]:
+    """The footer of an encrypted file, or of one in the clear, and the file's size.
+
+    Errors as ``open_footer`` has them.
+    """
+    from skipstone.parquet.encryption.open_footer import open_footer
+
+    size = source.seek(0, io.SEEK_END)
+    source.seek(-min(size, TAIL_LENGTH), io.SEEK_END)
+    tail = Tail.from_bytes(source.read(TAIL_LENGTH), size)
+    source.seek(tail.offset)
+    opened = open_footer(
+        source.read(tail.length),
+        encrypted=tail.encrypted,
+        base=tail.offset,
+        decryption=decryption,
+        file=path,
+        load_key_material=load,
+    )
+    return opened, size
+
+
+def in_clear(
+    source: BinaryIO,
+    path: str,
+    decryption: Decryption,
+    load: Callable[[], bytes] | None = None,
+) -> Any:
+    """``source`` itself, or where its footer is encrypted a file of the footer alone, decrypted:
+    enough to tell the schema. ``load`` gives wrapped keys that lie outside of the file."""
+    size = source.seek(0, io.SEEK_END)
+    source.seek(-min(size, len(MAGIC)), io.SEEK_END)
+    if source.read(len(MAGIC)) != MAGIC_ENCRYPTED:
+        return source
+    plain = open_encrypted(source, path, decryption, load)[0].footer.data
+    return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
+
+
+def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
+    """Whether the footer that Arrow read of ``source`` is in the clear over encrypted columns: a
+    signature follows it then.
+
+    Arrow ends the process when it is asked about an encrypted column chunk without the key.
+    """
+    end = source.seek(0, io.SEEK_END)
+    source.seek(end - TAIL_LENGTH)
+    length = int.from_bytes(source.read(4), "little")
+    return length != int(metadata.serialized_size)
+
+
+def sealed_columns(
+    source: BinaryIO, path: str, decryption: Decryption | None
+) -> list[tuple[str, ...]]:
+    """The leaves that a file encrypts; errors as ``open_encrypted``."""
+    footer = open_encrypted(source, path, decryption, None)[0].footer
+    sealed = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
+    return [leaf.path for leaf in footer.schema.leaves if sealed[leaf.ordinal]]
+
+
+def encrypted_columns(
+    source: BinaryIO,
+    opened: OpenedFooter,
+    size: int,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+) -> tuple[Columns, frozenset[str]]:
+    """The facts of the indexed columns of an encrypted file of ``size`` bytes; and which of the
+    reasons hold only until keys are given, or the user says otherwise."""
+    from .data_file import _locate
+
+    footer = opened.footer
+    rows = footer.num_rows
+    builder = ColumnsBuilder(definitions, schema, settings, rows)
+    passing: set[str] = set()
+    arrow = arrow_schema(footer.schema, footer.schema_elements, footer.key_value_metadata)
+    leaves = {leaf.path: leaf for leaf in footer.schema.leaves}
+    sealed = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
+    keys = {pair.key.encode(): (pair.value or "").encode() for pair in _pairs(footer)}
+    trusted = proleptic(keys, int96=False)
+    for column in builder.wanted:
+        found: tuple[str, ...] | str | None = _locate(arrow, column, settings.case_sensitive)
+        if found is None:
+            # Spark reads the default there, and not null.
+            if EXISTS_DEFAULT in (builder.fields[column].metadata or {}):
+                builder.drop(column, "not in this file, and the column has a default value")
+            else:
+                builder.add_missing(column, rows)
+            continue
+        leaf = None if isinstance(found, str) else leaves.get(tuple(map(str, found)))
+        if isinstance(found, str) or leaf is None or leaf.max_repetition_level:
+            builder.drop(column, found if isinstance(found, str) else "not of an atomic type")
+        elif sealed[leaf.ordinal] and not settings.plaintext_index:
+            passing |= _dropped(builder, column, NOT_IN_CLEAR)
+        elif leaf.ordinal in opened.unavailable:
+            error = opened.unavailable[leaf.ordinal]
+            passing |= _dropped(builder, column, f"encrypted in its file: {error.message}")
+        elif leaf.type == Type.INT96:
+            builder.drop(column, "INT96 in an encrypted file")
+        else:
+            for group in range(footer.num_row_groups):
+                values = _values(source, opened, size, group, leaf.ordinal)
+                doubt = None if trusted else ancient(values)
+                if doubt is not None:
+                    builder.drop(column, doubt)
+                    break
+                builder.add(column, values)
+    return builder.finish(rows), frozenset(passing)
+
+
+def _dropped(builder: ColumnsBuilder, column: str, text: str) -> set[str]:
+    """What there is of the column is left out, for this text; the names of it."""
+    before = set(builder.reasons)
+    builder.drop(column, text)
+    return set(builder.reasons) - before
+
+
+def _pairs(footer: FooterArrays) -> Sequence[Any]:
+    return footer.key_value_metadata or ()
+
+
+def _values(
+    source: BinaryIO, opened: OpenedFooter, size: int, group: int, ordinal: int
+) -> pa.Array:
+    """One leaf of a row group, decrypted and decoded; null where it or a struct above it is."""
+    footer, decryptor = opened.footer, None
+    meta, leaf = footer.column_meta_data(group, ordinal), footer.schema.leaves[ordinal]
+    if meta is None:
+        raise KeyUnavailableError(f"the metadata of column {leaf.name!r} are encrypted")
+    if opened.decryptor is not None:
+        from skipstone.parquet.encryption.column_metadata import chunk_decryptor
+
+        decryptor = chunk_decryptor(footer, opened.decryptor, group, ordinal)
+    start, stop = chunk_range(meta, file_size=size, created_by=footer.created_by)
+    source.seek(start)
+    column = decode_chunk(
+        source.read(stop - start), meta, leaf, base=start, decryptor=decryptor, verify_crc=True
+    )
+    levels = column.definition_levels
+    valid = None if levels is None else np.asarray(levels) >= leaf.max_definition_level
+    return leaf_array(column, valid)

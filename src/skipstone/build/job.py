@@ -1,0 +1,166 @@
+"""The build job: what a task does with its share of the files, wherever it runs.
+
+A task takes data files one by one, collects their facts, and publishes them as parts of its own
+as it goes, so that what a killed job finished counts. Nothing is shared between tasks but the
+store's directory; the job itself is a small value that travels to a Spark worker by pickle.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from skipstone.facts.store import Store
+from skipstone.storage import open_storage
+
+from .column_indexes import column_fields
+from .data_file import BuildSettings, build_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from skipstone.facts.file_facts import FileFacts
+    from skipstone.facts.index_encryption import Sealing
+    from skipstone.identity import ObjectId
+    from skipstone.pruning.kind import Index
+    from skipstone.storage import Listing
+
+__all__ = ["BuildJob", "Outcome", "shares"]
+
+# A part is published after so many files or seconds, whichever comes first: what a kill can lose.
+FILES_PER_PART = 256
+SECONDS_PER_PART = 20.0
+# And where the sidecars that are held take so many bytes.
+BYTES_PER_PART = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one file: ``built``, or an ``error`` and no facts."""
+
+    path: str
+    size: int
+    error: str | None = None
+    too_fresh: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def built(self) -> bool:
+        """True when the file has its facts now."""
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BuildJob:
+    """Everything that a task must know; ``schema`` is the whole table's.
+
+    With ``sealing`` what is built is encrypted: the keys, or the function that finds them, travel
+    with the job, and are shown nowhere.
+    """
+
+    table: str
+    location: str
+    storage_options: Mapping[str, str]
+    definitions: tuple[Index, ...]
+    schema: pa.Schema
+    settings: BuildSettings
+    fingerprint: str | None = None
+    sealing: Sealing | None = None
+
+    @property
+    def types(self) -> pa.Schema:
+        """The indexed columns alone, each under its dotted name."""
+        import pyarrow as pa
+
+        fields = column_fields(self.definitions, self.schema)
+        return pa.schema([field.with_name(column) for column, field in fields.items()])
+
+    def run(self, files: Sequence[ObjectId]) -> Iterator[Outcome]:
+        """Build the facts of ``files`` and publish them; one outcome per file, after publishing."""
+        data = open_storage(self.table, self.storage_options)
+
+        def facts() -> Iterator[FileFacts]:
+            for id_ in files:
+                yield build_file(id_, data, self.definitions, self.schema, self.settings)
+
+        return self.publish(facts())
+
+    def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
+        """Write facts as they come into parts, and say of each file what became of it."""
+        keys = None if self.sealing is None else self.sealing.keys
+        store = Store(self.location, open_storage(self.location, self.storage_options), keys)
+        held: list[FileFacts] = []
+        since, size = time.monotonic(), 0
+        for found in facts:
+            held.append(found)
+            size += len(found.container or b"") + len(found.pm or b"")
+            due = len(held) >= FILES_PER_PART or size >= BYTES_PER_PART
+            if due or time.monotonic() - since >= SECONDS_PER_PART:
+                yield from self._flush(store, held)
+                held, since, size = [], time.monotonic(), 0
+        yield from self._flush(store, held)
+
+    def _flush(self, store: Store, held: Sequence[FileFacts]) -> Iterator[Outcome]:
+        good = [found for found in held if found.error is None]
+        if good:
+            store.write_part(
+                good,
+                definitions=self.definitions,
+                schema=self.types,
+                fingerprint=self.fingerprint,
+                inline_limit=self.settings.inline_limit,
+                sealing=self.sealing,
+            )
+        for found in held:
+            yield Outcome(
+                path=found.id.path,
+                size=found.id.size or 0,
+                error=found.error,
+                too_fresh=found.too_fresh,
+                reasons=dict(found.reasons),
+            )
+
+
+def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
+    """The files of ``listing`` in ``count`` shares of about equal bytes, largest files first."""
+    import heapq
+
+    import numpy as np
+
+    count = max(1, min(count, len(listing)))
+    heap = [(0, i) for i in range(count)]
+    found: list[list[ObjectId]] = [[] for _ in range(count)]
+    # A file costs its bytes and the opening of it, worth about 64 kB of reading.
+    for ordinal in np.argsort(-listing.sizes, kind="stable").tolist():
+        load, i = heapq.heappop(heap)
+        found[i].append(listing.object_id(ordinal))
+        heapq.heappush(heap, (load + int(listing.sizes[ordinal]) + 65_536, i))
+    return found
+
+
+def run_here(
+    job: BuildJob, listing: Listing, progress: Callable[[int, int], None] | None
+) -> list[Outcome]:
+    """The job in this process, without Spark, two files at a time (Arrow decodes outside the
+    GIL)."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    outcomes: list[Outcome] = []
+    total = len(listing)
+
+    def one(share: Sequence[ObjectId]) -> None:
+        for outcome in job.run(share):
+            outcomes.append(outcome)
+            if progress is not None:
+                progress(len(outcomes), total)
+
+    import os
+
+    workers = max(1, min(8, len(os.sched_getaffinity(0))))
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for future in [pool.submit(one, share) for share in shares(listing, workers)]:
+            future.result()
+    return outcomes

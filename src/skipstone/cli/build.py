@@ -1,0 +1,283 @@
+"""`build` and `refresh`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from skipstone.errors import SkipstoneError
+
+from .key_sources import sealed_index
+from .keys import data_keys, labels
+from .options import index_options, reporting, size, source_options, spark_options, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from skipstone.pruning.kind import Index
+    from skipstone.questdb.pm_of_data_file import PmMode
+    from skipstone.table import Table
+
+    from .output import Output
+
+__all__ = ["build", "definitions", "refresh", "session"]
+
+# Paimon's way to name columns.
+_LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")
+_MOST_SAID = 1 << 20
+_SAYS_WHY = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
+_JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
+
+
+@contextmanager
+def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
+    """A session of this call's own, stopped afterwards; ``None`` without Spark."""
+    if no_spark:
+        yield None
+        return
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        raise SkipstoneError("Spark needs Java, and there is none on the PATH", hint=_JAVA)
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    from skipstone.spark.session import default_session
+
+    running = SparkSession.getActiveSession()
+    with _chatter_aside() as said:
+        try:
+            spark = default_session(master=master)
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            reason, hint = _last_words(said), _JAVA
+            if "Master" in reason:
+                hint = "--master is local[*], spark://HOST:PORT, yarn, or k8s://…"
+            raise SkipstoneError(f"Java did not start Spark{reason}", hint=hint) from error
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+@contextmanager
+def _chatter_aside() -> Iterator[IO[bytes] | None]:
+    """What Java writes to stderr goes to a file that nobody sees; with ``--debug`` it is shown.
+
+    Java inherits the descriptor, so that its later lines go there as well. What fails a build is
+    raised here.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("debug"):
+        yield None
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        shown = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+
+
+def _last_words(said: IO[bytes] | None) -> str:
+    """The first exception in what Java said, as ``: …``."""
+    if said is None:
+        return ""
+    said.seek(0)
+    text = said.read(_MOST_SAID).decode(errors="replace")
+    found = _SAYS_WHY.search(text)
+    return f": {found[1].strip()}" if found else ""
+
+
+_pm = click.option(
+    "--pm",
+    type=click.Choice(["external", "inlined", "none"]),
+    default="external",
+    show_default=True,
+    help="Row group metadata of each file (_pm): with the places of its Bloom filters, with the "
+    "filters themselves, or none at all.",
+)
+
+
+_plaintext_index = click.option(
+    "--plaintext-index",
+    is_flag=True,
+    help="Index columns in the clear that their data files encrypt.",
+)
+
+
+def definitions(columns: Sequence[str]) -> list[Index]:
+    """The indexes that ``-c`` spelled, ``a:x,y(p=1)`` being two; ``UsageError`` for other text."""
+    from skipstone.indexes.registry import parse_indexes
+
+    try:
+        return parse_indexes(columns)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _refused(target: Table, indexes: Sequence[Index]) -> bool:
+    """Whether ``build`` will refuse a column: then it may do so before Spark starts, which takes
+    seconds. Of local tables alone: elsewhere a listing takes as long."""
+    from skipstone.pruning.table_schema import spelled_path
+    from skipstone.table.data_files import ParquetReading
+
+    if "://" in target.path or not isinstance(target.reading, ParquetReading):
+        return False
+    schema = target.schema(target.listing())
+    return any(spelled_path(schema, index.column) is None for index in indexes)
+
+
+def _up_to_date(target: Table) -> bool:
+    """Whether ``refresh`` has no file to do, which takes no session. Of local tables alone."""
+    if "://" in target.path:
+        return False
+    found = target.describe()
+    done = all(each.files + each.left_out >= found.files_total for each in found.indexes)
+    return done and not found.missing and not found.stale
+
+
+@click.command()
+@index_options
+@source_options
+@click.option(
+    "-c",
+    "--column",
+    "columns",
+    metavar="COLUMN:KIND[,KIND...]",
+    multiple=True,
+    help="Index this column; may be given again. Kinds take parameters: id:bloom(fpp=0.001).",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=size,
+    default="512MiB",
+    show_default=True,
+    envvar="SKIPSTONE_MEMORY",
+    show_envvar=True,
+    help="What one task may hold; an index that needs more is left out for that file.",
+)
+@_pm
+@click.option(
+    "--index-footer-key",
+    metavar="LABEL",
+    help="Encrypt the index: the label of the key for all that has none of its own.",
+)
+@click.option(
+    "--key-metadata",
+    metavar="COLUMN[:KIND]=LABEL",
+    multiple=True,
+    callback=labels,
+    help="Encrypt this index with the key of this label; may be given again.",
+)
+@click.option(
+    "--plaintext-footer",
+    is_flag=True,
+    help="Leave names of columns and labels of an encrypted index readable, and sign them.",
+)
+@data_keys
+@_plaintext_index
+@spark_options
+@reporting
+def build(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    columns: tuple[str, ...],
+    memory: int,
+    pm: PmMode,
+    index_footer_key: str | None,
+    key_metadata: dict[str, str],
+    plaintext_footer: bool,
+    plaintext_index: bool,
+    master: str,
+    no_spark: bool,
+    out: Output,
+) -> None:
+    """Index the files of TABLE that have no facts yet.
+
+    One Spark job reads each file once, and of it only the indexed columns. What was finished
+    counts: after a kill, the same command goes on from there. A new index is added to those that
+    there are.
+
+    An encrypted index takes labels (--index-footer-key, --key-metadata), and where the keys with
+    these labels are (--index-key); --footer-key and --column-key are those of encrypted data files.
+
+    \b
+      skipstone build data/events -c user_id:bloom -c ts:minmax
+      skipstone build data/events -c "country:valuelist" -c "user.name:minmax,bloom(fpp=0.001)"
+      skipstone build data/events -c city:bitmap -c age:rangebitmap
+      skipstone build data/events --option file-index.bitmap.columns=city,zip \\
+                                  --option file-index.bitmap.zip.index-block-size=32kb
+      skipstone build data/events -c id:minmax --index-footer-key kf --key-metadata id=k1 \\
+                                  --index-key kf=env:KF --index-key k1=file:k1.key
+    """
+    options = click.get_current_context().meta.get("skipstone.options") or {}
+    if not columns and not any(_LISTS_COLUMNS.match(key) for key in options):
+        raise click.UsageError(
+            "nothing to build: name columns and kinds with -c, `skipstone advise` proposes some"
+        )
+    indexes = definitions(columns)
+    more: dict[str, Any] = {}
+    encryption = sealed_index(index_footer_key, key_metadata, plaintext_footer=plaintext_footer)
+    if encryption is not None:
+        more["encryption"] = encryption
+    if plaintext_index:
+        more["plaintext_index"] = True
+    target = table_of(table, index_location, storage_options)
+    no_spark = no_spark or _refused(target, indexes)
+    with (
+        session(master, no_spark=no_spark) as spark,
+        out.progress("indexing") as progress,
+    ):
+        report = target.build(spark, indexes, memory=memory, progress=progress, pm=pm, **more)
+    out.result(report)
+
+
+@click.command()
+@index_options
+@source_options
+@_pm
+@data_keys
+@_plaintext_index
+@spark_options
+@reporting
+def refresh(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    pm: PmMode,
+    plaintext_index: bool,
+    master: str,
+    no_spark: bool,
+    out: Output,
+) -> None:
+    """Index new and changed files of TABLE with the indexes that it has.
+
+    Files whose facts are fresh are not read. Many small parts are merged on the way. An encrypted
+    index stays encrypted as it is; --index-key says where its keys are.
+    """
+    more: dict[str, Any] = {}
+    if plaintext_index:
+        more["plaintext_index"] = True
+    target = table_of(table, index_location, storage_options)
+    no_spark = no_spark or _up_to_date(target)
+    with (
+        session(master, no_spark=no_spark) as spark,
+        out.progress("refreshing") as progress,
+    ):
+        report = target.refresh(spark, progress=progress, pm=pm, **more)
+    out.result(report)

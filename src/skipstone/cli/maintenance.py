@@ -1,0 +1,188 @@
+"""`drop`, `compact`, `vacuum` and `export`: what happens to an index after it was built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skipstone.errors import SkipstoneError
+
+from .options import age, index_keys, index_options, reporting, table_of
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from skipstone.facts.reports import Description, IndexInfo
+
+    from .output import Output
+
+__all__ = ["compact", "drop", "export", "vacuum"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldDrop:
+    """What ``drop`` would remove: names as ``build`` takes them, and bytes."""
+
+    table: str
+    indexes: tuple[str, ...]
+    total: int
+    bytes: int
+
+    @classmethod
+    def of(cls, found: Description, index: str | None) -> WouldDrop:
+        """The indexes of ``found`` that ``index`` names (``column:kind``), all for ``None``."""
+        chosen = [each for each in found.indexes if index is None or _names(index, each)]
+        if index is not None and not chosen:
+            names = ", ".join(each.name for each in found.indexes) or "none"
+            raise SkipstoneError(f"{found.table} has no index {index!r}", hint=f"it has {names}")
+        return cls(
+            table=found.table,
+            indexes=tuple(each.name for each in chosen),
+            total=len(found.indexes),
+            bytes=found.bytes_index if index is None else sum(each.bytes for each in chosen),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "table": self.table,
+            "dry_run": True,
+            "dropped": list(self.indexes),
+            "bytes_removed": self.bytes,
+        }
+
+    def __str__(self) -> str:
+        from skipstone.human import of_total, size
+
+        count = of_total(len(self.indexes), self.total, "indexes")
+        head = f"would drop {count} of {self.table}, {size(self.bytes)}"
+        return "\n".join([head, *(f"  {name}" for name in self.indexes)])
+
+
+def _names(text: str, index: IndexInfo) -> bool:
+    """True when ``text`` (``user_id:bloom``, with or without parameters) names ``index``."""
+    from skipstone.indexes.registry import kind as registered
+
+    column, _, kind = text.partition("(")[0].rpartition(":")
+    known = registered(kind)
+    return (column, kind if known is None else known.name) == (index.column, index.kind)
+
+
+@click.command()
+@index_options
+@click.argument("index", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@reporting
+def drop(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    index: str | None,
+    yes: bool,
+    dry_run: bool,
+    out: Output,
+) -> None:
+    """Remove INDEX (as in user_id:bloom) of TABLE, or all that there are.
+
+    The other indexes stay as they are. No data file is touched.
+    """
+    if not (yes or dry_run or out.can_ask()):
+        raise click.UsageError("nobody can be asked here: say --yes, or --dry-run to look first")
+    target = table_of(table, index_location, storage_options)
+    if dry_run:
+        out.result(WouldDrop.of(target.describe(), index))
+        return
+    what = f"index {index}" if index else "every index"
+    if not yes and not out.confirm(f"Drop {what} of {table}?"):
+        raise SkipstoneError("nothing was dropped", hint="answer y, or say --yes")
+    out.result(target.drop(index))
+
+
+@click.command()
+@index_options
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="TABLE is the directory of a store of Xskipper: bring it to version 4, in its place.",
+)
+@reporting
+def compact(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    upgrade: bool,
+    out: Output,
+) -> None:
+    """Merge the parts of the index of TABLE into few.
+
+    Facts of files that are gone or have changed are left out on the way. What was once exported
+    beside the index is published anew.
+    """
+    if upgrade:
+        from skipstone.facts.xskipper import upgrade_store
+
+        keys = index_keys().get("index_keys")
+        out.result(upgrade_store(table, options=storage_options, keys=keys))
+        return
+    out.result(table_of(table, index_location, storage_options).compact())
+
+
+@click.command()
+@index_options
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    callback=age,
+    default="1d",
+    show_default=True,
+    help="Leave what is younger by the clock of the store: a build may be about to name it.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@reporting
+def vacuum(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    older_than: timedelta,
+    dry_run: bool,
+    out: Output,
+) -> None:
+    """Delete what no part of the index of TABLE names any more."""
+    target = table_of(table, index_location, storage_options)
+    out.result(target.vacuum(older_than=older_than, dry_run=dry_run))
+
+
+@click.command()
+@index_options
+@click.argument("destination", metavar="[DEST]", required=False)
+@click.option("--xskipper", is_flag=True, help="As a metadata directory of Xskipper, version 4.")
+@click.option("--paimon", is_flag=True, help="As Paimon's file indexes, <data file>.index.")
+@click.option("--questdb", is_flag=True, help="As QuestDB's row group metadata, _pm.")
+@reporting
+def export(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    destination: str | None,
+    xskipper: bool,
+    paimon: bool,
+    questdb: bool,
+    out: Output,
+) -> None:
+    """Publish the index of TABLE below the directory DEST, for others to read.
+
+    For Xskipper without DEST: beside the index, and again on every `compact`.
+    """
+    chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb}
+    kinds = [kind for kind, yes in chosen.items() if yes]
+    if len(kinds) != 1:
+        raise click.UsageError(
+            "as what? --xskipper, --paimon or --questdb publishes what those read"
+        )
+    if kinds != ["xskipper"] and destination is None:
+        raise click.UsageError("where to? sidecars go below a directory DEST")
+    target = table_of(table, index_location, storage_options)
+    out.result(target.export(destination, kind=kinds[0]))

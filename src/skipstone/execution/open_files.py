@@ -1,0 +1,166 @@
+"""Files opened side by side, and kept by identity.
+
+An opened file has its footer parsed and remembers what was read of its indexes: that is what makes
+a second query quick. It is kept as long as the listing shows the same version of it; every read
+checks that again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.storage.meter import carried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from skipstone.identity import ObjectId
+    from skipstone.storage import Storage
+
+    from .summary_footers import SummaryFooters
+
+__all__ = ["OpenFiles", "side_by_side"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Files whose footers are held; each takes a few kilobytes, wide ones a few megabytes.
+_KEPT = 4096
+# Requests of an object store that are under way together.
+_REMOTE = 32
+# Fewer calls than this are not worth handing to threads: a local open takes less.
+_FEW = 4
+
+
+def side_by_side(storage: Storage) -> int:
+    """How many calls are worth making at a time."""
+    return _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
+
+
+class OpenFiles:
+    """The files of a table that were opened, by path; see the module."""
+
+    def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
+        self.storage = storage
+        self._options = dict(storage_options or {}) or None
+        #: what ``ParquetFile`` is told besides of a file of this version, such as a ``size``
+        self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
+        #: what the table's ``_metadata`` knows of the files
+        self.summary: SummaryFooters | None = None
+        self._kept: OrderedDict[str, ParquetFile] = OrderedDict()
+        self._lock = Lock()
+        self.workers = side_by_side(storage)
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Those of the object store."""
+        return self._options or {}
+
+    def open(self, ids: Sequence[ObjectId]) -> list[ParquetFile | Exception]:
+        """The files of these versions; for one that cannot be had, what is wrong with it.
+
+        A file that is by now another version than ``ids`` say is opened as it is: whoever asks
+        compares ``ParquetFile.id``.
+        """
+        found: dict[int, ParquetFile | Exception] = {}
+        missing: list[int] = []
+        for at, id in enumerate(ids):
+            known = self._known(id)
+            if known is None:
+                missing.append(at)
+            else:
+                found[at] = known
+        if self.summary is not None and missing:
+            told = self.summary.files([ids[at] for at in missing])
+            known_ = {at: file for at, file in zip(missing, told, strict=True) if file is not None}
+            found.update({at: self._keep(file) for at, file in known_.items()})
+            missing = [at for at in missing if at not in known_]
+        opened = self.map(lambda at: self._open(ids[at]), missing)
+        found.update(zip(missing, opened, strict=True))
+        return [found[at] for at in range(len(ids))]
+
+    def map(self, call: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+        """``call`` of each, several at a time, in order."""
+        few = 1 if self.storage.remote else _FEW
+        if len(items) <= few or self.workers == 1:
+            return [call(item) for item in items]
+        with ThreadPoolExecutor(min(self.workers, len(items))) as pool:
+            return list(pool.map(carried(call), items))
+
+    def ahead(
+        self, call: Callable[[T], R], items: Iterable[T], small: Callable[[T], bool]
+    ) -> Iterator[R]:
+        """``call`` of each in order, where a few are worked on before they are asked for.
+
+        What is ``small`` takes less on this thread than it takes to hand it to another, as long as
+        nobody waits for a network. What was begun when the caller stops is waited for, and no more
+        is begun.
+        """
+        queue: deque[R | Future[R]] = deque()
+        pool: ThreadPoolExecutor | None = None
+        try:
+            for item in items:
+                if self.workers == 1 or (not self.storage.remote and small(item)):
+                    if not queue:
+                        yield call(item)
+                        continue
+                    queue.append(call(item))
+                else:
+                    pool = pool or ThreadPoolExecutor(self.workers)
+                    queue.append(pool.submit(carried(call), item))
+                if len(queue) > self.workers:
+                    yield _result(queue.popleft())
+            while queue:
+                yield _result(queue.popleft())
+        finally:
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+
+    def forget(self, path: str) -> None:
+        """Whatever is known of a file that has changed."""
+        with self._lock:
+            self._kept.pop(path, None)
+
+    def _known(self, id: ObjectId) -> ParquetFile | None:
+        with self._lock:
+            found = self._kept.get(id.path)
+            if found is None:
+                return None
+            if not found.id.same_version(id):
+                del self._kept[id.path]
+                return None
+            self._kept.move_to_end(id.path)
+            return found
+
+    def _open(self, id: ObjectId) -> ParquetFile | Exception:
+        try:
+            how = self.opening(id)
+            file = ParquetFile(id.path, storage_options=self._options, **how)
+        except (OSError, ValueError, LookupError) as error:
+            return error
+        if "size" in how and _same_file(file.id, id):
+            # What grew since it was listed begins as it did.
+            file.id = id
+        return self._keep(file)
+
+    def _keep(self, file: ParquetFile) -> ParquetFile:
+        with self._lock:
+            self._kept[file.path] = file
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return file
+
+
+def _same_file(one: ObjectId, other: ObjectId) -> bool:
+    """Whether two identities of local files are of one inode and size."""
+    inodes = {(each.etag or "").partition("-")[0] for each in (one, other)}
+    return one.size == other.size and len(inodes) == 1 and "" not in inodes
+
+
+def _result(found: R | Future[R]) -> R:
+    return found.result() if isinstance(found, Future) else found

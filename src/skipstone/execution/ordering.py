@@ -1,0 +1,364 @@
+"""ORDER BY with LIMIT: the rows that come first, without reading those that cannot.
+
+Row groups and pages of the first sort column have bounds. Their rows are read in the order of the
+best value that a unit can hold, a few units at a time; when ``limit`` rows are found, a unit whose
+best value is worse than the last of them is not read, and neither is any after it. Only sort
+columns (and those of the predicate) are read on the way; the other columns of the rows that come
+first are fetched at the end, by position.
+
+A unit without bounds, or that may hold nulls where nulls come first, promises anything, and is read
+first. With several sort keys units that tie with the last row are read, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.parquet.evidence import page_source
+from skipstone.predicate.literals import order_keys
+from skipstone.predicate.types import column_name
+from skipstone.pruning import Level, Reason, RowSet, Units
+
+from .plan_rows import Piece, TableReader
+from .sort_bounds import Promises, same_keys
+from .sort_tables import order_of, require_sortable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.evidence.value_bounds import ValueBounds
+    from skipstone.planning.top_rows import Order
+    from skipstone.predicate.literals import Keys
+    from skipstone.pruning.interval import Intervals
+    from skipstone.pruning.plan import Plan
+
+    from .file_columns import FileColumns
+
+__all__ = ["FileBounds", "Found", "first_rows", "sorted_rows"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+#: bounds of a column over the files of a listing, where anything is known of them
+FileBounds: TypeAlias = "Callable[[str], Intervals | None]"
+
+# Rows of the first units that are read, at least; every later wave has twice as many.
+_FIRST_ROWS = 1 << 14
+_LIKELY_ROWS = 1 << 18
+_MOST_ROWS = 1 << 24
+# Files that are opened together, where there is an order in which to.
+_FILES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Units:
+    """Runs of rows and what they promise."""
+
+    file: IntArray
+    first: IntArray
+    rows: IntArray
+    promises: Promises
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @classmethod
+    def concat(cls, parts: Sequence[_Units]) -> _Units:
+        """All units of all parts."""
+        return cls(
+            file=np.concatenate([each.file for each in parts]),
+            first=np.concatenate([each.first for each in parts]),
+            rows=np.concatenate([each.rows for each in parts]),
+            promises=Promises.concat([each.promises for each in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Rows in order: their sort columns, file ordinals and row positions."""
+
+    columns: tuple[pa.ChunkedArray, ...]
+    file: IntArray
+    row: IntArray
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    def take(self, at: IntArray) -> Found:
+        places = pa.array(at)
+        return Found(
+            tuple(column.take(places) for column in self.columns), self.file[at], self.row[at]
+        )
+
+    def plus(self, others: Sequence[Found]) -> Found:
+        every = [self, *others]
+        columns = tuple(
+            pa.chunked_array([chunk for each in every for chunk in each.columns[at].chunks], type)
+            for at, type in enumerate(column.type for column in self.columns)
+        )
+        return Found(
+            columns,
+            np.concatenate([each.file for each in every]),
+            np.concatenate([each.row for each in every]),
+        )
+
+
+class _Top:
+    """The search for the first ``limit`` rows of a plan; ``orders`` name fields of the root."""
+
+    def __init__(
+        self,
+        reader: TableReader,
+        plan: Plan,
+        orders: Sequence[Order],
+        limit: int | None,
+        bounds: FileBounds | None,
+    ) -> None:
+        self.reader, self.plan, self.orders, self.limit = reader, plan, orders, limit
+        names = dict.fromkeys(order.column for order in orders)
+        keys = [column_name((name,)) for name in names]
+        self.keys = TableReader(reader.footers, reader.tree, keys)
+        types = []
+        for order in orders:
+            field = self.keys.schema.field(order.column)
+            types.append(require_sortable(field.type, order.column))
+        self.type = types[0]
+        self.bounds = bounds
+
+    def found(self) -> Found:
+        """The rows that come first, in order."""
+        best = self._empty()
+        if self.limit is None:
+            pieces = self.keys.pieces(self.plan)
+            return self._sorted(best.plus(list(self._read(pieces))))
+        if not self.limit:
+            return best
+        for files in self._files():
+            hopeful = files if self._told is None else self._hopeful(files, best)
+            if len(hopeful):
+                best = self._search(hopeful, best)
+        return best
+
+    # -- files -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _told(self) -> Promises | None:
+        """What the facts know of the files of the listing."""
+        name = self.orders[0].column
+        if self.bounds is None or name in self.keys.table.partitions.values:
+            return None
+        found = self.bounds(column_name((name,)))
+        if found is None or not same_keys(found.type, self.type):
+            return None
+        return Promises.of(found, self.orders[0])
+
+    def _files(self) -> list[IntArray]:
+        """The files of the plan in the order of what they promise, some at a time; all at once
+        where nothing is known of them before they are opened."""
+        kept = np.flatnonzero(self.plan.keep)
+        told = self._told
+        if told is None or len(kept) <= _FILES:
+            return [kept]
+        order = told.order(self.orders[0], np.arange(len(told)))
+        order = order[self.plan.keep[order]]
+        return [order[at : at + _FILES] for at in range(0, len(order), _FILES)]
+
+    def _hopeful(self, files: IntArray, best: Found) -> IntArray:
+        assert self._told is not None
+        last = self._last(best)
+        if last is None:
+            return files
+        only = len(self.orders) == 1
+        return files[~self._told.hopeless(files, last, self.orders[0], only=only)]
+
+    def _last(self, best: Found) -> Keys | None:
+        """The key of the last row that is wanted, ``None`` while there are too few."""
+        if self.limit is None or len(best) < self.limit:
+            return None
+        return order_keys(best.columns[0].slice(len(best) - 1, 1), self.type)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _search(self, among: IntArray, best: Found) -> Found:
+        """``best``, or what comes before it in these files."""
+        assert self.limit is not None
+        keep = np.zeros_like(self.plan.keep)
+        keep[among] = True
+        sure: dict[int, bool] = {}
+        files: dict[int, FileColumns] = {}
+        alive: dict[int, RowSet] = {}
+        for piece in self.keys.pieces(replace(self.plan, keep=keep)):
+            ordinal = piece.file.ordinal
+            sure[ordinal], files[ordinal] = piece.sure, piece.file
+            rows = piece.rows if piece.rows is not None else RowSet.all(piece.file.opened.num_rows)
+            known = alive.get(ordinal)
+            alive[ordinal] = rows if known is None else known | rows
+        if not files:
+            return best
+        units = self._units(files, alive)
+        order = units.promises.order(self.orders[0], units.file, units.first)
+        only = len(self.orders) == 1
+        # As many units as rows are wanted have that many largest values: where pages are small and
+        # tell the truth about their bounds, no second wave is needed.
+        likely = int(units.rows[order[: self.limit]].sum()) if self.limit <= len(order) else 0
+        at, size = 0, max(_FIRST_ROWS, 4 * self.limit, likely if likely <= _LIKELY_ROWS else 0)
+        while at < len(order):
+            rest = order[at:]
+            last = self._last(best)
+            if last is not None:
+                hopeless = units.promises.hopeless(rest, last, self.orders[0], only=only)
+                rest = rest[~hopeless]
+            if not len(rest):
+                break
+            take = int(np.searchsorted(np.cumsum(units.rows[rest]), size)) + 1
+            chosen = rest[:take]
+            at += int(np.flatnonzero(order[at:] == chosen[-1])[0]) + 1
+            wave = []
+            for file in np.unique(units.file[chosen]).tolist():
+                mine = chosen[units.file[chosen] == file]
+                rows = RowSet(units.first[mine], units.first[mine] + units.rows[mine])
+                wanted = rows & alive[file]
+                if wanted:
+                    wave.append(Piece(files[file], wanted, sure[file]))
+            cut = [part for piece in wave for part in self.keys.cut(piece)]
+            best = self._sorted(best.plus(list(self._read(cut))))
+            size = min(2 * size, _MOST_ROWS)
+        return best
+
+    def _empty(self) -> Found:
+        none = np.empty(0, np.int64)
+        columns = tuple(
+            pa.chunked_array([], self.keys.schema.field(order.column).type) for order in self.orders
+        )
+        return Found(columns, none, none)
+
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[Found]:
+        yield from self.keys.files.ahead(self._one, pieces, lambda piece: piece.is_small)
+
+    def _one(self, piece: Piece) -> Found:
+        rows, table = self.keys.read_with_rows(piece)
+        found = Found(
+            tuple(table.column(order.column) for order in self.orders),
+            np.full(len(rows), piece.file.ordinal),
+            rows,
+        )
+        if self.limit is None or len(found) <= self.limit:
+            return found
+        return found.take(np.sort(order_of(found.columns, self.orders, self.limit)))
+
+    def _sorted(self, found: Found) -> Found:
+        if not len(found):
+            return found
+        place = np.lexsort((found.row, found.file))
+        found = found.take(place)
+        return found.take(order_of(found.columns, self.orders, self.limit))
+
+    # -- what units promise ------------------------------------------------------------------------
+
+    def _units(self, files: dict[int, FileColumns], alive: dict[int, RowSet]) -> _Units:
+        """The pages of the first sort column that hold a row in question, else its row groups."""
+        column = column_name((self.orders[0].column,))
+        indexed = self.keys.footers.index(list(files), frozenset([column]))
+        parts: list[_Units] = []
+        groups: list[tuple[int, int]] = []
+        for ordinal, view in files.items():
+            starts = view.opened.row_starts
+            file = indexed.get(ordinal)
+            leaf = None if file is None else file.columns.get(column)
+            for group in _groups_of(alive[ordinal], starts):
+                first, rows = int(starts[group]), int(starts[group + 1] - starts[group])
+                if leaf is None:
+                    missing = file is not None and view.path(column) is None
+                    parts.append(self._blank(ordinal, first, rows, only_null=missing))
+                else:
+                    groups.append((ordinal, group))
+        if not groups:
+            return _Units.concat(parts)
+        file_of = np.array([each[0] for each in groups])
+        group_of = np.array([each[1] for each in groups])
+        first_of = np.array([int(files[o].opened.row_starts[g]) for o, g in groups])
+        rows_of = np.array(
+            [int(np.diff(files[o].opened.row_starts[g : g + 2])[0]) for o, g in groups]
+        )
+        whole = Units(
+            level=Level.ROW_GROUP,
+            file=file_of,
+            ordinal=group_of,
+            first_row=first_of,
+            rows=rows_of,
+        )
+        pages = page_source(indexed, self.keys.footers.fetch)
+        pages.split(whole, frozenset([column]))  # reads the page indexes, all in one wave
+        for ordinal, group in groups:
+            file = indexed[ordinal]
+            leaf = file.columns[column]
+            start = int(files[ordinal].opened.row_starts[group])
+            bounds = file.bounds_of_pages(group, leaf)
+            firsts = file.first_rows(group, leaf)
+            if isinstance(bounds, Reason) or firsts is None:
+                bounds = file.chunk_bounds(leaf).where(np.array([group]))
+                firsts = np.zeros(1, np.int64)
+            count = int(np.diff(files[ordinal].opened.row_starts[group : group + 2])[0])
+            lengths = np.diff(firsts, append=count)
+            parts.append(self._bounded(ordinal, firsts + start, lengths, bounds))
+        return _Units.concat(parts)
+
+    def _blank(self, file: int, first: int, rows: int, *, only_null: bool) -> _Units:
+        return _Units(
+            file=np.array([file]),
+            first=np.array([first]),
+            rows=np.array([rows]),
+            promises=Promises.anything(self.type, only_null=only_null),
+        )
+
+    def _bounded(self, file: int, first: IntArray, rows: IntArray, bounds: ValueBounds) -> _Units:
+        count = len(first)
+        stored = bounds.stored.type
+        alike = stored is not None and same_keys(stored, self.type) and len(bounds) == count
+        if alike:
+            promises = [Promises.of(bounds.all, self.orders[0])]
+        else:
+            promises = [Promises.anything(self.type)] * count
+        return _Units(
+            file=np.full(count, file), first=first, rows=rows, promises=Promises.concat(promises)
+        )
+
+
+def first_rows(
+    reader: TableReader,
+    plan: Plan,
+    orders: Sequence[Order],
+    limit: int | None,
+    bounds: FileBounds | None = None,
+) -> Found:
+    """Where the first ``limit`` rows of ``plan`` lie, in order; ``sorted_rows`` reads them.
+
+    ``bounds`` gives what is known of a column over the files of the listing before they are opened.
+    """
+    return _Top(reader, plan, orders, limit, bounds).found()
+
+
+def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
+    """The output columns of these rows, in this order."""
+    if not len(file):
+        return reader.schema.empty_table()
+    pieces = []
+    for ordinal in np.unique(file).tolist():
+        rows = RowSet.of(row[file == ordinal])
+        pieces += list(reader.cut(Piece(reader.footers.opened[ordinal], rows, True)))
+    tables = list(reader.files.ahead(reader.read, pieces, lambda piece: piece.is_small))
+    placed = np.lexsort((row, file))
+    back = np.empty(len(placed), np.int64)
+    back[placed] = np.arange(len(placed))
+    return pa.concat_tables(tables).take(pa.array(back))
+
+
+def _groups_of(rows: RowSet, starts: IntArray) -> list[int]:
+    from skipstone.parquet.reading.fetch import group_rows
+
+    return [group.row_group for group in group_rows(rows, starts)]

@@ -1,0 +1,367 @@
+"""The rows of a plan as Arrow tables, in the order of the listing and of the files.
+
+A plan is cut into pieces: some row groups of one file whose pages fit into memory together. Several
+pieces are worked on at a time. In each the columns of the predicate come first, and are decided
+exactly; of the other columns only the pages that hold a matching row are fetched after that. Rows
+of which the plan knows that all match are not decided again.
+
+A file that is no longer the version of the listing when it is opened is read whole and decided row
+by row: what the indexes said is of another version. One that changes after that is a
+``StaleError``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.parquet.reading.take_rows import rows_alone, take_rows
+from skipstone.parquet.reading.waves import row_waves
+from skipstone.parquet.reading.whole_row_groups import read_whole
+from skipstone.predicate import leaves
+from skipstone.predicate.types import column_name, column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.residual import matching, require_decidable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Bound
+    from skipstone.pruning.plan import Plan
+
+    from .file_columns import FileColumns
+    from .table_sources import Footers
+
+__all__ = ["Piece", "TableReader"]
+
+# Bytes of a piece, stored and decoded; as many pieces are held as are worked on at a time.
+_PIECE = 64 << 20
+# A piece below this is read where it is asked for.
+_SMALL = 4 << 20
+# Of more files than this the small ones are worth other threads, too.
+_FEW = 16
+# Part of the rows that must be left for the other columns to be fetched for those rows alone:
+# beyond it nearly every page holds one.
+_MANY = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` is about
+    what its pages take, in bytes, stored and decoded."""
+
+    file: FileColumns
+    rows: RowSet | None
+    sure: bool
+    size: int = 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether to read it takes less than to have it read by another thread."""
+        return self.size < _SMALL
+
+
+class TableReader:
+    """Reads rows of ``table``'s files that match ``tree``, and of them ``columns``.
+
+    ``columns`` are names of the table (or dotted paths below them), ``None`` for all.
+    """
+
+    def __init__(self, footers: Footers, tree: Bound, columns: Sequence[str] | None) -> None:
+        self.footers, self.files, self.tree = footers, footers.files, tree
+        self.table = table = footers.table
+        self.asked = {leaf.column: leaf.type for leaf in leaves(tree)}
+        self.schema = output_schema(table.schema, columns)
+        names = [column_name((name,)) for name in table.schema.names]
+        self.columns = names if columns is None else list(columns)
+        self._wanted = _by_field(self.columns)
+        # Arrow takes longer to begin, and less of the interpreter.
+        self._scans = False
+
+    # -- pieces ------------------------------------------------------------------------------------
+
+    def pieces(self, plan: Plan) -> Iterator[Piece]:
+        """What the plan leaves to read, opened a few files ahead."""
+        kept = np.flatnonzero(plan.keep).tolist()
+        step = max(64, self.files.workers)
+        for first in range(0, len(kept), step):
+            wave = kept[first : first + step]
+            self.footers.open(wave)
+            for at in wave:
+                yield from self.pieces_of(plan, at)
+
+    def pieces_of(self, plan: Plan, at: int) -> Iterator[Piece]:
+        """Those of one file, which has been opened."""
+        if at in self.footers.failed:
+            raise self.footers.failed[at]
+        file = self.footers.opened[at]
+        rows: RowSet | None = None
+        sure = False
+        if self.footers.fresh(at):
+            detail = plan.details.get(at)
+            sure = bool(plan.must[at])
+            if detail is not None:
+                rows, sure = detail.rows, sure or detail.exact
+        yield from self.cut(Piece(file, rows, sure))
+
+    def cut(self, piece: Piece) -> Iterator[Piece]:
+        """A piece in parts that fit into memory."""
+        names = self.asked if not piece.sure else {}
+        touched = self.leaves_of(piece.file, [*names, *self.columns])
+        for rows, size in row_waves(piece.file.opened, touched, piece.rows, _PIECE):
+            yield Piece(piece.file, rows, piece.sure, size)
+
+    def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
+        """Ordinals of the leaves that are read for these columns of the table."""
+        opened = file.opened
+        paths = [path for each in columns if (path := self._stored(file, each)) is not None]
+        fields = opened.selection.of_paths(paths)
+        return sorted({leaf for field in fields for leaf in field.shape.leaves})
+
+    def _stored(self, file: FileColumns, column: str) -> tuple[str, ...] | None:
+        """The path to read for ``column``: the whole map of one of its keys."""
+        path = file.path(column)
+        if path is None:
+            return None
+        keys = [at for at, part in enumerate(path) if type(part) is not str]
+        return path[: keys[0]] if keys else path
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def tables(self, plan: Plan) -> Iterator[pa.Table]:
+        """The matching rows, piece by piece; tables without rows are left out."""
+        self._scans = int(np.count_nonzero(plan.keep)) > _FEW
+        small = _is_none if self._scans else _is_small
+        for found in self.files.ahead(self.read, self.pieces(plan), small):
+            if found.num_rows:
+                yield found
+
+    def read(self, piece: Piece) -> pa.Table:
+        """The matching rows of one piece.
+
+        ``UnsupportedError`` where the predicate has a part that cannot be decided here.
+        """
+        try:
+            return self._read(piece)
+        except StaleError as error:
+            self.files.forget(piece.file.opened.path)
+            raise StaleError(
+                f"{piece.file.opened.path} changed while it was read",
+                hint="ask again: the index says nothing of the new version, and it is read whole",
+            ) from error
+
+    def _read(self, piece: Piece) -> pa.Table:
+        if piece.sure or not self.asked:
+            table = self._columns(piece.file, self.columns, piece.rows)
+            if not piece.sure:
+                table = self._constant(table)
+            return table
+        found, at, asked = self.decided(piece)
+        if not len(at):
+            return self.schema.empty_table()
+        return self._assembled(piece, found, at, asked)
+
+    def read_with_rows(self, piece: Piece) -> tuple[NDArray[np.int64], pa.Table]:
+        """The matching rows of one piece and where each lies in its file."""
+        rows = RowSet.all(piece.file.opened.num_rows) if piece.rows is None else piece.rows
+        if piece.sure or not self.asked:
+            table = self.read(piece)
+            return (rows.positions() if table.num_rows else np.empty(0, np.int64)), table
+        found, at, asked = self.decided(piece)
+        if not len(at):
+            return np.empty(0, np.int64), self.schema.empty_table()
+        return found.positions(), self._assembled(piece, found, at, asked)
+
+    def _constant(self, table: pa.Table) -> pa.Table:
+        """Rows of a predicate without columns: all of them, or none."""
+        require_decidable(self.tree)
+        return table if matching(self.tree, {}, 1)[0] else table.slice(0, 0)
+
+    def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
+        """Rows of the file that match, their places among those of the piece, and the columns of
+        the predicate as they were read."""
+        require_decidable(self.tree)
+        file = piece.file
+        paths = [path for each in self.asked if (path := self._stored(file, each)) is not None]
+        fields = file.opened.selection.of_paths(list(dict.fromkeys(paths)))
+        names = [field.field.name for field in fields]
+        asked = self._rows_of(file, names, paths, piece.rows)
+        count = asked.num_rows
+        have = dict(zip(asked.column_names, asked.columns, strict=True))
+        columns = {name: file.values(name, have, count, type) for name, type in self.asked.items()}
+        at = np.flatnonzero(matching(self.tree, columns, count))
+        if len(at) == count:
+            rows = piece.rows if piece.rows is not None else RowSet.all(count)
+        elif piece.rows is None:
+            rows = RowSet.of(at)
+        else:
+            rows = RowSet.of(piece.rows.positions()[at])
+        return rows, at, asked
+
+    def _rows_of(
+        self,
+        file: FileColumns,
+        names: Sequence[str],
+        paths: Sequence[tuple[str, ...]],
+        rows: RowSet | None,
+    ) -> pa.Table:
+        if not names:
+            count = file.opened.num_rows if rows is None else len(rows)
+            return rows_alone(count)
+        names = [column_name(path) for path in dict.fromkeys(paths)]
+        if self._scans and (rows is None or len(rows) == file.opened.num_rows):
+            whole = read_whole(file.opened, file.opened.selection.fields(names))
+            if whole is not None:
+                return whole
+        return file.opened.read_rows(names, rows)
+
+    def _assembled(
+        self, piece: Piece, found: RowSet, at: NDArray[np.int64], asked: pa.Table
+    ) -> pa.Table:
+        """The output columns of the matching rows; those that were read are not read again."""
+        file = piece.file
+        every = len(at) == asked.num_rows
+        have: dict[str, pa.ChunkedArray] = {}
+        for name in self._wanted:
+            path = file.path(column_name((name,)))
+            if path is not None and self._is_leaf(file, path[0]):
+                place = asked.schema.get_field_index(path[0])
+                if place >= 0:
+                    have[name] = asked.column(place)
+        if have and not every:
+            taken = take_rows(pa.table(list(have.values()), names=list(have)), at)
+            have = {name: taken.column(name) for name in have}
+        rest = [each for name, each in self._given() if name not in have]
+        if not rest:
+            return self._table(file, have, len(at))
+        if not every and len(at) > _MANY * asked.num_rows:
+            later = take_rows(self._columns(file, rest, piece.rows), at)
+        else:
+            later = self._columns(file, rest, found)
+        for name in later.column_names:
+            have[name] = later.column(name)
+        return self._table(file, have, len(at))
+
+    def _given(self) -> Iterator[tuple[str, str]]:
+        for name, columns in self._wanted.items():
+            for each in columns:
+                yield name, each
+
+    @staticmethod
+    def _is_leaf(file: FileColumns, name: str) -> bool:
+        field = file.opened.schema.field(name)
+        return not pa.types.is_nested(field.type)
+
+    def _columns(self, file: FileColumns, columns: Sequence[str], rows: RowSet | None) -> pa.Table:
+        """Columns of the table for some rows of a file, in the table's types."""
+        paths = [path for each in columns if (path := self._stored(file, each)) is not None]
+        fields = file.opened.selection.of_paths(paths)
+        read = self._rows_of(file, [each.field.name for each in fields], paths, rows)
+        have: dict[str, pa.ChunkedArray] = {}
+        for name in _by_field(columns):
+            path = file.path(column_name((name,)))
+            if path is not None:
+                have[name] = read.column(read.schema.get_field_index(path[0]))
+        return self._table(file, have, read.num_rows, list(_by_field(columns)))
+
+    def _table(
+        self,
+        file: FileColumns,
+        have: dict[str, pa.ChunkedArray],
+        rows: int,
+        names: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """These columns with the types of the table; what the file lacks is null."""
+        wanted = self.schema.names if names is None else names
+        if not wanted:
+            return rows_alone(rows)
+        made = []
+        for name in wanted:
+            field = self.schema.field(name)
+            given = self.table.partition_value(name, file.ordinal)
+            if given is not None:
+                made.append(pa.chunked_array([pa.repeat(given, rows)]))
+            elif name in have:
+                made.append(_as(have[name], field, file.opened.path))
+            else:
+                made.append(pa.chunked_array([pa.nulls(rows, field.type)]))
+        return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))
+
+
+def _is_small(piece: Piece) -> bool:
+    return piece.is_small
+
+
+def _is_none(piece: Piece) -> bool:
+    return False
+
+
+def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The fields of ``schema`` that ``columns`` name, in their order, pruned to paths below them.
+
+    ``SkipstoneError`` for a name that is not there.
+    """
+    if columns is None:
+        return schema
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
+    return pa.schema([_pruned(schema, name, below) for name, below in _by_field(columns).items()])
+
+
+def _by_field(columns: Sequence[str]) -> dict[str, list[str]]:
+    """The names by the field of the root that they lie in."""
+    found: dict[str, list[str]] = {}
+    for each in columns:
+        found.setdefault(column_path(each)[0], []).append(each)
+    return found
+
+
+def _pruned(schema: pa.Schema, name: str, below: Sequence[str]) -> pa.Field:
+    at = schema.get_field_index(name)
+    if at < 0:
+        import difflib
+
+        near = difflib.get_close_matches(name, schema.names, 1)
+        shown = ", ".join(schema.names[:20])
+        raise SkipstoneError(
+            f"there is no column {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"the columns are {shown}",
+        )
+    field = schema.field(at)
+    if name in below:
+        return field
+    return _cut(field, [column_path(each)[1:] for each in below])
+
+
+def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
+    if any(not path for path in paths) or not pa.types.is_struct(field.type):
+        return field
+    by_name: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        by_name.setdefault(path[0], []).append(path[1:])
+    kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
+    if len(kept) != len(by_name):
+        lacking = next(name for name in by_name if field.type.get_field_index(name) < 0)
+        raise SkipstoneError(
+            f"there is no column {field.name}.{lacking}",
+            hint=f"{field.name} has {', '.join(each.name for each in field.type)}",
+        )
+    return field.with_type(pa.struct(kept))
+
+
+def _as(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
+    if column.type.equals(field.type):
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise UnsupportedError(
+            f"{field.name} of {path} is {column.type}, and the table's is {field.type}",
+            hint="its values do not fit: read this file by itself",
+        ) from error

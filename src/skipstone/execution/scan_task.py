@@ -1,0 +1,151 @@
+"""A plan cut into portions that other processes read: what a Spark task is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.pruning.plan import FileDetail
+from skipstone.storage import open_storage
+
+from .engine import Engine
+from .ordering import first_rows, sorted_rows
+from .plan_rows import TableReader
+from .table_sources import Footers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Bound
+    from skipstone.pruning import RowSet
+    from skipstone.pruning.plan import Plan
+
+    from .engine import QueryReader
+    from .file_columns import TableColumns
+
+__all__ = ["Portion", "portions"]
+
+#: Bytes of files that make up a portion; a file of more is cut into several.
+TARGET = 128 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Portion:
+    """Some files of a plan, or some rows in order; it can be pickled.
+
+    ``plan`` is of these files alone. ``rows`` are file ordinals (in ``plan``) and row positions of
+    the rows to give, in this order and decided; ``None`` for all rows of the plan.
+    """
+
+    plan: Plan
+    tree: Bound
+    table: TableColumns
+    columns: tuple[str, ...] | None
+    storage_options: Mapping[str, str]
+    limit: int | None = None
+    rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, piece by piece."""
+        storage = open_storage(self.plan.table, self.storage_options)
+        engine = Engine(storage, self.storage_options)
+        footers = Footers(engine.files, self.plan.listing, lambda: self.table)
+        reader = TableReader(footers, self.tree, self.columns)
+        if self.rows is not None:
+            footers.open(np.unique(self.rows[0]).tolist())
+            yield sorted_rows(reader, *self.rows)
+            return
+        left = self.limit
+        for found in reader.tables(self.plan):
+            if left is None:
+                yield found
+                continue
+            yield found.slice(0, left)
+            left -= found.num_rows
+            if left <= 0:
+                return
+
+
+def portions(plan: Plan, query: QueryReader, storage_options: Mapping[str, str]) -> list[Portion]:
+    """The plan of ``query`` in portions; none where nothing is to be read.
+
+    With an order the rows that come first are found here, and only their columns are read
+    elsewhere; with a limit alone there is one portion, which ends when it has enough.
+    """
+    whole = Portion(
+        plan=replace(plan, reader=None),
+        tree=query.tree,
+        table=query.footers.table,
+        columns=query.columns,
+        storage_options=dict(storage_options),
+    )
+    kept = np.flatnonzero(plan.keep)
+    if not len(kept) or query.limit == 0:
+        return []
+    if query.orders:
+        found = first_rows(query.reader(), plan, query.orders, query.limit, query.bounds)
+        if not len(found):
+            return []
+        files, at = np.unique(found.file, return_inverse=True)
+        return [replace(_of_files(whole, files), rows=(at.astype(np.int64), found.row))]
+    if query.limit is not None:
+        return [replace(_of_files(whole, kept), limit=query.limit)]
+    made: list[Portion] = []
+    group: list[int] = []
+    size = 0
+    for file in kept.tolist():
+        own = int(plan.listing.sizes[file])
+        detail = plan.details.get(file)
+        if detail is not None and detail.rows is not None and plan.row_counts[file] > 0:
+            own = own * len(detail.rows) // int(plan.row_counts[file])
+        if own > TARGET:
+            made += _cut(whole, query, file)
+            continue
+        if group and size + own > TARGET:
+            made.append(_of_files(whole, np.array(group)))
+            group, size = [], 0
+        group.append(file)
+        size += own
+    if group:
+        made.append(_of_files(whole, np.array(group)))
+    return made
+
+
+def _of_files(whole: Portion, files: NDArray[np.int64]) -> Portion:
+    """The portion of these files, of which all are read."""
+    plan = whole.plan
+    chosen = files.tolist()
+    details = {at: plan.details[file] for at, file in enumerate(chosen) if file in plan.details}
+    part = replace(
+        plan,
+        listing=plan.listing.where(files),
+        keep=np.ones(len(files), np.bool_),
+        must=plan.must[files],
+        row_counts=plan.row_counts[files],
+        details=details,
+        steps=(),
+        reasons=(),
+    )
+    return replace(whole, plan=part, table=whole.table.of_files(chosen))
+
+
+def _cut(whole: Portion, query: QueryReader, file: int) -> list[Portion]:
+    """The portions of one large file: some row groups each."""
+    reader = query.reader()
+    alone = np.zeros_like(whole.plan.keep)
+    alone[file] = True
+    pieces = list(reader.pieces(replace(whole.plan, keep=alone & whole.plan.keep)))
+    return [_rows_of(whole, file, piece.rows, sure=piece.sure) for piece in pieces]
+
+
+def _rows_of(whole: Portion, file: int, rows: RowSet | None, *, sure: bool) -> Portion:
+    part = _of_files(whole, np.array([file]))
+    must = np.array([False])
+    detail = FileDetail(rows=rows, exact=sure)
+    plan = replace(part.plan, details={0: detail}, must=must)
+    return replace(part, plan=plan)

@@ -1,0 +1,184 @@
+"""Row groups and pages of a table's files as levels of the planner.
+
+Files are opened when the planner asks about them and not before, all of a level together. A file
+that cannot be opened, or is no longer the version of the listing, has no parts: the planner carries
+it on whole, and the reader will meet what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import StaleError
+from skipstone.parquet.evidence import page_source, row_group_source
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.pruning import Level, Units
+
+from .file_columns import FileColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.evidence.indexed_file import IndexedFile
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import ByteRange, Evidence, Fetched
+    from skipstone.storage import Listing
+
+    from .file_columns import TableColumns
+    from .open_files import OpenFiles
+
+__all__ = ["Footers", "PageIndexes", "RowGroups"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+class Footers:
+    """The opened files of one listing, as evidence sees them."""
+
+    def __init__(
+        self, files: OpenFiles, listing: Listing, table: Callable[[], TableColumns]
+    ) -> None:
+        self.files, self.listing, self._table = files, listing, table
+        self.opened: dict[int, FileColumns] = {}
+        self.failed: dict[int, Exception] = {}
+        self.indexed: dict[int, IndexedFile] = {}
+
+    @cached_property
+    def table(self) -> TableColumns:
+        """The table's columns; to know them takes a look at some files."""
+        return self._table()
+
+    @property
+    def sources(self) -> tuple[RowGroups, PageIndexes]:
+        """Row groups by the footers, then pages."""
+        return RowGroups(self), PageIndexes(self)
+
+    def open(self, ordinals: Sequence[int]) -> None:
+        """Open those that are not; what cannot be opened is in ``failed``."""
+        wanted = [at for at in ordinals if at not in self.opened and at not in self.failed]
+        found = self.files.open([self.listing.object_id(at) for at in wanted])
+        for at, file in zip(wanted, found, strict=True):
+            if isinstance(file, ParquetFile):
+                self.opened[at] = FileColumns(self.table, file, at)
+            else:
+                self.failed[at] = _said(file, self.listing.paths[at])
+
+    def fresh(self, ordinal: int) -> bool:
+        """Whether a file is open, and the version that the listing has."""
+        found = self.opened.get(ordinal)
+        return found is not None and found.opened.id.same_version(self.listing.object_id(ordinal))
+
+    def index(self, ordinals: Sequence[int], columns: frozenset[str]) -> dict[int, IndexedFile]:
+        """The files whose own indexes can be asked about these columns of the table."""
+        self.open(ordinals)
+        found: dict[int, IndexedFile] = {}
+        for at in ordinals:
+            if not self.fresh(at):
+                continue
+            view = self.opened[at]
+            # What was parsed of its indexes stays with the file; names are those of the table.
+            found[at] = view.opened.indexed.named(view.leaves(columns))
+        self.indexed.update(found)
+        return found
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
+        """Ranges of the opened versions; what cannot be read is left out."""
+        versions = {file.opened.path: file.opened.id for file in self.opened.values()}
+        for file in self.opened.values():
+            versions.update({id.path: id for id in file.opened.column_files.values()})
+        return self.files.storage.read_ranges(ranges, versions)
+
+
+def _said(error: Exception, path: str) -> Exception:
+    """The error as the reader of a table should see it."""
+    if isinstance(error, FileNotFoundError):
+        return StaleError(
+            f"{path} is gone since it was listed",
+            hint="ask again: a file that is not there any more is in no plan",
+        )
+    return error
+
+
+class RowGroups:
+    """The row groups of files that are in question, by their footers."""
+
+    level = Level.ROW_GROUP
+
+    def __init__(self, footers: Footers) -> None:
+        self.footers = footers
+        self._source = row_group_source({})
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
+        """Opens the files; the row groups of those that are as they were listed.
+
+        A unit that is a row group already, cut by a ``_pm``, stays what it is: there is more to
+        ask of it.
+        """
+        files = list(dict.fromkeys(units.file.tolist()))
+        found = self.footers.index(files, columns)
+        self._source = row_group_source(found)
+        total = np.full(len(self.footers.listing), -1, np.int64)
+        for at, file in found.items():
+            total[at] = file.footer.row_starts[-1]
+        # A unit whose rows nobody has counted is a file of which there is no fact: all of it.
+        counted = (units.first_row == 0) & (units.rows == total[units.file])
+        whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
+        parts, parent = self._source.split(units.where(whole), columns)
+        parent = whole[parent]
+        cut = np.setdiff1d(np.arange(len(units)), whole)
+        same = [at for at in cut.tolist() if _is_row_group(units, at, found)]
+        if not same:
+            return parts, parent
+        kept = units.where(np.array(same, np.int64))
+        joined = Units(
+            level=Level.ROW_GROUP,
+            file=np.concatenate([parts.file, kept.file]),
+            ordinal=np.concatenate([parts.ordinal, kept.ordinal]),
+            first_row=np.concatenate([parts.first_row, kept.first_row]),
+            rows=np.concatenate([parts.rows, kept.rows]),
+        )
+        return joined, np.concatenate([parent, np.array(same, np.int64)])
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Statistics, Bloom filters, dictionaries."""
+        return self._source.evidence(units, columns)
+
+
+class PageIndexes:
+    """The pages of row groups that are in question."""
+
+    level = Level.PAGE
+
+    def __init__(self, footers: Footers) -> None:
+        self.footers = footers
+        self._source = page_source({}, footers.fetch)
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
+        """Reads the page indexes of the predicate's columns, in one wave."""
+        files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
+        found = self.footers.index(files, columns)
+        self._source = page_source(found, self.footers.fetch)
+        # What was carried on whole has no pages by which it could be cut.
+        at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
+        parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
+        return parts, np.array(at, np.int64)[parent]
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Column indexes, and searches where columns are sorted."""
+        return self._source.evidence(units, columns)
+
+
+def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
+    """Whether the footer, too, says that this unit is the row group of its ordinal."""
+    file = found.get(int(units.file[at]))
+    ordinal = int(units.ordinal[at])
+    if file is None or not 0 <= ordinal < file.footer.num_row_groups:
+        return False
+    starts = file.footer.row_starts
+    first, stop = int(starts[ordinal]), int(starts[ordinal + 1])
+    return bool(units.first_row[at] == first and units.rows[at] == stop - first)

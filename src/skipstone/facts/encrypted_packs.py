@@ -1,0 +1,289 @@
+"""Sealed packs: what a pack of an encrypted index is, and how ranges of its plaintext are read.
+
+The plaintext of a sealed pack is exactly a pack (``packs.py``): offsets and lengths in fact rows
+are of the plaintext, so whoever reads sidecars asks as always. It is cut into segments, each under
+the data key of one label: the blob of an index in a Paimon container under the index's label, all
+else (a container's head, a ``_pm``) under the footer's. A segment is cut into frames of up to 16
+KiB, each sealed by itself, so that a few bytes are read without the rest::
+
+    frames     per segment: per frame  nonce 12 | ciphertext | tag 16
+    directory  module of AES-GCM (length u32 | nonce 12 | ciphertext | tag 16), footer's data key
+    keys       JSON: {"keys": [key material as in Parquet's footers, …]}, the first the footer's
+    tail       directory length u32 | keys length u32 | version u32 = 1 | magic "SKSP"
+
+    directory  frame size u32 | segments u32 | per segment:
+               plaintext length u64 | key u32 | length of the name u32 | name, UTF-8
+
+Numbers are little endian. The name says what a segment is: ``<n>/bitmap(city)``, ``<n>/pm``, n
+counting the sidecars of the pack. AAD of a frame: ``SKSP frame`` NUL, the pack's file name, NUL,
+segment u32, frame u32, last frame (1 byte), the segment's name; of the directory ``SKSP directory``
+NUL, the file name, NUL, and the SHA-256 of ``keys``. So no frame, segment or pack stands for
+another, none is cut short, and a fact, which names the pack and the offset and is itself
+authenticated, gets its own sidecar or nothing.
+
+Data keys are random and of one pack only; nonces are random, counted, and never given out twice for
+one key (2^32 frames are 64 TiB). Nothing in a sealed pack is believed that does not authenticate:
+then its ranges are not there, which every reader takes for "says nothing", and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encryption.ciphers import Cipher, CountedCipher
+from skipstone.parquet.encryption.key_material import (
+    KeyMaterial,
+    read_key_metadata,
+    unwrap_dek,
+    wrap_dek,
+)
+from skipstone.parquet.encryption.modules import GCM_OVERHEAD, NONCE_LENGTH, TAG_LENGTH
+from skipstone.pruning import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
+
+__all__ = ["MAGIC", "SealedPack", "Segment", "pack_end", "pack_labels", "seal_pack"]
+
+MAGIC: Final = b"SKSP"
+VERSION: Final = 1
+FRAME: Final = 16 * 1024
+_TAIL: Final = struct.Struct("<III4s")
+_HEAD: Final = struct.Struct("<II")
+_SEGMENT: Final = struct.Struct("<QII")
+_PLACE: Final = struct.Struct("<IIB")
+_OVERHEAD: Final = NONCE_LENGTH + TAG_LENGTH
+# What directory and keys may take at most.
+_LONGEST = 256 * 2**20
+# Neither a pack of ours nor its parts come near these; a number beyond them is damage.
+_MOST, _LARGEST_FRAME = 1 << 40, 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """``length`` bytes of plaintext under one label; ``name`` says what they are."""
+
+    length: int
+    label: str
+    name: str
+
+
+def _frame_aad(pack: str, segment: int, frame: int, last: bool, name: str) -> bytes:
+    place = _PLACE.pack(segment, frame, last)
+    return b"SKSP frame\0" + pack.encode() + b"\0" + place + name.encode()
+
+
+def _directory_aad(pack: str, keys: bytes) -> bytes:
+    return b"SKSP directory\0" + pack.encode() + b"\0" + hashlib.sha256(keys).digest()
+
+
+def seal_pack(
+    name: str, plain: bytes, segments: Sequence[Segment], footer_key: str, keys: LabelledKeys
+) -> bytes:
+    """The pack ``name`` of this plaintext, of which the segments are all, one after another.
+
+    ``KeyUnavailableError`` where a label has no key.
+    """
+    if sum(segment.length for segment in segments) != len(plain):
+        raise ValueError("the segments are not the plaintext")
+    ciphers: dict[str, CountedCipher] = {}
+    materials: list[str] = []
+    for label in dict.fromkeys((footer_key, *(segment.label for segment in segments))):
+        key = os.urandom(16)
+        material = wrap_dek(key, label, keys, double_wrapping=False)
+        materials.append(material.to_json().decode())
+        ciphers[label] = CountedCipher(key)
+    order = list(ciphers)
+    view, at = memoryview(plain), 0
+    frames: list[bytes] = []
+    directory = [_HEAD.pack(FRAME, len(segments))]
+    for number, segment in enumerate(segments):
+        count = -(-segment.length // FRAME)
+        for frame in range(count):
+            start = at + frame * FRAME
+            stop = min(start + FRAME, at + segment.length)
+            aad = _frame_aad(name, number, frame, frame == count - 1, segment.name)
+            frames.append(ciphers[segment.label].seal(view[start:stop], aad))
+        text = segment.name.encode()
+        directory.append(_SEGMENT.pack(segment.length, order.index(segment.label), len(text)))
+        directory.append(text)
+        at += segment.length
+    known = json.dumps({"keys": materials}, separators=(",", ":")).encode()
+    module = ciphers[footer_key].encrypt_module(b"".join(directory), _directory_aad(name, known))
+    tail = _TAIL.pack(len(module), len(known), VERSION, MAGIC)
+    return b"".join([*frames, module, known, tail])
+
+
+@dataclass(eq=False)
+class SealedPack:
+    """The directory of a sealed pack, opened; ``starts`` are where segments begin in the plaintext,
+    ``places`` where in the pack, each with the end after the last."""
+
+    path: str
+    frame: int
+    names: tuple[str, ...]
+    key: tuple[int, ...]
+    starts: np.ndarray[tuple[int], np.dtype[np.int64]]
+    places: np.ndarray[tuple[int], np.dtype[np.int64]]
+    materials: tuple[KeyMaterial, ...]
+    ciphers: dict[int, Cipher] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, path: str, size: int, tail: memoryview, keys: LabelledKeys) -> SealedPack:
+        """From the end of the pack at ``path`` of ``size`` bytes, as ``needed`` says how long.
+
+        ``FormatError`` for what is no sealed pack, or not this one; ``KeyUnavailableError``.
+        """
+        name = path.rpartition("/")[2]
+        length, known_length = _lengths(tail, size, path)
+        if len(tail) < pack_end(tail, size, path):
+            raise FormatError("the end of a sealed pack is cut short", file=path, got=len(tail))
+        end = len(tail) - _TAIL.size
+        known = bytes(tail[end - known_length : end])
+        materials = _materials(known, path)
+        footer = unwrap_dek(materials[0], keys, {})
+        plain, stop = footer.decrypt_module(
+            tail[end - known_length - length : end - known_length],
+            _directory_aad(name, known),
+            file=path,
+            what="the directory of a sealed pack",
+        )
+        if stop != length:
+            raise FormatError(
+                "the directory of a sealed pack", file=path, expected=length, got=stop
+            )
+        found = cls._parse(path, plain, materials, size - _TAIL.size - known_length - length)
+        found.ciphers[0] = footer
+        return found
+
+    @classmethod
+    def _parse(
+        cls, path: str, plain: bytes, materials: tuple[KeyMaterial, ...], room: int
+    ) -> SealedPack:
+        def wrong(what: str) -> FormatError:
+            return FormatError(f"{what} of a sealed pack", file=path)
+
+        if len(plain) < _HEAD.size:
+            raise wrong("the directory")
+        frame, count = _HEAD.unpack_from(plain)
+        if not 0 < frame <= _LARGEST_FRAME or count * _SEGMENT.size > len(plain):
+            raise wrong("frame size or number of segments")
+        at, starts, places = _HEAD.size, [0], [0]
+        names: list[str] = []
+        key: list[int] = []
+        for _ in range(count):
+            if at + _SEGMENT.size > len(plain):
+                raise wrong("a segment")
+            length, number, text = _SEGMENT.unpack_from(plain, at)
+            at += _SEGMENT.size
+            if length > _MOST or number >= len(materials) or text > len(plain) - at:
+                raise wrong("a segment")
+            names.append(plain[at : at + text].decode("utf-8", "replace"))
+            key.append(number)
+            at += text
+            starts.append(starts[-1] + length)
+            places.append(places[-1] + length + -(-length // frame) * _OVERHEAD)
+        if at != len(plain) or places[-1] != room:
+            raise wrong("the size of the frames")
+        return cls(
+            path,
+            frame,
+            tuple(names),
+            tuple(key),
+            np.array(starts, np.int64),
+            np.array(places, np.int64),
+            materials,
+        )
+
+    def label(self, segment: int) -> str:
+        """The label of the key of a segment."""
+        return self.materials[self.key[segment]].master_key_id
+
+    def frames(self, offset: int, length: int) -> list[tuple[int, int, ByteRange]] | None:
+        """The frames that hold a range of the plaintext, as segment, frame, and where it lies;
+        ``None`` where the range is not all within."""
+        stop = offset + length
+        if offset < 0 or length < 0 or stop > self.starts[-1]:
+            return None
+        found = []
+        segment = int(np.searchsorted(self.starts, offset, "right")) - 1
+        while segment < len(self.key) and self.starts[segment] < stop:
+            first, end = int(self.starts[segment]), int(self.starts[segment + 1])
+            low = max(offset - first, 0) // self.frame
+            high = -(-(min(stop, end) - first) // self.frame)
+            for frame in range(low, high):
+                held = min(self.frame, end - first - frame * self.frame) + _OVERHEAD
+                at = int(self.places[segment]) + frame * (self.frame + _OVERHEAD)
+                found.append((segment, frame, ByteRange(self.path, at, held)))
+            segment += 1
+        return found
+
+    def plain(self, segment: int, frame: int, sealed: memoryview, keys: LabelledKeys) -> bytes:
+        """The plaintext of a frame. ``AuthenticationError``, ``KeyUnavailableError``."""
+        number = self.key[segment]
+        cipher = self.ciphers.get(number)
+        if cipher is None:
+            cipher = self.ciphers[number] = unwrap_dek(self.materials[number], keys, {})
+        length = int(self.starts[segment + 1] - self.starts[segment])
+        last = (frame + 1) * self.frame >= length
+        name = self.path.rpartition("/")[2]
+        return cipher.open(
+            sealed[:NONCE_LENGTH],
+            sealed[NONCE_LENGTH:],
+            _frame_aad(name, segment, frame, last, self.names[segment]),
+            file=self.path,
+            what=f"frame {frame} of {self.names[segment]} (key label {self.label(segment)!r})",
+        )
+
+
+def _lengths(tail: memoryview, size: int, path: str) -> tuple[int, int]:
+    """Lengths of directory and keys, from the end of a pack."""
+    if len(tail) < _TAIL.size:
+        raise FormatError("too short for a sealed pack", file=path, got=size)
+    length, known, version, magic = _TAIL.unpack(tail[-_TAIL.size :])
+    if magic != MAGIC:
+        raise FormatError(
+            "the pack is not sealed, and the index is encrypted", file=path, expected=MAGIC
+        )
+    if version != VERSION:
+        raise UnsupportedError(f"{path} is a sealed pack of version {version}: 1 is the newest")
+    if length < GCM_OVERHEAD or length + known + _TAIL.size > min(size, _LONGEST):
+        raise FormatError("the lengths at the end of a sealed pack", file=path, got=length + known)
+    return length, known
+
+
+def pack_end(tail: memoryview, size: int, path: str) -> int:
+    """How many bytes at the end of a pack of ``size`` bytes ``SealedPack.open`` takes; ``tail`` are
+    its last. ``FormatError`` for what is no sealed pack."""
+    return sum(_lengths(tail, size, path)) + _TAIL.size
+
+
+def pack_labels(tail: memoryview, size: int, path: str) -> tuple[str, ...]:
+    """The labels of the keys of a pack, the footer's first; ``tail`` is what ``pack_end`` says. No
+    key is needed, and nothing vouches for them. ``FormatError`` for what is no sealed pack."""
+    _, known = _lengths(tail, size, path)
+    end = len(tail) - _TAIL.size
+    found = _materials(bytes(tail[max(0, end - known) : end]), path)
+    return tuple([each.master_key_id for each in found])
+
+
+def _materials(known: bytes, path: str) -> tuple[KeyMaterial, ...]:
+    try:
+        texts = json.loads(known)["keys"]
+        found = [read_key_metadata(text.encode()) for text in texts]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise FormatError("the keys of a sealed pack are no key material", file=path) from None
+    kept = tuple(each for each in found if isinstance(each, KeyMaterial))
+    if not kept or len(kept) != len(found):
+        raise FormatError("the keys of a sealed pack are no key material", file=path)
+    return kept

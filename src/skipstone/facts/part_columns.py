@@ -1,0 +1,339 @@
+"""The columns of a fact part, and what its footer says of them.
+
+One row per data file:
+
+| column | type | |
+|---|---|---|
+| ``obj_name`` | string | ``path#mtime in ms``, as Xskipper names a row; for other readers |
+| ``skipstone_path`` … ``_etag`` | | the identity: path, size, mtime, unit, etag |
+| ``skipstone_fingerprint`` | string | of reader options, null where nothing hangs on them |
+| ``skipstone_rows`` | int64 | row count, null unknown |
+| ``skipstone_reasons`` | map | index -> why it was left out |
+| ``skipstone_footer_length`` … | int64 | the Parquet footer; offset and length of its page index |
+| ``skipstone_row_groups`` | int64 | row groups of a Parquet file |
+| ``skipstone_<container, pm>_…`` | | where a sidecar lies: pack, offset, length, or inline |
+| ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
+| ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
+
+Names only keep columns apart; what a column is stands in the footer, under the key
+``skipstone.part``::
+
+    {"version": 1, "nonce": …, "created_by": …, "fields": [
+       {"field": "id_minmax_2", "types": <Arrow IPC schema of the indexed columns, base64>,
+        "index": {"name": "minmax", "cols": ["id"], "params": {}}, "built": <ms>},
+       {"field": "id_nullcount_2", "types": …, "nulls": "id"}]}
+
+An index whose values say where it lies in a sidecar of the same row has that too: ``"sidecar":
+"container"``. Its values and the sidecar's place are only ever taken from one row together.
+In an encrypted part (``sealed_parts.py``) an index and null counts also have ``"key_metadata"``,
+the label of their key: within ``index``, and beside ``nulls``.
+Further keys of an entry and further columns are kept through every rewrite, whoever wrote them.
+Beside ``fields`` may stand ``"inline_limit"``: up to how many bytes of a sidecar the build laid
+into the facts; of several parts the newest that says so counts for builds and refreshes to come.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.errors import FormatError
+from skipstone.xskipper.format.naming import OBJ_NAME, column_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from skipstone.pruning.kind import Index
+
+__all__ = [
+    "ETAG",
+    "FINGERPRINT",
+    "FOOTER_LENGTH",
+    "IDENTITY",
+    "MTIME",
+    "OBJ_NAME",
+    "OWN",
+    "PAGE_INDEX_LENGTH",
+    "PAGE_INDEX_OFFSET",
+    "PATH",
+    "REASONS",
+    "ROWS",
+    "ROW_GROUPS",
+    "SIDECARS",
+    "SIZE",
+    "UNIT",
+    "Definition",
+    "FactField",
+    "place_columns",
+    "unique_names",
+]
+
+PATH, SIZE, MTIME = "skipstone_path", "skipstone_size", "skipstone_mtime"
+UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerprint"
+ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
+FOOTER_LENGTH = "skipstone_footer_length"
+ROW_GROUPS = "skipstone_row_groups"
+PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
+SIDECARS = ("container", "pm")
+
+#: What tells one version of one file, under one way to read it, from another.
+IDENTITY = (PATH, SIZE, MTIME, UNIT, ETAG, FINGERPRINT)
+
+
+def place_columns(sidecar: str) -> tuple[str, str, str, str]:
+    """The columns that say where a sidecar lies: pack, offset, length, inline."""
+    prefix = f"skipstone_{sidecar}"
+    return f"{prefix}_pack", f"{prefix}_offset", f"{prefix}_length", f"{prefix}_inline"
+
+
+def _own() -> dict[str, pa.DataType]:
+    text, number = pa.large_string(), pa.int64()
+    types = {
+        OBJ_NAME: text,
+        PATH: text,
+        SIZE: number,
+        MTIME: number,
+        UNIT: text,
+        ETAG: text,
+        FINGERPRINT: text,
+        ROWS: number,
+        REASONS: pa.map_(pa.string(), pa.string()),
+        FOOTER_LENGTH: number,
+        PAGE_INDEX_OFFSET: number,
+        PAGE_INDEX_LENGTH: number,
+        ROW_GROUPS: number,
+    }
+    for sidecar in SIDECARS:
+        pack, offset, length, inline = place_columns(sidecar)
+        types |= {pack: text, offset: number, length: number, inline: pa.large_binary()}
+    return types
+
+
+#: Our own columns and their types, in the order of the file.
+OWN: dict[str, pa.DataType] = _own()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One index as the facts name it, known to this process or not.
+
+    ``types`` is the schema of the indexed columns when it was built; ``built`` is when, in ms by
+    the builder's clock.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    params: tuple[tuple[str, str], ...]
+    types: pa.Schema
+    built: int = 0
+    key_metadata: str | None = None
+
+    @classmethod
+    def of(
+        cls, index: Index, schema: pa.Schema, built: int, key_metadata: str | None = None
+    ) -> Definition:
+        """The definition of ``index`` over a table with (at least) its column in ``schema``."""
+        field = schema.field(index.column)
+        return cls(
+            kind=index.name,
+            columns=(index.column,),
+            params=tuple(sorted(index.params.items())),
+            types=pa.schema([pa.field(index.column, field.type)]),
+            built=built,
+            key_metadata=key_metadata,
+        )
+
+    @property
+    def column(self) -> str:
+        """The indexed column, or several joined by a comma."""
+        return ", ".join(self.columns)
+
+    @property
+    def type(self) -> pa.DataType:
+        """Arrow type of the (first) indexed column when it was built."""
+        return self.types.field(0).type
+
+    @property
+    def index(self) -> Index | None:
+        """The same as an ``Index``; ``None`` for a kind that is not known here."""
+        from skipstone.indexes.registry import kind
+
+        found = kind(self.kind)
+        if found is None or len(self.columns) != 1:
+            return None
+        return found.from_params(self.columns[0], dict(self.params))
+
+    def __str__(self) -> str:
+        shown = "".join(f", {key}={value}" for key, value in self.params)
+        return f"{self.kind}({self.column}{shown})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactField:
+    """A column of a part that is not one of ``OWN``: an index, the null counts of ``nulls``, or
+    something newer.
+
+    ``arrow`` is the Arrow field with its name in that part; ``entry`` its JSON entry without
+    ``field`` and ``built``, sorted, which with the type tells when columns of two parts are the
+    same.
+    """
+
+    arrow: pa.Field
+    entry: str
+    definition: Definition | None = None
+    nulls: str | None = None
+    types: pa.Schema | None = None
+
+    @property
+    def key_metadata(self) -> str | None:
+        """The label of the key that the column is encrypted with, ``None`` in the clear."""
+        if self.definition is not None:
+            return self.definition.key_metadata
+        found = json.loads(self.entry).get("key_metadata") if self.entry else None
+        return found if isinstance(found, str) else None
+
+    @property
+    def subject(self) -> str:
+        """How a reason names it."""
+        return str(self.definition) if self.definition is not None else f"nulls({self.nulls})"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Equal for the same column in two parts."""
+        plain = self.definition is None and self.nulls is None
+        type_ = self.arrow.with_name("").with_nullable(True)
+        shown = f"{type_.type} {sorted((type_.metadata or {}).items())}"
+        return (self.arrow.name if plain else "", self.entry, shown)
+
+    @property
+    def stem(self) -> str:
+        """The name that the column gets where nothing else has it."""
+        if self.definition is not None:
+            return column_name(self.definition.kind, self.definition.columns)
+        if self.nulls is not None:
+            return column_name("nullcount", [self.nulls])
+        return str(self.arrow.name)
+
+    @property
+    def sidecar(self) -> str | None:
+        """The sidecar that the values are about, if about one."""
+        found = json.loads(self.entry).get("sidecar") if self.entry else None
+        return found if found in SIDECARS else None
+
+    @classmethod
+    def of_definition(
+        cls, definition: Definition, stored: pa.DataType, sidecar: str | None = None
+    ) -> FactField:
+        """The column of an index whose stored values are of type ``stored``."""
+        params = dict(definition.params)
+        described: dict[str, object] = {
+            "name": definition.kind,
+            "cols": list(definition.columns),
+            "params": params,
+        }
+        if definition.key_metadata is not None:
+            described["key_metadata"] = definition.key_metadata
+        entry: dict[str, object] = {"index": described, "types": _coded(definition.types)}
+        if sidecar is not None:
+            entry["sidecar"] = sidecar
+        return cls(
+            arrow=pa.field("", stored),
+            entry=_text(entry),
+            definition=definition,
+            types=definition.types,
+        )
+
+    @classmethod
+    def of_nulls(cls, column: str, type: pa.DataType, key_metadata: str | None = None) -> FactField:
+        """The column of the null counts of ``column``."""
+        types = pa.schema([pa.field(column, type)])
+        entry: dict[str, object] = {"nulls": column, "types": _coded(types)}
+        if key_metadata is not None:
+            entry["key_metadata"] = key_metadata
+        return cls(arrow=pa.field("", pa.int64()), entry=_text(entry), nulls=column, types=types)
+
+    @classmethod
+    def from_json(cls, arrow: pa.Field, entry: dict[str, Any] | None) -> FactField:
+        """The field of a part from its entry in the footer, if it has one; else ``FormatError``."""
+        if entry is None:
+            return cls(arrow=arrow, entry="")
+        try:
+            rest = {key: value for key, value in entry.items() if key not in ("field", "built")}
+            types = _decoded(entry["types"]) if "types" in entry else None
+            definition = _definition(entry, types) if "index" in entry else None
+            nulls = entry.get("nulls")
+            if not isinstance(nulls, str | None) or (nulls is not None and not types):
+                raise ValueError(f"nulls is {nulls!r}")
+            return cls(
+                arrow=arrow, entry=_text(rest), definition=definition, nulls=nulls, types=types
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            raise FormatError(f"fact column {arrow.name!r} is not described ({error})") from error
+
+    def to_json(self) -> dict[str, Any] | None:
+        """The entry for the footer."""
+        if not self.entry:
+            return None
+        built = {} if self.definition is None else {"built": self.definition.built}
+        return {"field": self.arrow.name, **json.loads(self.entry), **built}
+
+    def renamed(self, name: str) -> FactField:
+        """The same column under the name that it has in another part."""
+        return FactField(
+            arrow=self.arrow.with_name(name),
+            entry=self.entry,
+            definition=self.definition,
+            nulls=self.nulls,
+            types=self.types,
+        )
+
+
+def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
+    index = entry["index"]
+    columns, params, built = index["cols"], index.get("params", {}), entry.get("built", 0)
+    texts = [index["name"], *columns, *params, *params.values()]
+    if not all(isinstance(text, str) for text in texts) or type(built) is not int:
+        raise ValueError(f"name, cols or params of {index['name']!r} are no texts")
+    key = index.get("key_metadata")
+    if not isinstance(key, str | None):
+        raise ValueError(f"key_metadata of {index['name']!r} is no text")
+    if types is None or list(types.names) != columns or not columns:
+        raise ValueError(f"the types do not describe {columns}")
+    return Definition(
+        kind=index["name"],
+        columns=tuple(columns),
+        params=tuple(sorted(params.items())),
+        types=types,
+        built=built,
+        key_metadata=key,
+    )
+
+
+def unique_names(fields: Iterable[FactField], taken: Sequence[str] = tuple(OWN)) -> list[FactField]:
+    """The fields under names that no two of them share, also where case means nothing."""
+    used = {name.lower() for name in taken}
+    named = []
+    for field in fields:
+        name, count = field.stem, 1
+        while name.lower() in used:
+            count += 1
+            name = f"{field.stem}~{count}"
+        used.add(name.lower())
+        named.append(field.renamed(name))
+    return named
+
+
+def _coded(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def _decoded(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

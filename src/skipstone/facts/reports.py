@@ -1,0 +1,389 @@
+"""What the calls that build and keep an index report: plain values, each a ``dict`` and a text.
+
+``to_dict()`` is JSON-ready: paths and texts as they are, a ``Reason`` as its text, times in
+seconds, sizes in bytes. ``str()`` is what the command line shows; every count in it has its
+denominator and unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from skipstone.human import aligned, duration, of_total, percent, plural, size
+from skipstone.pruning import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .encryption_report import SealReport
+
+__all__ = [
+    "BuildReport",
+    "CheckReport",
+    "CompactReport",
+    "Description",
+    "DropReport",
+    "ExportReport",
+    "IndexInfo",
+    "VacuumReport",
+]
+
+# Of long lists of files a text shows so many; ``to_dict`` has all of them.
+_SHOWN = 5
+_HEADINGS = ("column", "type", "index", "parameters", "built for", "size", "left out")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Reason):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, _Report):
+        return value.to_dict()
+    return value
+
+
+class _Report:
+    """A dataclass of values that JSON has, of reasons, and of tuples of these."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        named = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        return {field.name: _plain(getattr(self, field.name)) for field in named}
+
+
+def _some(title: str, lines: Sequence[str]) -> list[str]:
+    """The title, and the first of the lines below it; nothing where there are none."""
+    if not lines:
+        return []
+    shown = [f"  {line}" for line in lines[:_SHOWN]]
+    rest = len(lines) - _SHOWN
+    return [title, *shown, *([f"  and {rest:,} more"] if rest > 0 else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport(_Report):
+    """What a build or a refresh did.
+
+    ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
+    what was wrong with the file; they have no facts and are read in full. ``left_out`` names the
+    indexes that were not built for some files, and why. ``bytes_data`` is the size of the files
+    that were built, ``bytes_index`` what was written for them. ``merged`` parts were merged away.
+    """
+
+    table: str
+    location: str = ""
+    files_total: int
+    files_built: int
+    files_already: int = 0
+    files_failed: tuple[tuple[str, str], ...] = ()
+    files_too_fresh: tuple[str, ...] = ()
+    left_out: tuple[Reason, ...] = ()
+    bytes_data: int = 0
+    bytes_index: int = 0
+    seconds: float = 0.0
+    merged: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """True when every file has its facts now."""
+        return not self.files_failed and not self.files_too_fresh
+
+    def __str__(self) -> str:
+        built = f"indexed {of_total(self.files_built, self.files_total, 'files')}"
+        if self.files_already:
+            built += f", {self.files_already:,} had their facts already"
+        lines = [f"{built}, in {duration(1000 * self.seconds)}"]
+        if self.files_built:
+            share = percent(self.bytes_index, self.bytes_data)
+            wrote = f"wrote {size(self.bytes_index)} of index ({share} of {size(self.bytes_data)})"
+            lines.append(f"{wrote} to {self.location}" if self.location else wrote)
+        if self.merged:
+            lines.append(f"merged {plural(self.merged, 'part')}")
+        lines += _some(
+            f"could not read {of_total(len(self.files_failed), self.files_total, 'files')}: "
+            "no facts, so they are read in full",
+            [f"{path}: {text}" for path, text in self.files_failed],
+        )
+        lines += _some(
+            f"still changing, {of_total(len(self.files_too_fresh), self.files_total, 'files')}: "
+            "run `refresh` later",
+            self.files_too_fresh,
+        )
+        lines += _some("left out:", [str(reason) for reason in self.left_out])
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo(_Report):
+    """One index of a table: its definition, the fresh ``files`` that have it, and its ``bytes``.
+
+    ``type`` is Spark's name of the column's type. ``left_out`` counts fresh files for which it was
+    not built (over a limit, a type that the kind cannot take). ``known`` is False for a kind that
+    this installation has no code for: it says nothing, and survives. ``key_metadata`` is the label
+    of the key that it is encrypted with.
+    """
+
+    column: str
+    kind: str
+    params: tuple[tuple[str, str], ...] = ()
+    type: str = ""
+    files: int = 0
+    bytes: int = 0
+    left_out: int = 0
+    known: bool = True
+    key_metadata: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``column:kind(param=value)``, as ``build`` takes it."""
+        shown = ",".join(f"{key}={value}" for key, value in self.params)
+        return f"{self.column}:{self.kind}" + (f"({shown})" if shown else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values; ``params`` as an object."""
+        return {**_Report.to_dict(self), "params": dict(self.params), "name": self.name}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description(_Report):
+    """What index a table has, and how much of the table it covers now.
+
+    ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
+    version, and that have none. ``orphaned`` facts are of files that are gone. ``pm_files`` have
+    row group metadata, of ``pm_bytes``. ``notes`` say what else a reader of the index should know.
+    """
+
+    table: str
+    location: str
+    files_total: int
+    fresh: int
+    stale: int = 0
+    missing: int = 0
+    orphaned: int = 0
+    bytes_data: int = 0
+    bytes_index: int = 0
+    parts: int = 0
+    indexes: tuple[IndexInfo, ...] = ()
+    pm_files: int = 0
+    pm_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        share = percent(self.bytes_index, self.bytes_data)
+        held = f"{plural(self.parts, 'part')}   {size(self.bytes_index)} ({share} of the data)"
+        lines = [
+            f"table {self.table}   {plural(self.files_total, 'file')}   {size(self.bytes_data)}",
+            f"index {self.location}   {held}",
+            f"covers {of_total(self.fresh, self.files_total, 'files')}{self._drift()}",
+        ]
+        if self.indexes:
+            rows = [_HEADINGS, *map(self._row, self.indexes)]
+            if any(index.key_metadata is not None for index in self.indexes):
+                labels = ["key", *(index.key_metadata or "none" for index in self.indexes)]
+                rows = [(*row, label) for row, label in zip(rows, labels, strict=True)]
+            lines.append(aligned(rows, {4, 5, 6}))
+        if self.pm_files:
+            files = of_total(self.pm_files, self.files_total, "files")
+            lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _drift(self) -> str:
+        lacking = []
+        if self.missing:
+            lacking.append(f"{self.missing:,} new")
+        if self.stale:
+            lacking.append(f"{self.stale:,} changed since")
+        verb = "refresh" if self.indexes else "build"
+        text = f"; {' and '.join(lacking)}: read in full, run `{verb}`" if lacking else " (fresh)"
+        return f"{text}; {self.orphaned:,} facts of files that are gone" if self.orphaned else text
+
+    def _row(self, index: IndexInfo) -> tuple[str, ...]:
+        return (
+            index.column,
+            index.type,
+            index.kind if index.known else f"{index.kind} (unknown here)",
+            ", ".join(f"{key}={value}" for key, value in index.params),
+            of_total(index.files, self.files_total, "files"),
+            size(index.bytes),
+            f"{index.left_out:,}" if index.left_out else "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(_Report):
+    """Whether the facts of an index are true and of this table.
+
+    ``fresh``, ``missing`` and ``orphaned`` are counts; ``stale`` are the paths of files that
+    changed since, ``corrupt`` the parts, packs or files that could not be read, each with its
+    error. A deep check rebuilt the facts of ``sampled`` files and compared ``compared`` queries
+    with and without skipping; ``untrue`` says what did not agree. ``seals`` is of encrypted files,
+    where keys were given; ``indexed`` is False where there are no facts, and none is missing then.
+    """
+
+    table: str
+    location: str = ""
+    files_total: int
+    fresh: int
+    stale: tuple[str, ...] = ()
+    missing: int = 0
+    orphaned: int = 0
+    corrupt: tuple[str, ...] = ()
+    untrue: tuple[str, ...] = ()
+    deep: bool = False
+    sampled: int = 0
+    compared: int = 0
+    seals: SealReport | None = None
+    indexed: bool = True
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing was found: exit code 0, else 3."""
+        drift = self.stale or self.missing or self.orphaned
+        sealed = self.seals is None or self.seals.ok
+        return sealed and not (drift or self.corrupt or self.untrue)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values, with ``ok``."""
+        seals = None if self.seals is None else self.seals.to_dict()
+        return {**_Report.to_dict(self), "seals": seals, "ok": self.ok}
+
+    def __str__(self) -> str:
+        lines = [f"table {self.table}   {plural(self.files_total, 'file')}"]
+        lines += self._of_facts() if self.indexed else ["no index"]
+        if self.seals is not None:
+            lines.append(str(self.seals))
+        lines.append("all is well" if self.ok else f"not well: {self._remedy()}")
+        return "\n".join(lines)
+
+    def _of_facts(self) -> list[str]:
+        lines = [
+            f"fresh     {of_total(self.fresh, self.files_total, 'files')}",
+            f"stale     {of_total(len(self.stale), self.files_total, 'files')} changed since",
+            f"missing   {of_total(self.missing, self.files_total, 'files')} without facts",
+            f"orphaned  {plural(self.orphaned, 'fact')} of files that are gone",
+            f"corrupt   {len(self.corrupt):,}",
+        ]
+        if self.deep:
+            lines.append(
+                f"untrue    {len(self.untrue):,}; rebuilt the facts of "
+                f"{of_total(self.sampled, self.files_total, 'files')}, asked "
+                f"{plural(self.compared, 'predicate')} with and without skipping"
+            )
+        lines += _some("stale:", self.stale)
+        lines += _some("corrupt:", self.corrupt)
+        return lines + _some("untrue:", self.untrue)
+
+    def _remedy(self) -> str:
+        if self.seals is not None and not self.seals.ok:
+            return "these files are not those that were encrypted: find out who changed them"
+        if self.untrue:
+            return "facts are untrue, run `drop` and `build`"
+        if self.corrupt:
+            return "what cannot be read counts as no fact, run `refresh`"
+        if self.stale or self.missing:
+            return "these files are read in full, run `refresh`"
+        return "facts of no use, run `compact`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropReport(_Report):
+    """What a drop took away: ``dropped`` and ``remaining`` are names as in ``IndexInfo.name``.
+
+    ``bytes_removed`` left the store; ``files`` is the number of data files whose facts had any of
+    the dropped indexes.
+    """
+
+    table: str
+    location: str = ""
+    dropped: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
+    files: int = 0
+    bytes_removed: int = 0
+
+    def __str__(self) -> str:
+        total = len(self.dropped) + len(self.remaining)
+        head = f"dropped {of_total(len(self.dropped), total, 'indexes')} of {self.table}"
+        lines = [f"{head}, {size(self.bytes_removed)}"]
+        lines += [f"  {name}" for name in self.dropped]
+        if self.remaining:
+            lines.append(f"remaining: {', '.join(self.remaining)}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport(_Report):
+    """What a merge of the parts did; ``facts`` of files that are gone or have changed left."""
+
+    table: str
+    location: str = ""
+    parts_before: int = 0
+    parts_after: int = 0
+    facts_before: int = 0
+    facts_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"merged {plural(self.parts_before, 'part')} into {self.parts_after:,}, kept "
+            f"{of_total(self.facts_after, self.facts_before, 'facts')}, "
+            f"{size(self.bytes_before)} -> {size(self.bytes_after)}, "
+            f"in {duration(1000 * self.seconds)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport(_Report):
+    """What a vacuum removed, or would remove: objects of the store that no part names.
+
+    ``kept_young`` objects that no part names were left because they are younger than
+    ``older_than_seconds`` by the store's clock: a build may be about to name them.
+    """
+
+    table: str
+    location: str = ""
+    removed: tuple[str, ...] = ()
+    bytes_removed: int = 0
+    kept_young: int = 0
+    older_than_seconds: float = 86_400.0
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        total = len(self.removed) + self.kept_young
+        verb = "would remove" if self.dry_run else "removed"
+        age = duration(1000 * self.older_than_seconds)
+        head = f"{verb} {of_total(len(self.removed), total, 'unnamed objects')}"
+        lines = _some(f"{head}, {size(self.bytes_removed)}:", self.removed)
+        lines = lines or [f"{head}, {size(0)}"]
+        if self.kept_young:
+            lines.append(f"kept {self.kept_young:,} younger than {age}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport(_Report):
+    """What was published for others to read: ``kind`` says as which format."""
+
+    table: str
+    destination: str
+    kind: str
+    files_total: int
+    files: int
+    indexes: tuple[str, ...] = ()
+    bytes: int = 0
+    left_out: tuple[Reason, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            f"published {of_total(self.files, self.files_total, 'files')} as {self.kind}, "
+            f"{size(self.bytes)}, to {self.destination}",
+            *(f"  {name}" for name in self.indexes),
+        ]
+        lines += _some("left out:", [str(reason) for reason in self.left_out])
+        return "\n".join(lines)

@@ -1,0 +1,292 @@
+"""Upkeep of a store: compact, drop an index, vacuum. Each may be cut off anywhere, and run twice.
+
+The order that makes it so: what is new is written before what it replaces is deleted; only parts
+that the new part was made of are deleted; the data is listed after the parts, so that a fact
+which appears to be about no file really is; packs are listed before the parts that may name them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.pruning import Cause, Reason
+
+from .encode import PART_BYTES
+from .index_encryption import sealing_for
+from .merge import merge
+from .part_columns import SIDECARS, place_columns
+from .parts import open_part
+from .snapshot import cause_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.storage import Listing
+
+    from .index_encryption import Sealing
+    from .part_columns import Definition, FactField
+    from .parts import Part
+    from .snapshot import Snapshot
+    from .store import Store
+
+__all__ = ["Compaction", "Vacuumed", "compact", "drop_index", "drop_store", "needs_merge", "vacuum"]
+
+#: A refresh merges above this many parts, or above this many small ones.
+MOST_PARTS, MOST_SMALL = 32, 8
+SMALL = 1024 * 1024
+DAY = 24 * 60 * 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What a compaction did: parts and rows before and after, and rows dropped as dead."""
+
+    parts_before: int
+    parts_after: int
+    rows_before: int
+    rows_after: int
+    dead: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuumed:
+    """What was removed: object path -> bytes; and why packs were left alone, if they were."""
+
+    removed: Mapping[str, int] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
+
+
+def needs_merge(snapshot: Snapshot) -> bool:
+    """True when a refresh should compact: over 32 parts that could merge, or many small ones."""
+    mergeable = [part for part in snapshot.parts if part.uncompressed < PART_BYTES // 2]
+    small = sum(part.size < SMALL for part in mergeable)
+    return len(mergeable) > MOST_PARTS or small > MOST_SMALL
+
+
+def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
+    """Rewrite the facts into few parts, without those of files that are gone or have changed.
+
+    ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
+    from before could miss files whose facts another process has just published. Of an encrypted
+    index every key is needed: ``KeyUnavailableError``.
+    """
+    snapshot = store.snapshot()
+    sealing = _sealing(store, snapshot)
+    identities = snapshot.identities
+    matched = snapshot.match(list_data())
+    keep = {
+        part.name: ~matched.dead_rows[start : start + part.rows]
+        for part in identities.parts
+        for start in (identities.starts[part.name],)
+    }
+    rows_after, bytes_after, parts_after = 0, 0, 0
+    for bin_ in _bins(identities.parts, keep):
+        rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), sealing)
+        rows_after, bytes_after, parts_after = (
+            rows_after + rows,
+            bytes_after + size,
+            parts_after + parts,
+        )
+    return Compaction(
+        parts_before=len(snapshot.parts),
+        parts_after=parts_after + len(snapshot.parts) - len(identities.parts),
+        rows_before=len(identities),
+        rows_after=rows_after,
+        dead=int(matched.dead_rows.sum()),
+        bytes_before=snapshot.size,
+        bytes_after=bytes_after,
+    )
+
+
+def _bins(parts: Sequence[Part], keep: Mapping[str, NDArray[np.bool_]]) -> list[list[Part]]:
+    """The parts, oldest first, in runs that become one part each; a run of one may stay."""
+    bins: list[list[Part]] = []
+    held = PART_BYTES + 1
+    for part in parts:
+        large = part.uncompressed > PART_BYTES // 2
+        if large and keep[part.name].all():
+            bins.insert(0, [part])
+            continue
+        if held + part.uncompressed > PART_BYTES:
+            bins.append([])
+            held = 0
+        bins[-1].append(part)
+        held += part.uncompressed
+    return bins
+
+
+def _rewrite(
+    store: Store,
+    snapshot: Snapshot,
+    parts: Sequence[Part],
+    keep: Mapping[str, NDArray[np.bool_]],
+    dropped: Collection[tuple[str, str, str]],
+    sealing: Sealing | None,
+) -> tuple[int, int, int]:
+    """Merge ``parts`` into one; rows, bytes and parts that there are now."""
+    if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
+        return parts[0].rows, parts[0].size, 1
+    try:
+        merged = merge(parts, snapshot.fields, keep, dropped, store.storage, sealing)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        # Repeated values may grow beyond 2 GiB when they are decoded: fewer parts at a time.
+        if len(parts) == 1:
+            raise
+        middle = len(parts) // 2
+        halves = (parts[:middle], parts[middle:])
+        both = [_rewrite(store, snapshot, half, keep, dropped, sealing) for half in halves]
+        rows, size, count = (sum(numbers) for numbers in zip(*both, strict=True))
+        return rows, size, count
+    if merged.name is not None and merged.data is not None:
+        store.storage.put(store.location.part(merged.name), merged.data)
+    for part in merged.replaced:
+        store.storage.delete(part.path)
+    left = [part for part in parts if part not in merged.replaced]
+    size = len(merged.data or b"") + sum(part.size for part in left)
+    return (
+        merged.rows + sum(part.rows for part in left),
+        size,
+        len(left) + (merged.name is not None),
+    )
+
+
+def _sealing(store: Store, snapshot: Snapshot) -> Sealing | None:
+    """What parts of this snapshot are written anew with, each under the labels that it has."""
+    if not snapshot.sealed:
+        return None
+    sealing = sealing_for(store, store.keys)
+    assert sealing is not None
+    for label in sorted({each.key_metadata for each in snapshot.fields} - {None}, key=str):
+        sealing.keys.require(str(label))
+    return sealing
+
+
+def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
+    """Remove every index of ``kind`` over ``column`` from all parts; the definitions that went.
+
+    Null counts of the column go with its last index, and facts that then say nothing at all go too.
+    A part that another process publishes meanwhile keeps what it has.
+    """
+    from skipstone.indexes.registry import kind as known
+
+    found = known(kind)
+    name = kind.lower() if found is None else found.name
+    snapshot = store.snapshot()
+    sealing = _sealing(store, snapshot)
+    gone: list[FactField] = []
+    left: set[str] = set()
+    for each in snapshot.fields:
+        if each.definition is not None:
+            if each.definition.kind.lower() == name and each.definition.columns == (column,):
+                gone.append(each)
+            else:
+                left.update(each.definition.columns)
+    dropped = {each.key for each in gone}
+    if dropped and column not in left:
+        dropped |= {each.key for each in snapshot.fields if each.nulls == column}
+    touched = [part for part in snapshot.identities.parts if not dropped.isdisjoint(part.by_key)]
+    keep = {part.name: np.ones(part.rows, np.bool_) for part in touched}
+    held = 0
+    bin_: list[Part] = []
+    for part in touched:
+        if bin_ and held + part.uncompressed > PART_BYTES:
+            _rewrite(store, snapshot, bin_, keep, dropped, sealing)
+            held, bin_ = 0, []
+        bin_.append(part)
+        held += part.uncompressed
+    if bin_:
+        _rewrite(store, snapshot, bin_, keep, dropped, sealing)
+    return tuple(each.definition for each in gone if each.definition is not None)
+
+
+def drop_store(store: Store) -> None:
+    """Remove all facts and sidecars, parts first: a pack without a part is dead weight, no lie."""
+    facts, packs = store.location.facts, store.location.packs
+    for directory in (facts, packs):
+        for path in store.storage.list_all(directory).paths:
+            store.storage.delete(path)
+
+
+def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:
+    """Remove what nobody names: left-over temporary files, packs that no part names, broken parts.
+
+    Only what is older than ``older_than`` seconds by the store's clock: a task writes its pack
+    before the part that names it. While a part cannot be read, no pack is removed: it may be
+    named there.
+    """
+    if not store.exists() and not store.storage.has_children(store.location.packs):
+        return Vacuumed()
+    before = store.now() - int(older_than * 1e9)
+    facts, packs = store.location.facts, store.location.packs
+    old: dict[str, tuple[int, int]] = {}
+    for directory in (packs, facts):  # packs first: see the module
+        listing = store.storage.list_all(directory)
+        scale = 10**9 // UNITS_PER_SECOND[listing.unit]
+        for path, size, mtime in zip(
+            listing.paths, listing.sizes.tolist(), listing.mtimes.tolist(), strict=True
+        ):
+            if mtime * scale < before:
+                old[path] = (size, mtime * scale)
+    removed: dict[str, int] = {}
+
+    def remove(path: str) -> None:
+        if not dry_run:
+            store.storage.delete(path)
+        removed[path] = old[path][0]
+
+    for path in old:
+        if path.rpartition("/")[2].startswith("_"):
+            remove(path)
+    reasons: list[Reason] = []
+    named = _packs_named(store, reasons)
+    for path, (size, mtime) in old.items():
+        if path.startswith(f"{facts}/part-"):
+            try:
+                open_part(path, size, mtime, store.storage, store.keys)
+            except FormatError:
+                remove(path)
+            except (OSError, UnsupportedError, KeyUnavailableError):
+                pass
+        elif (
+            named is not None
+            and path not in removed
+            and path.startswith(f"{packs}/")
+            and path.removeprefix(f"{packs}/") not in named
+        ):
+            remove(path)
+    return Vacuumed(removed=removed, reasons=tuple(reasons))
+
+
+def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
+    """The packs that the parts name; ``None`` when nobody can say for sure, with the reason."""
+    for _ in range(3):
+        try:
+            before = store.part_names()
+            snapshot = store.snapshot()
+            named: set[str] = set()
+            for sidecar in SIDECARS:
+                column = snapshot.own(place_columns(sidecar)[0])
+                named.update(text for text in column.unique().to_pylist() if text is not None)
+            unread = [r for r in snapshot.reasons if r.cause is not Cause.ABSENT]
+            if unread:
+                reasons += unread
+                return None
+            # A compaction in between may have moved names from a part unseen to a part seen gone.
+            if store.part_names() == before:
+                return named
+        except Exception as error:
+            reasons.append(cause_of(f"facts at {store.location.root}", error))
+            return None
+    text = "parts come and go: packs are left for another time"
+    reasons.append(Reason(cause=Cause.UNREADABLE, subject=store.location.root, text=text))
+    return None

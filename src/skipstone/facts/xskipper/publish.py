@@ -1,0 +1,295 @@
+"""Our own facts as a store of Xskipper, version 4, whole.
+
+What Xskipper would make of a value that is not there decides who is in it. It skips a file whose
+``minmax`` or ``valuelist`` is null, and reads a file that has no row. So
+
+- only files with current facts have a row;
+- an index that more than one file in ten lacks (over a limit, no bound, another type then) is left
+  out as a whole; of the others, files that lack one of them have no row;
+- a Bloom filter that was not built is one that may contain everything.
+
+Kinds, types and names that Xskipper has no place for are left out, each with its reason.
+
+An encrypted index is published encrypted, every index under its own label; one whose key is not at
+hand is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.errors import UnsupportedError
+from skipstone.facts.index_encryption import encryption_of
+from skipstone.facts.reports import ExportReport
+from skipstone.facts.snapshot import nonnull
+from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.indexes.bloom import FPP
+from skipstone.predicate.types import MapKey, column_path
+from skipstone.pruning import Cause, Reason
+from skipstone.storage import open_storage
+from skipstone.xskipper.format.naming import (
+    ObjName,
+    column_name,
+    directory_name,
+    file_identifier,
+    table_identifier,
+)
+from skipstone.xskipper.format.part import leaves_of, slices, to_bytes
+from skipstone.xskipper.format.types import spark_type
+from skipstone.xskipper.format.v4_store import (
+    BloomFacts,
+    Facts,
+    MinMaxFacts,
+    ValueListFacts,
+    published,
+    supports,
+)
+
+from .replace_parts import replace_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from skipstone.facts.match import Matched
+    from skipstone.facts.part_columns import Definition
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
+    from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.storage import Listing
+    from skipstone.xskipper.format.naming import IdentifierStyle
+    from skipstone.xskipper.format.schema import StoreSchema
+
+__all__ = ["publish"]
+
+_MOST_LACKING = 0.1
+_ROWS = 50_000
+# What Xskipper takes when nobody says; a refresh of its own would build by it.
+_NDV = 100_000
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """One index over all files: ``at`` says where in ``values`` a file's value is, -1 for none."""
+
+    definition: Definition
+    values: pa.Array
+    at: NDArray[np.int64]
+
+    def facts(self, files: NDArray[np.int64]) -> Facts:
+        at = self.at[files]
+        values = self.values.take(pa.array(at, mask=at < 0))
+        column, type_ = self.definition.column, self.definition.type
+        if self.definition.kind == "minmax":
+            low, high = pc.struct_field(values, "min"), pc.struct_field(values, "max")
+            return MinMaxFacts(column=column, minimum=low, maximum=high, empty=~nonnull(low))
+        if self.definition.kind == "valuelist":
+            empty = pc.fill_null(pc.equal(pc.list_value_length(values), 0), False)
+            return ValueListFacts(
+                column=column, values=values, empty=np.asarray(empty.to_numpy(False), np.bool_)
+            )
+        fpp = float(dict(self.definition.params).get("fpp", FPP))
+        return BloomFacts(column=column, blobs=values, type=type_, fpp=fpp, ndv=_NDV)
+
+
+def publish(
+    matched: Matched,
+    partitions: PartitionColumns,
+    *,
+    table: str,
+    base: str,
+    options: Mapping[str, str] | None = None,
+    keys: LabelledKeys | None = None,
+) -> ExportReport:
+    """Write what ``matched`` knows of ``table`` as ``<base>/<sha256 of its identifier>/``.
+
+    A publication that is there is replaced (``writing.py``). ``UnsupportedError`` where nothing can
+    be published, and for facts that hang on options of the reader.
+    """
+    if matched.fingerprint is not None:
+        raise UnsupportedError(
+            f"the facts of {table} hold for its reader's options, which a store of Xskipper lacks",
+            hint="what can be published are the facts of a table of Parquet files",
+        )
+    listing = matched.listing
+    identifier = table_identifier(table)
+    directory = f"{canonical_path(base)}/{directory_name(identifier)}"
+    left_out: list[Reason] = []
+    encryption = encryption_of(matched.snapshot)
+    columns = _chosen(matched, left_out, keys)
+    if not columns:
+        raise UnsupportedError(
+            f"no index of {table} can be published for Xskipper"
+            + "".join(f"; {reason}" for reason in left_out[:3]),
+            hint="it has minmax, valuelist and bloomfilter, over types that Spark has them for",
+        )
+    rows = matched.has_fact.copy()
+    lacking = int(np.count_nonzero(~rows))
+    if lacking:
+        text = "no current facts: read in full, `refresh` first"
+        left_out.append(Reason(cause=Cause.ABSENT, subject="files", text=text, units=lacking))
+    for column in columns:
+        rows &= (column.at >= 0) | (column.definition.kind == "bloomfilter")
+    dropped = len(listing) - lacking - int(rows.sum())
+    if dropped:
+        text = "no value for one of the published indexes: read in full"
+        left_out.append(Reason(cause=Cause.OVER_LIMIT, subject="files", text=text, units=dropped))
+    files = np.flatnonzero(rows)
+    virtual = _virtual(partitions, left_out)
+    parts: list[pa.Buffer] = []
+    schema: StoreSchema | None = None
+    for some in _runs(files):
+        data, schema = published(
+            table_identifier=identifier,
+            obj_names=_names(listing, some),
+            facts=[column.facts(some) for column in columns],
+            virtual={name: values.take(pa.array(some)) for name, values in virtual.items()},
+        )
+        if encryption is not None:
+            schema = schema.encrypted(
+                leaves_of(data.schema),
+                footer_key=encryption.footer_key,
+                key_metadata={
+                    column_name(c.definition.kind, [c.definition.column.lower()]): (
+                        c.definition.key_metadata or encryption.footer_key
+                    )
+                    for c in columns
+                },
+                plaintext_footer=encryption.plaintext_footer,
+            )
+        parts += [to_bytes(piece, schema, keys=keys) for piece in slices(data)]
+    decryption = None
+    if keys is not None:
+        from skipstone.parquet.encryption.master_keys import arrow_decryption
+
+        decryption = arrow_decryption(keys)
+    assert schema is not None
+    return ExportReport(
+        table=table,
+        destination=directory,
+        kind="xskipper",
+        files_total=len(listing),
+        files=len(files),
+        indexes=tuple(f"{c.definition.column}:{c.definition.kind}" for c in columns),
+        bytes=replace_parts(open_storage(directory, options), directory, parts, schema, decryption),
+        left_out=tuple(left_out),
+    )
+
+
+def _runs(files: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The files in runs of at most a part's rows; one empty run where there are none."""
+    for start in range(0, max(len(files), 1), _ROWS):
+        yield files[start : start + _ROWS]
+
+
+def _names(listing: Listing, files: NDArray[np.int64]) -> pa.Array:
+    """``obj_name`` of each file, as Xskipper computes it for itself."""
+    style: IdentifierStyle = "cos" if listing.root.startswith("cos://") else "path"
+    per_second = UNITS_PER_SECOND[listing.unit]
+    times = listing.mtimes[files] * 1000 // per_second if per_second <= 1000 else None
+    if times is None:
+        times = listing.mtimes[files] // (per_second // 1000)
+    return pa.array(
+        [
+            ObjName(path=file_identifier(listing.paths[file], style), mtime_ms=time).to_text()
+            for file, time in zip(files.tolist(), times.tolist(), strict=True)
+        ],
+        pa.string(),
+    )
+
+
+def _virtual(partitions: PartitionColumns, left_out: list[Reason]) -> dict[str, pa.Array]:
+    found = {}
+    for name, values in partitions.values.items():
+        text = "its values depend on the session's time zone"
+        try:
+            spark_type(values.type)
+        except UnsupportedError as error:
+            text = error.message
+        else:
+            if not pa.types.is_timestamp(values.type):
+                found[name] = values
+                continue
+        subject = f"partition({name})"
+        left_out.append(Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text))
+    return found
+
+
+def _chosen(matched: Matched, left_out: list[Reason], keys: LabelledKeys | None) -> list[_Column]:
+    definitions = matched.snapshot.definitions
+    spellings = Counter(column.lower() for column in {d.column for d in definitions})
+    total = int(matched.has_fact.sum())
+    chosen = []
+    for definition in definitions:
+        reason = _unsupported(definition, spellings)
+        cause, units = Cause.UNSUPPORTED, None
+        label = definition.key_metadata
+        if reason is None and label is not None and not (keys is not None and keys.has(label)):
+            cause, reason = Cause.UNDECRYPTABLE, f"needs the key labelled {label!r}"
+        if reason is None:
+            column = _column(matched, definition)
+            lacking = total - int((column.at[matched.has_fact] >= 0).sum())
+            if definition.kind == "bloomfilter" or lacking <= _MOST_LACKING * total:
+                chosen.append(column)
+                continue
+            reason = f"too many files lack it, of {total:,} with facts"
+            cause, units = Cause.OVER_LIMIT, lacking
+        subject = str(definition)
+        left_out.append(Reason(cause=cause, subject=subject, text=reason, units=units))
+    return chosen
+
+
+def _unsupported(definition: Definition, spellings: Mapping[str, int]) -> str | None:
+    if len(definition.columns) != 1:
+        return "Xskipper has one column per index"
+    path = column_path(definition.column)
+    if isinstance(path[-1], MapKey):
+        return "Xskipper has no index over a key of a map"
+    if any(set(part) & set(".`") for part in path):
+        return "Xskipper takes a dot in a name for a field of a struct"
+    if spellings[definition.column.lower()] > 1:
+        return "another column's name differs in case only, which Xskipper cannot tell"
+    return supports(definition.kind, definition.type)
+
+
+def _column(matched: Matched, definition: Definition) -> _Column:
+    """The newest value of each file, of all facts with the definition's type or a narrower one."""
+    at = np.full(len(matched.listing), -1, np.int64)
+    index = definition.index
+    assert index is not None
+    stored = index.stored_type(definition.type)
+    stored = _LARGE.get(stored, stored)
+    pieces: list[pa.Array] = [pa.nulls(0, stored)]
+    total = 0
+    for field in matched.snapshot.fields:
+        have = field.definition
+        if have is None or (have.kind, have.columns) != (definition.kind, definition.columns):
+            continue
+        if not _fits(have.type, definition.type):
+            continue
+        for piece in matched.snapshot.values(field):
+            values = piece.values.cast(stored)
+            known = nonnull(values)
+            if definition.kind == "minmax":
+                # A lower bound without an upper one: there was no short one above all values.
+                low, high = (nonnull(pc.struct_field(values, end)) for end in ("min", "max"))
+                known &= low == high
+            file = matched.file_of_row[piece.at]
+            usable = np.flatnonzero((file >= 0) & known)
+            at[file[usable]] = total + usable
+            pieces.append(values)
+            total += len(values)
+    return _Column(definition, pa.concat_arrays(pieces), at)
+
+
+def _fits(then: pa.DataType, now: pa.DataType) -> bool:
+    """True where values of type ``then`` are the same values in type ``now``."""
+    integers = pa.types.is_signed_integer(then) and pa.types.is_signed_integer(now)
+    return bool(then == now or (integers and then.bit_width <= now.bit_width))

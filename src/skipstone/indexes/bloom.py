@@ -1,0 +1,209 @@
+"""``bloomfilter``: whether a value can be in a file at all.
+
+Stored value: a Bloom filter of Spark (``formats/xskipper/sketch.py``, version 1), serialised as
+Java does, as in Xskipper's stores. What goes in is the value's key (``predicate/literals.py``):
+integers, dates, timestamps and decimals of up to 18 digits as 64-bit integers; floats as the
+sortable integer of the double, so that -0.0 is 0.0 and all NaNs are one; strings as UTF-8; binary
+and longer decimals as bytes. Booleans are refused: a filter over two values says less than their
+bounds do.
+
+A filter is sized from the distinct values that the file really has and the wanted false positive
+probability ``fpp`` (0.01), up to ``max_bytes`` (8 MiB, about 7 million distinct values at 0.01).
+While they fit the memory budget, pairs of hashes are kept, counted and put into a filter of the
+right size. Past it, they go straight into a filter at the bound, which is folded down at the end
+to the smallest half, quarter, … that keeps ``fpp``. A file with so many values that a filter at
+the bound would take more than a quarter of all absent values for present is left out, with the
+reason.
+
+It answers ``=`` and ``IN``, and only ever that a file holds no match.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.predicate.literals import order_key, order_keys
+from skipstone.predicate.tree import Op
+from skipstone.pruning.column_types import atomic, refuse
+from skipstone.pruning.interval import with_nulls
+from skipstone.pruning.kind import Builder, Built
+from skipstone.pruning.per_file import PerFile, Rows
+from skipstone.xskipper.format.bloom_probe import BlobColumn
+from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
+from skipstone.xskipper.format.sketch import BloomFilter, binary_parts, optimal_bits, optimal_hashes
+
+from .bloom_bits import NUMPY, Bits, Kernels, Pairs, distinct_pairs, estimate_distinct, unique
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, Bounds
+    from skipstone.pruning.kind import Chunk, Stored
+
+__all__ = ["FPP", "MAX_BYTES", "Bloom"]
+
+#: false positive probability, unless said otherwise
+FPP = 0.01
+#: most bytes of one filter, unless said otherwise
+MAX_BYTES = 8 * 1024 * 1024
+
+# A filter that says "maybe" of more absent values than this is not worth its bytes.
+_WORTHLESS = 0.25
+# The number of hash functions depends on the number of values only where they are few.
+_MANY = 1_000_000
+# Values looked at to tell a column of few distinct values from a key.
+_SAMPLE = 4_096
+
+
+class Bloom(PerFile):
+    """A Bloom filter per file; see the module."""
+
+    name = "bloomfilter"
+    aliases = ("bloom", "bloom_filter")
+    parameters = ("fpp", "max_bytes")
+    cost = 10.0
+    ops = frozenset({Op.EQ, Op.IN})
+
+    def __init__(self, column: str, fpp: float = FPP, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__(column)
+        if not 0.0 < fpp < 1.0:
+            raise ValueError(f"fpp is a probability between 0 and 1, not {fpp}")
+        if max_bytes < 64:
+            raise ValueError(f"max_bytes is at least 64, not {max_bytes}")
+        self.fpp, self.max_bytes = fpp, max_bytes
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """``fpp``, and ``max_bytes`` where it is not the default."""
+        params = {"fpp": repr(self.fpp)}
+        if self.max_bytes != MAX_BYTES:
+            params["max_bytes"] = str(self.max_bytes)
+        return params
+
+    @classmethod
+    def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
+        """The definition behind ``params``; Xskipper's own name for ``fpp`` is understood too."""
+        fpp = params.get("fpp", params.get("io.xskipper.index.bloom.fpp", FPP))
+        return cls(column, fpp=float(fpp), max_bytes=int(params.get("max_bytes", MAX_BYTES)))
+
+    def stored_type(self, type: pa.DataType) -> pa.DataType:
+        """``binary``, for any atomic type but boolean."""
+        if not atomic(type):
+            raise refuse(self.name, self.column, type, ())
+        if pa.types.is_boolean(type):
+            raise refuse(self.name, self.column, type, ("minmax", "valuelist"))
+        return pa.binary()
+
+    def in_xskipper(self, type: pa.DataType) -> bool:
+        """Integers and strings."""
+        return bool(pa.types.is_signed_integer(type) or pa.types.is_string(type))
+
+    def build(self, type: pa.DataType, budget: int) -> Builder:
+        """Keeps pairs of hashes up to the budget, then one filter."""
+        self.stored_type(type)
+        return BloomBuilder(type, self.fpp, min(self.max_bytes, max(budget, 64)), budget)
+
+    def known(self, stored: Stored) -> BoolArray:
+        """Where there is a filter that can be read."""
+        return _blobs(stored).ok
+
+    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+        """``may`` where any wanted value may be; never ``must``."""
+        keys = [order_key(value, leaf.type) for value in leaf.values]
+        blobs = _blobs(rows.stored)
+        among = None
+        if rows.at is not None:
+            among = np.zeros(len(blobs), np.bool_)
+            among[rows.at] = True
+        if keys and isinstance(keys[0], bytes):
+            some = blobs.might_contain_any([key for key in keys if isinstance(key, bytes)], among)
+        else:
+            some = blobs.might_contain_any(np.array(keys, np.int64), among)
+        if rows.at is not None:
+            some = some[rows.at]
+        return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
+
+
+def _blobs(stored: Stored) -> BlobColumn:
+    found: BlobColumn | None = stored.cache.get("blobs")
+    if found is None:
+        found = stored.cache["blobs"] = BlobColumn(stored.values)
+    return found
+
+
+class BloomBuilder(Builder):
+    """Collects one file's column; ``kernels`` may be set before the first chunk (``bloomjit``)."""
+
+    def __init__(self, type: pa.DataType, fpp: float, max_bytes: int, budget: int) -> None:
+        self.type, self.fpp, self.max_bytes, self.budget = type, fpp, max_bytes, budget
+        self.kernels: Kernels = NUMPY
+        self.pairs: list[Pairs] = []
+        self.held = 0
+        # Once pairs are too many: a filter at the bound, which they went into.
+        self.words: Bits | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * self.held + (0 if self.words is None else self.words.nbytes)
+
+    def add(self, chunk: Chunk) -> None:
+        values = chunk.values
+        if pa.types.is_dictionary(values.type) or _repeats(values):
+            values = chunk.distinct
+        elif values.null_count:
+            values = values.drop_null()
+        if not len(values):
+            return
+        data = order_keys(values, self.type).data
+        if isinstance(data, np.ndarray):
+            pairs = self.kernels.longs(data)
+        else:
+            pairs = self.kernels.texts(*binary_parts(data))
+        self.pairs.append(pairs)
+        self.held += len(pairs)
+        if self.words is not None or 8 * self.held > self.budget // 2:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """Make room: drop repeats where they are many, else go over to a filter at the bound."""
+        if self.words is None:
+            if 2 * estimate_distinct(self.pairs, self.kernels) < self.held:
+                self.pairs = [unique(np.concatenate(self.pairs))]
+                self.held = len(self.pairs[0])
+                return
+            # A power of two can be halved all the way down.
+            self.words = np.zeros(1 << ((self.max_bytes // 8).bit_length() - 1), np.uint64)
+        for pairs in self.pairs:
+            self.kernels.put(pairs, _hashes(_MANY, self.fpp), self.words)
+        self.pairs, self.held = [], 0
+
+    def finish(self) -> Built:
+        if self.words is None:
+            distinct = max(1, distinct_pairs(self.pairs, self.kernels))
+            hashes = _hashes(distinct, self.fpp)
+            wanted = -(-optimal_bits(distinct, self.fpp) // 64)
+            words = np.zeros(min(wanted, self.max_bytes // 8), np.uint64)
+            for pairs in self.pairs:
+                self.kernels.put(pairs, hashes, words)
+            found = BloomFilter(version=1, num_hash_functions=hashes, words=words)
+        else:
+            hashes = _hashes(_MANY, self.fpp)
+            found = BloomFilter(version=1, num_hash_functions=hashes, words=self.words)
+            found = found.fold_down(self.fpp)
+        if found.expected_fpp() > _WORTHLESS:
+            return Built(None, f"too many distinct values for {self.max_bytes:,} bytes")
+        return Built(pa.array([BloomFilterMetaData.of(found).to_bytes()], pa.binary()))
+
+
+def _hashes(distinct: int, fpp: float) -> int:
+    return optimal_hashes(distinct, optimal_bits(distinct, fpp))
+
+
+def _repeats(values: pa.Array) -> bool:
+    """True where a look at the first values shows each about twice or more."""
+    look = values.slice(0, _SAMPLE)
+    return len(values) > _SAMPLE and 2 * len(look.unique()) <= len(look)

@@ -1,0 +1,162 @@
+"""Index kinds by name: those of the house, and those that a package brings by entry point.
+
+    user_id:bloom(fpp=0.001)      column, kind or alias, parameters
+
+An entry point of the group ``skipstone.indexes`` names a class; it is loaded when its name is first
+asked for. A name of the house, or an alias, cannot be taken by another. An entry point that does
+not load, or is no ``Index``, counts as unknown where an index is read (it says nothing, and a
+warning says why) and is an error where a user asks to build it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from skipstone.errors import UnsupportedError
+from skipstone.paimon.bloom import PaimonBloom
+from skipstone.paimon.kinds import Bitmap, Bsi, RangeBitmap
+from skipstone.pruning.kind import Index
+
+from .bloom import Bloom
+from .minmax import MinMax
+from .nulls import NullCounts
+from .valuelist import ValueList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["GROUP", "kind", "known_kinds", "parse_index", "parse_indexes", "why_unknown"]
+
+#: the entry points' group
+GROUP = "skipstone.indexes"
+
+_HOUSE: tuple[type[Index], ...] = (
+    MinMax,
+    ValueList,
+    Bloom,
+    NullCounts,
+    Bitmap,
+    RangeBitmap,
+    Bsi,
+    PaimonBloom,
+)
+_NAMES = {name: each for each in _HOUSE for name in (each.name, *each.aliases)}
+_KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
+# The kinds at the end of a definition, separated by commas; a column's name may have colons.
+_KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
+_SPEC = re.compile(r"(?P<kind>[A-Za-z_][\w.\-]*)\s*(?:\((?P<params>[^()]*)\))?\s*")
+# A name in backquotes, or the key of a map.
+_QUOTED = re.compile(r"`[^`]*`?|\['(?:[^'\\]|\\.)*'\]", re.DOTALL)
+
+log = logging.getLogger("skipstone")
+
+
+def kind(name: str) -> type[Index] | None:
+    """The kind with this name or alias, in any case; ``None`` when there is none that loads."""
+    found = _NAMES.get(name.lower())
+    if found is not None:
+        return found
+    loaded = _load(name)
+    return loaded if isinstance(loaded, type) else None
+
+
+def why_unknown(name: str) -> str:
+    """Why ``kind`` has nothing for ``name``, in words."""
+    loaded = _load(name)
+    if isinstance(loaded, str):
+        return loaded
+    return f"no index kind is called {name!r}"
+
+
+def known_kinds() -> list[str]:
+    """The names of all kinds that load: those of the house, then others by name."""
+    own = sorted({point.name for point in _points()} - set(_NAMES))
+    return [each.name for each in _HOUSE] + [name for name in own if kind(name) is not None]
+
+
+def parse_index(text: str) -> Index:
+    """The definition that ``text`` spells (see the module).
+
+    ``UnsupportedError`` for an unknown kind, ``ValueError`` for text that is no definition or a
+    parameter that the kind does not take.
+    """
+    column, colon, rest = _split(text)
+    match = _SPEC.fullmatch(rest)
+    if not colon or not column or match is None:
+        raise ValueError(f"{text!r} is no index: write COLUMN:KIND or COLUMN:KIND(NAME=VALUE, …)")
+    cls = kind(match["kind"])
+    if cls is None:
+        names = ", ".join(known_kinds())
+        raise UnsupportedError(f"{why_unknown(match['kind'])}", hint=f"there are {names}")
+    params: dict[str, str] = {}
+    for part in filter(None, (each.strip() for each in (match["params"] or "").split(","))):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not equals:
+            raise ValueError(f"{part!r} in {text!r} is no NAME=VALUE")
+        params[name] = value
+    try:
+        made = cls.from_params(column, params)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    spelled = set(made.params) | set(cls.parameters)
+    if unknown := sorted(set(params) - spelled):
+        takes = ", ".join(sorted(spelled)) or "no parameters"
+        raise ValueError(f"{text!r}: {cls.name} takes {takes}, not {', '.join(unknown)}")
+    return made
+
+
+def parse_indexes(specs: str | Index | Iterable[str | Index]) -> list[Index]:
+    """The definitions of several, in order, each once; a definition stands for itself.
+
+    ``"ts:minmax,bloom(fpp=0.1)"`` is two definitions over one column.
+    """
+    several = [specs] if isinstance(specs, str | Index) else list(specs)
+    made: list[Index] = []
+    for each in several:
+        if isinstance(each, Index):
+            made.append(each)
+        else:
+            made += [parse_index(single) for single in _one_by_one(each)]
+    return list(dict.fromkeys(made))
+
+
+def _one_by_one(text: str) -> list[str]:
+    """``a:x,y(p=1)`` as ``a:x`` and ``a:y(p=1)``; other text as it is."""
+    match = _KINDS.search(text)
+    if match is None:
+        return [text]
+    column = text[: match.start()]
+    return [f"{column}:{kind}" for kind in _KIND.findall(match[1])]
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Column, colon, rest: at the first colon outside quotes that a kind's name follows."""
+    inside = [(match.start(), match.end()) for match in _QUOTED.finditer(text)]
+    for at, char in enumerate(text):
+        quoted = any(start <= at < end for start, end in inside)
+        if char == ":" and not quoted and _SPEC.fullmatch(text[at + 1 :].strip()):
+            return text[:at].strip(), ":", text[at + 1 :].strip()
+    return text, "", ""
+
+
+def _points() -> list[metadata.EntryPoint]:
+    return list(metadata.entry_points(group=GROUP))
+
+
+def _load(name: str) -> type[Index] | str | None:
+    """The class, or why there is none; ``None`` where no package names it."""
+    points = [point for point in _points() if point.name == name]
+    if not points:
+        return None
+    try:
+        loaded = points[0].load()
+    except Exception as error:  # a package of somebody else's: whatever fails, the kind is unknown
+        text = f"index kind {name!r} ({points[0].value}) does not load: {error}"
+        log.warning(text)
+        return text
+    if not (isinstance(loaded, type) and issubclass(loaded, Index)):
+        return f"index kind {name!r} ({points[0].value}) is no subclass of skipstone's Index"
+    return loaded

@@ -1,0 +1,347 @@
+"""What is inside a Parquet file: ``inspect_file`` gathers it, ``FileInspection`` is the value.
+
+``to_dict()`` is one JSON-ready document with the field names of parquet.thrift: ``metadata`` is
+``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``,
+``BloomFilterHeader`` and the roots of its index pages. Bytes are hex; what a bound means is beside
+it as ``…_text``. Read are the footer and what is asked for, a window at a time: never the whole
+file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from skipstone.errors import KeyUnavailableError, SkipstoneError
+from skipstone.human import plain
+from skipstone.identity import canonical_path
+from skipstone.parquet.encryption.description import (
+    EncryptionDescription,
+    describe_encrypted_footer,
+    describe_encryption,
+)
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
+from skipstone.parquet.format.page_index_structs import ColumnIndex
+from skipstone.parquet.index_pages.index_pages import index_page_root
+from skipstone.parquet.reading.chunk_indexes import bloom_filter_header, column_index, offset_index
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.file_errors import names_its_file
+from skipstone.parquet.reading.verify import verify_file
+from skipstone.parquet.tables import metadata_tables as tables
+from skipstone.parquet.tables.bounds_text import readable
+from skipstone.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.reading.chunk_pages import Cell
+    from skipstone.parquet.reading.verify import Verification
+
+__all__ = ["ChunkInspection", "FileInspection", "inspect_file"]
+
+_PARTS = {
+    "offset_index": offset_index,
+    "column_index": column_index,
+    "bloom_filter_header": bloom_filter_header,
+    "index_pages": index_page_root,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkInspection:
+    """The pages and indexes of one column chunk, JSON-ready; ``trouble`` is why there are none."""
+
+    row_group: int
+    column: str
+    page_headers: tuple[Mapping[str, Any], ...] = ()
+    offset_index: Mapping[str, Any] | None = None
+    column_index: Mapping[str, Any] | None = None
+    bloom_filter_header: Mapping[str, Any] | None = None
+    index_pages: Mapping[str, Any] | None = None
+    trouble: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        found: dict[str, Any] = {"row_group": self.row_group, "column": self.column}
+        found["page_headers"] = [dict(each) for each in self.page_headers]
+        for name in _PARTS:
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = dict(value)
+        if self.trouble:
+            found["trouble"] = list(self.trouble)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInspection:
+    """See the module. ``arrays`` is ``None`` where an encrypted footer hides everything.
+
+    ``leaves`` are the columns asked for; ``chunks`` is set with ``pages``, ``verification`` with
+    ``verify``, ``rows`` are the first rows.
+    """
+
+    path: str
+    size: int
+    tail: Tail
+    arrays: FooterArrays | None
+    leaves: tuple[Leaf, ...] = ()
+    encryption: EncryptionDescription | None = None
+    chunks: tuple[ChunkInspection, ...] | None = None
+    verification: Verification | None = None
+    rows: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def sound(self) -> bool:
+        """False where ``verify`` found something."""
+        return self.verification is None or self.verification.ok
+
+    @names_its_file
+    def row_groups(self) -> pa.Table:
+        """``tables.row_groups``."""
+        assert self.arrays is not None
+        return tables.row_groups(self.arrays)
+
+    @names_its_file
+    def chunk_table(self) -> pa.Table:
+        """``tables.chunks`` of the columns asked for."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        assert self.arrays is not None
+        whole = tables.chunks(self.arrays)
+        if len(self.leaves) == self.arrays.num_leaves:
+            return whole
+        wanted = pa.array([leaf.ordinal for leaf in self.leaves], pa.int32())
+        return whole.filter(pc.is_in(whole["leaf"], wanted))
+
+    @names_its_file
+    def to_dict(self) -> dict[str, Any]:
+        """One document, JSON-ready."""
+        found: dict[str, Any] = {
+            "path": self.path,
+            "format": "parquet",
+            "size": self.size,
+            "footer": {
+                "offset": self.tail.offset,
+                "length": self.tail.length,
+                "magic": (MAGIC_ENCRYPTED if self.tail.encrypted else MAGIC).decode(),
+            },
+        }
+        if self.encryption is not None:
+            found["encryption"] = self.encryption.to_dict()
+        if self.arrays is not None:
+            found["metadata"] = self._metadata(self.arrays)
+        if self.chunks is not None:
+            found["chunks"] = [each.to_dict() for each in self.chunks]
+        if self.verification is not None:
+            found["verification"] = self.verification.to_dict()
+        found["rows_shown"] = [dict(row) for row in self.rows]
+        found["notes"] = list(self.notes)
+        return found
+
+    def _metadata(self, arrays: FooterArrays) -> dict[str, Any]:
+        """``FileMetaData``, with the chunks of the columns asked for and their bounds as text."""
+        found = arrays.metadata.to_dict()
+        texts = self.chunk_table().select(["min_text", "max_text"]).to_pylist()
+        wanted = [leaf.ordinal for leaf in self.leaves]
+        at = 0
+        for group in found["row_groups"]:
+            group["columns"] = [group["columns"][ordinal] for ordinal in wanted]
+            for chunk in group["columns"]:
+                statistics = chunk.get("meta_data", {}).get("statistics")
+                for name, text in texts[at].items():
+                    if statistics is not None and text is not None:
+                        statistics[name] = text
+                at += 1
+        return found
+
+    @names_its_file
+    def __str__(self) -> str:
+        from .file_inspection_text import text
+
+        return text(self)
+
+
+def inspect_file(
+    path: str,
+    *,
+    columns: Sequence[str] = (),
+    pages: bool = False,
+    verify: bool = False,
+    rows: int = 0,
+    storage_options: Mapping[str, str] | None = None,
+    decryption: Decryption | None = None,
+) -> FileInspection:
+    """Look into the Parquet file at ``path``.
+
+    ``columns`` restricts it to these (dotted paths; a group stands for all below it); ``pages``
+    also reads page headers, page indexes and the headers of Bloom filters; ``verify`` reads and
+    checks everything (``ParquetFile.verify``); ``rows`` is how many of the first rows are decoded.
+    Raises ``FormatError`` for a file that is no Parquet or whose footer is damaged, and with
+    ``verify`` a ``KeyUnavailableError`` where an encrypted footer leaves nothing to verify.
+    """
+    try:
+        file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
+    except KeyUnavailableError as error:
+        if verify:
+            raise
+        return _sealed(canonical_path(path), storage_options, error)
+    leaves = _leaves(file, columns)
+    notes = [
+        f"{file.footer.schema.leaves[leaf].name}: {_said(error, file.path)}"
+        for leaf, error in sorted(file.unavailable.items())
+        if any(each.ordinal == leaf for each in leaves)
+    ]
+    decryptor = file.indexed.decryptor
+    encryption = None
+    if decryptor is not None:
+        encryption = describe_encryption(
+            decryptor,
+            file.footer,
+            unavailable=file.unavailable,
+            signature_verified=file.signature_verified,
+        )
+    shown = _rows(file, leaves, rows, notes)
+    return FileInspection(
+        path=file.path,
+        size=file.size,
+        tail=file.tail,
+        arrays=file.footer,
+        leaves=leaves,
+        encryption=encryption,
+        chunks=tuple(_chunks(file, leaves)) if pages else None,
+        verification=verify_file(file, [leaf.name for leaf in leaves]) if verify else None,
+        rows=shown,
+        notes=tuple(notes),
+    )
+
+
+def _sealed(
+    path: str, storage_options: Mapping[str, str] | None, error: KeyUnavailableError
+) -> FileInspection:
+    """What an encrypted footer shows without its key."""
+    storage = open_storage(path, storage_options)
+    version, end = storage.read_tail(path, 64 * 1024)
+    size = version.size or 0
+    tail = Tail.from_bytes(end[-TAIL_LENGTH:], size)
+    held = len(end) - TAIL_LENGTH
+    start = max(held - tail.length, 0)
+    description = describe_encrypted_footer(
+        bytes(end[start:held]), base=tail.offset + max(tail.length - held, 0), file=path
+    )
+    return FileInspection(
+        path=path,
+        size=size,
+        tail=tail,
+        arrays=None,
+        encryption=description,
+        notes=(f"the footer cannot be read: {_said(error, path)}",),
+    )
+
+
+def _leaves(file: ParquetFile, columns: Sequence[str]) -> tuple[Leaf, ...]:
+    every = file.footer.schema.leaves
+    if not columns:
+        return every
+    wanted = {leaf for each in file.selection.fields(list(columns)) for leaf in each.shape.leaves}
+    return tuple(leaf for leaf in every if leaf.ordinal in wanted)
+
+
+def _rows(
+    file: ParquetFile, leaves: Sequence[Leaf], rows: int, notes: list[str]
+) -> tuple[Mapping[str, Any], ...]:
+    names = [leaf.name for leaf in leaves if leaf.ordinal not in file.unavailable]
+    rows = min(rows, file.num_rows)
+    if not rows or not names:
+        return ()
+    try:
+        table = file.read_rows(names, [(0, rows)])
+    except (SkipstoneError, OSError) as error:
+        notes.append(f"rows cannot be read: {_said(error, file.path)}")
+        return ()
+    columns = [
+        [plain(value) for value in _values(table.column(at))] for at in range(table.num_columns)
+    ]
+    return tuple(
+        dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)
+    )
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Python values; Arrow's own text of dates and times, whose years Python may not have."""
+    import pyarrow as pa
+
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.string())
+    try:
+        return list(column.to_pylist(maps_as_pydicts="lossy"))
+    except (OverflowError, ValueError):
+        return [_shown(value) for value in column]
+
+
+def _shown(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError):
+        return "a value that Python does not have"
+
+
+def _chunks(file: ParquetFile, leaves: Sequence[Leaf]) -> Iterator[ChunkInspection]:
+    for row_group in range(file.num_row_groups):
+        for leaf in leaves:
+            yield _chunk(file, (row_group, leaf.ordinal), leaf)
+
+
+def _chunk(file: ParquetFile, cell: Cell, leaf: Leaf) -> ChunkInspection:
+    trouble: list[str] = []
+    headers: list[dict[str, Any]] = []
+    found: dict[str, Any] = {}
+    try:
+        headers.extend(
+            {"offset": each.offset, "header_length": each.header_length, **each.header.to_dict()}
+            for each in file.chunks_pages.walk(cell)
+        )
+    except (SkipstoneError, OSError) as error:
+        trouble.append(f"pages: {_said(error, file.path)}")
+    for name, read in _PARTS.items():
+        try:
+            value = read(file, cell)
+        except (SkipstoneError, OSError) as error:
+            trouble.append(f"{name.replace('_', ' ')}: {_said(error, file.path)}")
+            continue
+        if value is not None:
+            found[name] = value.to_dict()
+        if isinstance(value, ColumnIndex):
+            found[name] |= _texts(value, leaf)
+    return ChunkInspection(
+        row_group=cell[0],
+        column=leaf.name,
+        page_headers=tuple(headers),
+        trouble=tuple(trouble),
+        **found,
+    )
+
+
+def _texts(index: ColumnIndex, leaf: Leaf) -> dict[str, Any]:
+    """What the bounds of each page mean."""
+    import pyarrow as pa
+
+    found = {}
+    for side, values in (("min", index.min_values), ("max", index.max_values)):
+        pairs = zip(index.null_pages, values, strict=False)
+        given = pa.array([None if null else value for null, value in pairs], pa.binary())
+        found[f"{side}_texts"] = readable(given, leaf).to_pylist()
+    return found
+
+
+def _said(error: Exception, path: str) -> str:
+    """Without the path, which stands above."""
+    text = error.message if isinstance(error, SkipstoneError) else str(error)
+    return text.removeprefix(f"{path}: ")

@@ -1,0 +1,315 @@
+"""A ``FileInspection`` as text: every count with its denominator, sizes for people.
+
+Wide and long files are cut to what fits a screen or two, and say so; the JSON has everything.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.human import aligned, of_total, plural, size
+from skipstone.parquet.format.enums import FieldRepetitionType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.schema import Node
+
+    from .file_inspection import ChunkInspection, FileInspection
+
+__all__ = ["text"]
+
+_MOST = 60
+_WIDEST = 28
+
+
+def text(found: FileInspection) -> str:
+    """All of it."""
+    parts = [_head(found)]
+    if found.encryption is not None:
+        parts.append(_encryption(found))
+    if found.arrays is not None:
+        parts += [_schema(found.arrays), _columns(found, found.arrays), _row_groups(found)]
+    for chunk in found.chunks or ():
+        parts.append(_pages(chunk))
+    if found.rows:
+        parts.append(_rows(found.rows))
+    parts += [f"note: {note}" for note in found.notes]
+    if found.verification is not None:
+        # Last, where the eye is when all has gone by.
+        parts.append(f"verification\n{_indented(str(found.verification))}")
+    return "\n\n".join(parts)
+
+
+def _head(found: FileInspection) -> str:
+    tail, arrays = found.tail, found.arrays
+    lines = [
+        ("size", size(found.size)),
+        ("footer", f"{size(tail.length)} at byte {tail.offset:,}"
+         + (", encrypted" if tail.encrypted else "")),
+    ]  # fmt: skip
+    if arrays is not None:
+        groups = plural(arrays.num_row_groups, "row group")
+        lines.append(("rows", f"{int(arrays.row_starts[-1]):,} in {groups}"))
+        if arrays.num_rows != arrays.row_starts[-1]:
+            lines.append(("footer says", plural(arrays.num_rows, "row")))
+        lines.append(("columns", f"{arrays.num_leaves:,}"))
+        lines.append(("version", str(arrays.version)))
+        if arrays.created_by:
+            lines.append(("created by", arrays.created_by))
+        lines += _indexes(arrays)
+        for pair in arrays.key_value_metadata or ():
+            value = pair.value or ""
+            shown = value if len(value) <= _MOST else f"{len(value):,} characters"
+            lines.append((f"metadata {pair.key}", shown))
+    return f"parquet   {found.path}\n{_indented(aligned(lines))}"
+
+
+def _indexes(arrays: FooterArrays) -> list[tuple[str, str]]:
+    chunks = arrays.num_row_groups * arrays.num_leaves
+    lines = []
+    for name, title in (
+        ("offset_index", "offset index"),
+        ("column_index", "column index"),
+        ("bloom_filter", "bloom filters"),
+    ):
+        there = arrays.chunk(f"{name}_offset") >= 0
+        count = int(np.count_nonzero(there))
+        said = f"{of_total(count, chunks, 'chunks')}"
+        if count:
+            lengths = arrays.chunk(f"{name}_length")[there]
+            if (lengths >= 0).all():
+                said += f", {size(int(lengths.sum()))}"
+            if name == "bloom_filter":
+                leaves = np.flatnonzero(there.any(axis=0))[:8].tolist()
+                said += f", on {', '.join(arrays.schema.leaves[leaf].name for leaf in leaves)}"
+        lines.append((title, said))
+    trees = int(np.count_nonzero(arrays.chunk("index_page_offset") > 0))
+    if trees:
+        lines.append(("index pages", f"{of_total(trees, chunks, 'chunks')}"))
+    return lines
+
+
+def _encryption(found: FileInspection) -> str:
+    assert found.encryption is not None
+    described = found.encryption.to_dict()
+    columns = described.pop("columns", None)
+    lines = [(name.replace("_", " "), _cell(value)) for name, value in described.items()]
+    body = aligned(lines)
+    if columns:
+        heads = ["column", "key", "key label", "readable"]
+        rows = [
+            [each["column"], each["key"], _cell(each["key_label"]),
+             "yes" if each["unavailable"] is None else "no"]
+            for each in columns[:_MOST]
+        ]  # fmt: skip
+        body += "\n\n" + aligned([heads, *rows]) + _more(len(columns), "encrypted columns")
+    return f"encryption\n{_indented(body)}"
+
+
+def _schema(arrays: FooterArrays) -> str:
+    nodes = list(arrays.schema.root.walk())[1:]
+    lines = []
+    for node in nodes[:_MOST]:
+        indent = "  " * (len(node.path) - 1)
+        lines.append((f"{indent}{node.name}", *_described(node)))
+    return (
+        f"schema\n{_indented(aligned(lines))}{_more(len(nodes), 'fields')}" if lines else "schema"
+    )
+
+
+def _described(node: Node) -> tuple[str, str, str]:
+    element = node.element
+    kind = "group" if element.type is None else getattr(element.type, "name", str(element.type))
+    if element.type_length and element.type is not None:
+        kind += f"({element.type_length})"
+    logical = ""
+    if element.logicalType is not None:
+        logical = element.logicalType.name or "unknown logical type"
+        details = element.logicalType.to_dict().get(logical)
+        if details:
+            shown = ", ".join(f"{name}={_cell(value)}" for name, value in details.items())
+            logical += f"({shown})"
+    elif element.converted_type is not None:
+        logical = str(getattr(element.converted_type, "name", element.converted_type))
+    repetition = node.repetition
+    shown = "" if repetition is FieldRepetitionType.OPTIONAL else repetition.name.lower()
+    if element.field_id is not None:
+        logical = f"{logical}  id {element.field_id}".strip()
+    return kind, shown, logical
+
+
+def _columns(found: FileInspection, arrays: FooterArrays) -> str:
+    import pyarrow.compute as pc
+
+    chunks = found.chunk_table()
+    heads = ["column", "codec", "encodings", "stored", "plain", "values", "nulls", "min", "max"]
+    rows = []
+    for leaf in found.leaves[:_MOST]:
+        at = leaf.ordinal
+        if not (arrays.chunk("has_meta_data")[:, at] == 1).all():
+            rows.append([leaf.name, "encrypted", *[""] * 7])
+            continue
+        table = chunks.filter(pc.equal(chunks["leaf"], at))
+        nulls = arrays.chunk("null_count")[:, at]
+        known = bool((nulls >= 0).all())
+        rows.append(
+            [
+                leaf.name,
+                ", ".join(_distinct(table["codec"])),
+                ", ".join(_distinct(table["encodings"])),
+                size(int(arrays.chunk("total_compressed_size")[:, at].sum())),
+                size(int(arrays.chunk("total_uncompressed_size")[:, at].sum())),
+                f"{int(arrays.chunk('num_values')[:, at].sum()):,}",
+                f"{int(nulls.sum()):,}" if known else "-",
+                _range(table["min_text"]),
+                _range(table["max_text"]),
+            ]
+        )
+    shown = aligned([heads, *rows], numbers=(3, 4, 5, 6))
+    only = arrays.num_row_groups != 1
+    title = "columns (min and max of the first row group that has them)" if only else "columns"
+    return f"{title}\n{_indented(shown)}{_more(len(found.leaves), 'columns')}"
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    found: dict[str, None] = {}
+    for value in column.to_pylist():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None:
+                found.setdefault(each)
+    return list(found)
+
+
+def _range(column: pa.ChunkedArray) -> str:
+    return _cut(next((value for value in column.to_pylist() if value is not None), "-"))
+
+
+def _row_groups(found: FileInspection) -> str:
+    rows = found.row_groups().to_pylist()
+    heads = ["row group", "first row", "rows", "stored", "plain", "sorted by"]
+    cells = [
+        [
+            str(row["row_group"]),
+            f"{row['first_row']:,}",
+            f"{row['num_rows']:,}",
+            "-" if row["total_compressed_size"] is None else size(row["total_compressed_size"]),
+            "-" if row["total_byte_size"] is None else size(row["total_byte_size"]),
+            _sorted(row["sorting_columns"]),
+        ]
+        for row in rows[:_MOST]
+    ]
+    shown = aligned([heads, *cells], numbers=(0, 1, 2, 3, 4))
+    return f"row groups\n{_indented(shown)}{_more(len(rows), 'row groups')}"
+
+
+def _sorted(columns: Sequence[Mapping[str, Any]] | None) -> str:
+    if not columns:
+        return "-"
+    return ", ".join(
+        f"{each['column']}{' descending' if each['descending'] else ''}"
+        f" nulls {'first' if each['nulls_first'] else 'last'}"
+        for each in columns
+    )
+
+
+def _pages(chunk: ChunkInspection) -> str:
+    heads = ["page", "type", "offset", "stored", "plain", "values", "first row", "encoding",
+             "nulls", "min", "max", "crc"]  # fmt: skip
+    offsets = (chunk.offset_index or {}).get("page_locations", ())
+    first_rows = {each["offset"]: each["first_row_index"] for each in offsets}
+    index = chunk.column_index or {}
+    rows, data = [], 0
+    for at, header in enumerate(chunk.page_headers[:_MOST]):
+        kind = str(header["type"])
+        own = (value for name, value in header.items() if name.endswith(("_header", "_header_v2")))
+        one: Mapping[str, Any] = next(own, {})
+        is_data = kind.startswith("DATA_PAGE")
+        entry = data if is_data else -1
+        data += is_data
+        first = first_rows.get(header["offset"])
+        rows.append(
+            [
+                str(at),
+                kind,
+                f"{header['offset']:,}",
+                size(header["header_length"] + header["compressed_page_size"]),
+                size(header["uncompressed_page_size"]),
+                f"{one['num_values']:,}" if "num_values" in one else "-",
+                f"{first:,}" if first is not None else "-",
+                str(one.get("encoding", "-")),
+                _entry(index.get("null_counts"), entry),
+                _entry(index.get("min_texts"), entry),
+                _entry(index.get("max_texts"), entry),
+                "yes" if "crc" in header else "-",
+            ]
+        )
+    title = f"pages of {chunk.column}, row group {chunk.row_group}"
+    if "boundary_order" in index:
+        title += f" (boundary order {index['boundary_order']})"
+    body = aligned([heads, *rows], numbers=(0, 2, 3, 4, 5, 6, 8)) if rows else "no pages"
+    shown = f"{title}\n{_indented(body)}{_more(len(chunk.page_headers), 'pages')}"
+    if chunk.bloom_filter_header is not None:
+        shown += f"\n  bloom filter of {size(chunk.bloom_filter_header['numBytes'])}"
+    for name, root in (chunk.index_pages or {}).items():
+        kind = "keys" if "min_value" in root else "ordinals"
+        beside = ", behind it" if name == "ordinals" else ""
+        shown += f"\n  root of index pages{beside}: {len(root['page_offset']):,} {kind}"
+    return shown + "".join(f"\n  trouble: {each}" for each in chunk.trouble)
+
+
+def _entry(values: Sequence[Any] | None, at: int) -> str:
+    if values is None or not 0 <= at < len(values) or values[at] is None:
+        return "-"
+    return f"{values[at]:,}" if isinstance(values[at], int) else _cut(str(values[at]))
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    shown = [
+        aligned([[name, _cut(_top(value), 100)] for name, value in row.items()]) for row in rows
+    ]
+    return "first rows\n" + "\n\n".join(map(_indented, shown))
+
+
+def _top(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else _value(value)
+
+
+def _value(value: Any) -> str:
+    """A value of a row as JSON has it, but for the quotes around plain names of fields."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_value(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        # A member of a union is often an empty struct: its name says it all.
+        inner = [
+            str(name) if each == {} else f"{name}={_cell(each)}" for name, each in value.items()
+        ]
+        return ", ".join(inner)
+    return str(value)
+
+
+def _cut(value: str, widest: int = _WIDEST) -> str:
+    flat = value.replace("\n", " ")
+    return flat if len(flat) <= widest else f"{flat[: widest - 1]}…"
+
+
+def _more(count: int, unit: str) -> str:
+    return "" if count <= _MOST else f"\n  … {count - _MOST:,} more of {count:,} {unit}: see --json"
+
+
+def _indented(value: str) -> str:
+    return "\n".join(f"  {line}" for line in value.splitlines())

@@ -1,0 +1,327 @@
+"""Paimon's sidecars that lie beside the data files: ``x.parquet.index`` for ``x.parquet``.
+
+A sidecar does not say which version of its file it was made of. It is used where all of this holds:
+
+- it is not older than the file. Paimon writes it before it closes the file: where a name is given
+  once only (``data-<uuid>-0.parquet``), it may be up to ten minutes older;
+- what its indexes count and hold agrees with the file's footer (``index/paimon/belonging``): rows,
+  nulls, least and greatest values of every column that is asked about. One column that does not
+  agree silences the whole sidecar.
+
+What remains unseen is in ``docs/paimon.md``. After a rewrite Paimon calls a sidecar
+``x.parquet-1.index``, and so on: the highest number counts. A file of such a name that is itself
+Parquet is no sidecar but data, for Spark reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.build.encrypted_file import is_signed
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.pruning import Answer, ByteRange, Cause, Reason
+from skipstone.pruning.table_schema import file_schema
+
+from .base import paimon_column
+from .container_evidence import ColumnType, Sidecar, Silent, of_bytes, open_sidecar, types_of
+from .container_match import ColumnCounts, column_counts, type_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.identity import ObjectId
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import Evidence, Fetched
+    from skipstone.storage import Listing, Storage
+
+    from .top_rows import TopFile
+
+__all__ = ["Beside", "BesideRows", "without_sidecars"]
+
+_NAME = re.compile(r"(?P<data>.+?)(?:-(?P<number>\d{1,9}))?\.index")
+_PARQUET = (b"PAR1", b"PARE")
+# A name that no two versions of a file share.
+_ONCE = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+(?:\.\w+)*")
+_AHEAD_SECONDS = 600
+_WORKERS = 8
+
+
+def without_sidecars(listing: Listing) -> tuple[Listing, dict[int, ObjectId]]:
+    """The data files of a listing, and by their place in it the newest sidecar of each."""
+    named = [at for at, path in enumerate(listing.paths) if path.endswith(".index")]
+    if not named:
+        return listing, {}
+    known = set(listing.paths)
+    keep = np.ones(len(listing), np.bool_)
+    newest: dict[str, tuple[int, int]] = {}
+    for at in named:
+        path = listing.paths[at]
+        plain = path.removesuffix(".index")
+        match = _NAME.fullmatch(path)
+        if plain in known:
+            data, number = plain, 0
+        elif match is not None and match["data"] in known:
+            data, number = match["data"], int(match["number"])
+        else:
+            continue
+        keep[at] = False
+        if data not in newest or newest[data][0] < number:
+            newest[data] = (number, at)
+    rest = listing.where(keep)
+    place = {path: at for at, path in enumerate(rest.paths)}
+    # A sidecar of a sidecar is none: its data file is no file of the table.
+    return rest, {
+        place[data]: listing.object_id(at) for data, (_, at) in newest.items() if data in place
+    }
+
+
+@dataclass(slots=True, eq=False)
+class _Opened:
+    """A data file and its container; ``why`` it says nothing, where it does not.
+
+    ``types`` are of the columns asked about so far, ``None`` where that could not be told; those
+    of the file itself are ``of_file``, and ``counts`` what its footer says of them.
+    """
+
+    subject: str
+    rows: int = -1
+    of_file: Mapping[str, ColumnType] = field(default_factory=dict)
+    counts: Mapping[str, ColumnCounts] = field(default_factory=dict)
+    sidecar: Sidecar | None = None
+    why: Reason | None = None
+    types: dict[str, ColumnType | None] = field(default_factory=dict)
+
+    @property
+    def known(self) -> dict[str, ColumnType]:
+        return {name: type for name, type in self.types.items() if type is not None}
+
+    def silence(self, cause: Cause, error: Exception | str) -> None:
+        text = error.message if isinstance(error, SkipstoneError) else str(error)
+        self.why = Reason(cause=cause, subject=self.subject, text=text, units=1)
+        self.sidecar = None
+
+
+@dataclass(slots=True, eq=False)
+class Beside:
+    """The sidecars of one table; what was opened once is kept while both files are the same."""
+
+    storage: Storage
+    _opened: dict[tuple[ObjectId, ObjectId], _Opened] = field(default_factory=dict)
+    _sidecars: dict[str, ObjectId] = field(default_factory=dict)
+    _parquet: dict[ObjectId, bool] = field(default_factory=dict)
+    _listed: Listing | None = None
+
+    def __bool__(self) -> bool:
+        """Whether the last listing had any."""
+        return bool(self._sidecars)
+
+    def data_files(self, listing: Listing) -> Listing:
+        """A listing without its sidecars, which are remembered for ``rows_of``."""
+        if listing is self._listed:
+            return listing  # it had none the last time
+        rest, found = without_sidecars(listing)
+        self._listed = listing if rest is listing else None
+        if len(rest) != len(listing):
+            data = self._data_among(listing, rest)
+            if data:
+                keep = [path not in data for path in listing.paths]
+                _, found = without_sidecars(listing.where(np.array(keep, np.bool_)))
+                shown = {*rest.paths, *data}
+                again = listing.where(np.array([path in shown for path in listing.paths], np.bool_))
+                place = {path: at for at, path in enumerate(again.paths)}
+                found = {place[rest.paths[at]]: id for at, id in found.items()}
+                rest = again
+        self._sidecars = {rest.paths[file]: id for file, id in found.items()}
+        return rest
+
+    def _data_among(self, listing: Listing, rest: Listing) -> set[str]:
+        """Files that are named like sidecars and are Parquet."""
+        known = set(rest.paths)
+        asked = [
+            listing.object_id(at) for at, path in enumerate(listing.paths) if path not in known
+        ]
+        fresh = [id for id in asked if id not in self._parquet]
+        if fresh:
+            head = {id: ByteRange(id.path, 0, 4) for id in fresh if (id.size or 0) >= 4}
+            got = self.storage.read_ranges(list(head.values()), {id.path: id for id in head})
+            found = {id: bytes(got.get(head[id], b"")) if id in head else b"" for id in fresh}
+            known_now = {id: self._parquet[id] for id in asked if id in self._parquet}
+            self._parquet = known_now | {id: start in _PARQUET for id, start in found.items()}
+        return {id.path for id in asked if self._parquet[id]}
+
+    def rows_of(
+        self,
+        listing: Listing,
+        columns: Iterable[str] = (),
+        containers: Mapping[str, bytes] | None = None,
+        *,
+        sidecars: Mapping[str, ObjectId] | None = None,
+    ) -> BesideRows:
+        """The evidence about ``columns`` over the files that ``data_files`` gave.
+
+        ``containers`` are some that were handed over, by path of the file from the listing's root
+        or in full; they count before what lies beside, and ``ValueError`` is for a file that is not
+        there. ``sidecars`` are by path of the file where somebody else has found them.
+        """
+        handed = _by_path(listing, containers or {})
+        beside = self._sidecars if sidecars is None else sidecars
+        wanted = {paimon_column(column) for column in columns}
+        pairs = {
+            file: (listing.object_id(file), beside[path])
+            for file, path in enumerate(listing.paths)
+            if path in beside and path not in handed
+        }
+        with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
+            lacking = [pair for pair in pairs.values() if pair not in self._opened]
+            fresh = dict(zip(lacking, pool.map(self._open, lacking), strict=True))
+            known = {pair: self._opened.get(pair) or fresh[pair] for pair in pairs.values()}
+            self._opened = known
+            files = {file: known[pair] for file, pair in pairs.items()}
+            given = [at for at, path in enumerate(listing.paths) if path in handed]
+            opened = pool.map(
+                lambda at: self._given(listing.object_id(at), handed[listing.paths[at]]), given
+            )
+            files.update(zip(given, opened, strict=True))
+            versions = {id.path: id for _, id in pairs.values()}
+            fetch = _fetcher(self.storage, versions)
+            for done in pool.map(lambda each: _tell(each, wanted, fetch), files.values()):
+                assert done is None
+        return BesideRows(storage=self.storage, files=files, versions=versions)
+
+    def _open(self, pair: tuple[ObjectId, ObjectId]) -> _Opened:
+        data, beside = pair
+        found = self._described(data, beside.path)
+        if found.why is not None:
+            return found
+        seconds = _seconds(data) - _seconds(beside)
+        if seconds > 0 and not (_ONCE.fullmatch(data.path) and seconds <= _AHEAD_SECONDS):
+            found.silence(Cause.STALE, "older than the data file: it may be of another version")
+            return found
+        fetch = _fetcher(self.storage, {beside.path: beside})
+        try:
+            found.sidecar = open_sidecar(beside.size or 0, fetch, beside.path)
+        except (SkipstoneError, OSError) as error:
+            found.silence(Cause.CORRUPT, error)
+        return found
+
+    def _given(self, data: ObjectId, container: bytes) -> _Opened:
+        found = self._described(data, f"container of {data.path}")
+        try:
+            found.sidecar = of_bytes(container) if found.why is None else None
+        except SkipstoneError as error:
+            found.silence(Cause.CORRUPT, error)
+        return found
+
+    def _described(self, data: ObjectId, subject: str) -> _Opened:
+        """What the data file says of itself."""
+        import pyarrow.parquet as pq
+
+        try:
+            with self.storage.open(data.path, data) as source:
+                footer = pq.read_metadata(source)
+                if is_signed(source, footer):
+                    raise UnsupportedError("its columns are encrypted")
+                physical = footer.schema.to_arrow_schema()
+                types = types_of(physical, file_schema(source, data.path), millis=True)
+        except (SkipstoneError, OSError, ValueError) as error:
+            found = _Opened(data.path)
+            found.silence(Cause.UNREADABLE, error)
+            return found
+        return _Opened(subject, footer.num_rows, types, column_counts(footer, types))
+
+
+def _by_path(listing: Listing, containers: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Containers by canonical path of their files."""
+    if not containers:
+        return {}
+    found = {}
+    for name, held in containers.items():
+        in_full = name.startswith(("/", "file:")) or "://" in name
+        found[canonical_path(name if in_full else f"{listing.root}/{name}")] = held
+    strange = found.keys() - set(listing.paths)
+    if strange:
+        raise ValueError(f"{min(strange)} is no data file of {listing.root}")
+    return found
+
+
+def _tell(opened: _Opened, wanted: Collection[str], fetch: Callable[..., Fetched]) -> None:
+    """Find out the types of columns that were not asked about before."""
+    for name in sorted(wanted):
+        type = opened.of_file.get(name)
+        if opened.sidecar is None or name in opened.types or type is None:
+            continue
+        counts = opened.counts.get(name, ColumnCounts())
+        try:
+            opened.types[name] = type_in(opened.sidecar, name, type, counts, opened.rows, fetch)
+        except Exception as error:  # whatever is wrong with a sidecar, the query goes on
+            opened.silence(Cause.CORRUPT, error)
+
+
+def _seconds(id: ObjectId) -> float:
+    return id.mtime / UNITS_PER_SECOND[id.unit]
+
+
+def _fetcher(storage: Storage, versions: Mapping[str, ObjectId]) -> Callable[..., Fetched]:
+    def fetch(ranges: Sequence[ByteRange]) -> Fetched:
+        return dict(storage.read_ranges(ranges, versions))
+
+    return fetch
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BesideRows:
+    """A source of the row level: sidecars by file ordinal."""
+
+    storage: Storage
+    files: Mapping[int, _Opened]
+    versions: Mapping[str, ObjectId]
+
+    def row_counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``counts`` with those of the footers that were read."""
+        found = counts.copy()
+        for file, opened in self.files.items():
+            if opened.rows >= 0:
+                found[file] = opened.rows
+        return found
+
+    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """What the sidecar of one file can be asked."""
+        opened = self.files.get(file)
+        if opened is None:
+            return ()
+        sidecar = opened.sidecar
+        if sidecar is None:
+            assert opened.why is not None
+            said = Answer(bounds=None, reasons=(opened.why,))
+            return [Silent(name="sidecar", column=each, said=said) for each in sorted(columns)]
+        return sidecar.evidence(opened.known, opened.rows, columns)
+
+    def top_file(self, file: int, column: str) -> TopFile | None:
+        """The range-bitmap of a column, to ask which rows of one file come first."""
+        opened = self.files.get(file)
+        sidecar = None if opened is None else opened.sidecar
+        if opened is None or sidecar is None:
+            return None
+        return sidecar.top_file(opened.known, opened.rows, column)
+
+    @property
+    def used(self) -> int:
+        """Of how many files there is one that can be asked."""
+        return sum(opened.sidecar is not None for opened in self.files.values())
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why sidecars say nothing."""
+        return tuple(each.why for each in self.files.values() if each.why is not None)
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> dict[ByteRange, Any]:
+        """Bytes of the sidecars, each of the version that was listed."""
+        return dict(self.storage.read_ranges(ranges, self.versions))

@@ -1,0 +1,333 @@
+"""``paimonbloom``: Paimon's Bloom filter, which says that a file does not hold a value.
+
+Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, k: int32>``: where the
+blob lies in the file's container, its CRC-32, checksums of its blocks (``arrivals``; values without
+that field are read too), and its number of hash functions. To ask about a value takes the ``k``
+blocks that its probes fall on; a small filter, or one that many values are asked of, is read whole.
+
+Parameters are Paimon's options: ``items``, the distinct values that a file is expected to have
+(1,000,000: 599,071 bytes per column and file, however few rows it has), and ``fpp`` (0.1), the
+share of absent values that are taken for present. The value 0 has a hash of 0, so that nearly all
+filters take it for present.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.predicate.tree import Const, Op
+from skipstone.pruning import Answer, Bounds, Cause, Reason
+from skipstone.pruning.column_leaf import localise
+from skipstone.pruning.kind import Builder, Built
+
+from .base import PaimonIndex, integers_of, no_place, place_fields
+from .format import bloom_filter
+from .format.bloom_filter import FPP, ITEMS, positions_of, sizing
+from .format.column_keys import column_of
+from .format.hashes import check_type
+from .format.key_queries import In, safe
+from .row_evidence import asks_of
+from .verified_blob import SMALL, Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, ByteRange, Fetched, Units
+    from skipstone.pruning.kind import Blob, Chunk
+
+    from .format.types import PaimonType
+
+__all__ = ["PaimonBloom"]
+
+log = logging.getLogger("skipstone")
+
+# A filter that more probes than this fall on is read whole.
+_MANY = 128
+
+
+class PaimonBloom(PaimonIndex):
+    """A Bloom filter per file, as Paimon writes it; see the module."""
+
+    name = "paimonbloom"
+    aliases = ("bloom-filter",)
+    paimon = "bloom-filter"
+    parameters = ("items", "fpp")
+    instead = ("bloomfilter", "rangebitmap")
+    cost = 20.0
+    #: files whose bytes do not arrive are told apart from the others
+    copes = True
+
+    def __init__(self, column: str, items: int = ITEMS, fpp: float = FPP) -> None:
+        super().__init__(column)
+        try:
+            sizing(items, fpp)
+        except UnsupportedError as error:
+            raise ValueError(error.message) from error
+        self.items, self.fpp = items, fpp
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """What is not the default."""
+        found = {} if self.items == ITEMS else {"items": str(self.items)}
+        if self.fpp != FPP:
+            found["fpp"] = repr(self.fpp)
+        return found
+
+    @classmethod
+    def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
+        """The definition behind ``params``."""
+        return cls(column, int(params.get("items", ITEMS)), float(params.get("fpp", FPP)))
+
+    def check(self, type: PaimonType) -> None:
+        """All but booleans and decimals."""
+        check_type(type)
+
+    def stored_type(self, type: pa.DataType) -> pa.DataType:
+        """See the module."""
+        self.paimon_type(type)
+        return pa.struct([*place_fields(), pa.field("k", pa.int32())])
+
+    def build(self, type: pa.DataType, budget: int) -> Builder:
+        """Holds the filter."""
+        stored = self.stored_type(type)
+        return _BloomBuilder(self.paimon_type(type), stored, self.items, self.fpp, budget)
+
+    # -- reading back -----------------------------------------------------------------------------
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """The bytes that the probes fall on, of all files that are asked about."""
+        if self.stored is None:
+            return ()
+        wanted: dict[ByteRange, None] = {}
+        probes = self._probes(leaves)
+        for row in self._rows(units)[1]:
+            blob, k, sums = self._filter(row)
+            if blob is None or blob.inline is not None:
+                continue
+            for probe in probes.values():
+                spans = probe.spans(blob.length, k, sums)
+                wanted.update(dict.fromkeys(blob.span(*span) for span in spans))
+        return [need for need in wanted if need not in have]
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """Which files may hold any of the values of ``=`` and ``IN``."""
+        subject = f"{self.name}({self.column})"
+        if self.stored is None:
+            return [Answer.silent(Cause.ABSENT, subject, "not read back")] * len(leaves)
+        probes = self._probes(leaves)
+        held, rows = self._rows(units)
+        reasons = self._lacking(len(held) - len(rows), len(held), subject)
+        answers = []
+        for leaf in leaves:
+            local = localise(leaf, self.stored.type)
+            if isinstance(local, Const) and len(rows):
+                found = np.full(len(rows), local.value, np.bool_)
+            elif leaf in probes and len(rows):
+                found, corrupt, lost = self._asked(probes[leaf], rows, have)
+                reasons = (*reasons, *self._silent(corrupt, lost, subject))
+            elif not len(rows):
+                answers.append(Answer(bounds=None, reasons=reasons))
+                continue
+            else:
+                text = f"says nothing of {leaf.op}"
+                answers.append(Answer.silent(Cause.NOT_APPLICABLE, subject, text))
+                continue
+            may: BoolArray = np.ones(len(held), np.bool_)
+            may[held] = found
+            answers.append(
+                Answer(bounds=Bounds(np.zeros(len(held), np.bool_), may), reasons=reasons)
+            )
+        return answers
+
+    def _probes(self, leaves: Sequence[Leaf]) -> dict[Leaf, _Probe]:
+        assert self.stored is not None
+        type = self.paimon_type(self.stored.type)
+        found = {}
+        for leaf in leaves:
+            local = localise(leaf, self.stored.type)
+            if local is None or isinstance(local, Const) or local.op not in (Op.EQ, Op.IN):
+                continue
+            asks = asks_of(local, type)
+            if asks is not None and isinstance(asks[0], In):
+                found[leaf] = _Probe(asks[0], type)
+        return found
+
+    def _rows(self, units: Units) -> tuple[BoolArray, list[int]]:
+        """Which of the units have a value here, and their fact rows."""
+        assert self.stored is not None
+        row = self.stored.row_of_file[units.file]
+        valid = self.stored.cache.get("known")
+        if valid is None:
+            mask = self.stored.values.is_valid().to_numpy(zero_copy_only=False)
+            valid = self.stored.cache["known"] = np.asarray(mask, np.bool_)
+        held = row >= 0
+        held[held] = valid[row[held]]
+        return held, row[held].tolist()
+
+    def _filter(self, row: int) -> tuple[Blob | None, int, Sums | None]:
+        """Where the filter of a fact row lies, its hash functions, and checksums of its blocks;
+        ``None`` for no filter."""
+        assert self.stored is not None
+        ks = self.stored.cache.get("k")
+        if ks is None:
+            ks = self.stored.cache["k"] = integers_of(self.stored.values, "k", 0)
+        blob, k = self.blob(row), int(ks[row])
+        if blob is None or blob.length <= 4 or not 1 <= k <= 1 << 16:
+            return None, k, None
+        try:
+            return blob, k, self.sums(row)
+        except FormatError:
+            return None, k, None
+
+    def _asked(self, probe: _Probe, rows: list[int], have: Fetched) -> tuple[BoolArray, int, int]:
+        """Per fact row whether it may hold any of the keys; how many rows' filters are damaged, and
+        how many did not arrive."""
+        found, corrupt, lost = np.ones(len(rows), np.bool_), 0, 0
+        for i, row in enumerate(rows):
+            blob, k, sums = self._filter(row)
+            if blob is None:
+                corrupt += 1
+                continue
+            spans = [(0, blob.length)]
+            if blob.inline is None:
+                spans = probe.spans(blob.length, k, sums)
+            try:
+                parts = [blob.inline or memoryview(have[blob.span(*span)]) for span in spans]
+            except KeyError:
+                lost += 1
+                continue
+            try:
+                for (start, _), part in zip(spans, parts, strict=True):
+                    self._verify(row, sums, start, part, whole=len(part) == blob.length)
+            except FormatError:
+                corrupt += 1
+                continue
+            data: memoryview | dict[int, int] = parts[0]
+            if len(parts[0]) < blob.length:
+                data = {
+                    start + inside: part[inside]
+                    for (start, size), part in zip(spans, parts, strict=True)
+                    for inside in probe.inside(blob.length, k, start, size)
+                }
+            found[i] = any(
+                all(data[at] >> bit & 1 for at, bit in key) for key in probe.places(blob.length, k)
+            )
+        return found, corrupt, lost
+
+    def _verify(
+        self, row: int, sums: Sums | None, start: int, data: memoryview, *, whole: bool
+    ) -> None:
+        """``FormatError`` for bytes that are not what was written."""
+        if sums is not None:
+            sums.check(start, data)
+        elif whole and zlib.crc32(data) != self.crc(row):
+            raise FormatError("an index with another checksum")
+
+    def _silent(self, corrupt: int, lost: int, subject: str) -> list[Reason]:
+        """Why nothing is said of some files; a warning says so once."""
+        assert self.stored is not None
+        reasons = []
+        for count, cause, text in (
+            (corrupt, Cause.CORRUPT, "not where the facts say, or damaged"),
+            (lost, Cause.UNREADABLE, "bytes of it did not arrive"),
+        ):
+            if not count:
+                continue
+            reasons.append(Reason(cause=cause, subject=subject, text=text, units=count))
+            warned = self.stored.cache.setdefault("warned", set())
+            if text not in warned:
+                warned.add(text)
+                log.warning("%s: %s (it says nothing; data is read)", subject, text)
+        return reasons
+
+    @staticmethod
+    def _lacking(count: int, total: int, subject: str) -> tuple[Reason, ...]:
+        if not count:
+            return ()
+        text = f"not built for {count:,} of {total:,} files"
+        return (Reason(cause=Cause.ABSENT, subject=subject, text=text, units=count),)
+
+
+class _Probe:
+    """Keys, and where they fall in filters of different sizes."""
+
+    def __init__(self, ask: In, type: PaimonType) -> None:
+        known = safe(ask, type)
+        assert isinstance(known, In)
+        self.keys, self.type = known.keys, type
+        self._known: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._places: dict[tuple[int, int], list[list[tuple[int, int]]]] = {}
+        self._spans: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+
+    def bits(self, length: int, k: int) -> NDArray[np.int64]:
+        """Bit of each probe of each key, ``(keys, k)``, in a blob of ``length`` bytes."""
+        if (length, k) not in self._known:
+            self._known[length, k] = positions_of(self.keys, self.type, 8 * (length - 4), k)
+        return self._known[length, k]
+
+    def places(self, length: int, k: int) -> list[list[tuple[int, int]]]:
+        """Per key the byte of the blob, and the bit in it, of each probe."""
+        if (length, k) not in self._places:
+            self._places[length, k] = [
+                [(4 + (bit >> 3), bit & 7) for bit in key] for key in self.bits(length, k).tolist()
+            ]
+        return self._places[length, k]
+
+    def spans(self, length: int, k: int, sums: Sums | None) -> list[tuple[int, int]]:
+        """Offset and length of what is read of a blob: all of it, or the blocks of the bytes that
+        are wanted; without checksums those bytes alone."""
+        block = 1 if sums is None else sums.block
+        if (length, k, block) not in self._spans:
+            spans = [(0, length)]
+            if length > SMALL and len(self.keys) * k <= _MANY:
+                starts = np.unique((4 + (self.bits(length, k) >> 3)) // block) * block
+                spans = [(start, min(block, length - start)) for start in starts.tolist()]
+            self._spans[length, k, block] = spans
+        return self._spans[length, k, block]
+
+    def inside(self, length: int, k: int, start: int, size: int) -> list[int]:
+        """Which of ``size`` bytes from ``start`` on are wanted, counted from there."""
+        at = 4 + (self.bits(length, k) >> 3).ravel() - start
+        found: list[int] = at[(at >= 0) & (at < size)].tolist()
+        return found
+
+
+class _BloomBuilder(Builder):
+    def __init__(
+        self, type: PaimonType, stored: pa.DataType, items: int, fpp: float, budget: int
+    ) -> None:
+        self.type, self.stored, self.items, self.fpp = type, stored, items, fpp
+        size = sizing(items, fpp)
+        self.k = size.k
+        self.over = None
+        # The filter of a chunk, and all chunks' so far.
+        if size.bits // 4 > budget:
+            self.over = f"a filter for {items:,} items takes more than its share of memory"
+        self.raw = np.zeros(0 if self.over else size.bits // 8, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """Two filters."""
+        return 2 * len(self.raw)
+
+    def add(self, chunk: Chunk) -> None:
+        """Every distinct value of the chunk."""
+        if self.over is None:
+            bloom_filter.fill(self.raw, self.k, column_of(self.type, chunk.distinct).keys)
+
+    def finish(self) -> Built:
+        """The filter."""
+        if self.over is not None:
+            return Built(None, self.over)
+        numbers = [*no_place(), pa.array([self.k], pa.int32())]
+        value = pa.StructArray.from_arrays(numbers, fields=list(self.stored))
+        return Built(value, blob=self.k.to_bytes(4, "big") + self.raw.tobytes())

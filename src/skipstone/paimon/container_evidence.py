@@ -1,0 +1,309 @@
+"""A container that somebody else may have written: its head, and its evidence about a file's rows.
+
+A container says neither what types its columns have nor of which file it is. Types come from the
+data file's own schema (``types_of``) or from whoever knows them; a column whose type is not known
+says nothing. Paimon keeps timestamps of up to 3 digits in milliseconds and all others in
+microseconds, Skipstone's own containers know only microseconds, and a Parquet file of milliseconds
+may have either beside it: such a column has no type here, unless somebody names it, or the file's
+footer tells (``belonging``).
+
+Every blob is evidence of the row level, Bloom filters too: they say "none", or nothing. An empty
+entry says that no row of the column holds a value, and nothing of nulls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, column_name, indexable
+from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Level, RowSet
+from skipstone.pruning.kind import Blob, Stored
+from skipstone.pruning.table_schema import find_field
+
+from .base import PaimonIndex, paimon_column
+from .bloom import PaimonBloom
+from .format.column_keys import type_of
+from .format.container import HEAD_PREFIX, Head, head_length
+from .format.types import PaimonType, Root
+from .kinds import Bitmap, Bsi, RangeBitmap
+from .row_evidence import FileRows
+from .top_rows import TopFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from skipstone.pruning import Evidence, Fetched, Units
+
+    from .format import open_index as reading
+
+__all__ = ["ColumnType", "Sidecar", "in_millis", "of_bytes", "open_sidecar", "types_of"]
+
+# Read at first: most heads are shorter. A container of up to so many bytes is read whole.
+_GUESS = 4_096
+_SMALL = 32 * 1024
+_KINDS: dict[str, type[PaimonIndex]] = {
+    each.paimon: each for each in (PaimonBloom, Bitmap, RangeBitmap, Bsi)
+}
+_PLAIN = {
+    Root.BOOLEAN: pa.bool_(),
+    Root.TINYINT: pa.int8(),
+    Root.SMALLINT: pa.int16(),
+    Root.INT: pa.int32(),
+    Root.BIGINT: pa.int64(),
+    Root.FLOAT: pa.float32(),
+    Root.DOUBLE: pa.float64(),
+    Root.DATE: pa.date32(),
+    Root.TIMESTAMP: TIMESTAMP_NTZ,
+    Root.TIMESTAMP_LTZ: TIMESTAMP,
+    Root.CHAR: pa.string(),
+    Root.VARCHAR: pa.string(),
+    Root.BINARY: pa.binary(),
+    Root.VARBINARY: pa.binary(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column's type in Paimon, and as predicates see it; ``stored`` is ``None`` where no
+    predicate can be on it (time of day)."""
+
+    paimon: PaimonType
+    stored: pa.DataType | None
+
+    @classmethod
+    def of_paimon(cls, type: PaimonType) -> ColumnType:
+        """By Paimon's type."""
+        if type.root is Root.DECIMAL:
+            return cls(type, pa.decimal128(type.precision, type.scale))
+        return cls(type, _PLAIN.get(type.root))
+
+
+def types_of(
+    physical: pa.Schema, schema: pa.Schema | None = None, *, millis: bool = False
+) -> dict[str, ColumnType]:
+    """By the names that a container has for them, the columns of a data file whose type is sure.
+
+    ``physical`` has types as they were stored, milliseconds as such; ``schema``, as Spark reads
+    them, where that is another. With ``millis`` columns of milliseconds are among them, as of
+    microseconds (``belonging`` tells which of both a container has).
+    """
+    read = physical if schema is None else schema
+    found: dict[str, ColumnType] = {}
+    pending: list[tuple[tuple[str, ...], pa.Field]] = [((f.name,), f) for f in physical]
+    while pending:
+        path, field = pending.pop()
+        if pa.types.is_struct(field.type):
+            pending += [((*path, child.name), child) for child in field.type]
+            continue
+        seen = find_field(read, column_name(path))
+        stored = None if seen is None else indexable(seen)
+        timed = pa.types.is_timestamp(field.type)
+        if stored is None or (timed and field.type.unit in ("s", "ms") and not millis):
+            continue
+        try:
+            type = type_of(field.type if timed and field.type.unit == "ns" else stored)
+        except UnsupportedError:
+            continue
+        found[".".join(path)] = ColumnType(type, stored)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sidecar:
+    """An open container that lies at ``blob``."""
+
+    blob: Blob
+    head: Head
+
+    def evidence(
+        self,
+        types: Mapping[str, ColumnType],
+        rows: int,
+        columns: Iterable[str] | None = None,
+    ) -> list[Evidence[Leaf]]:
+        """What can be asked of a file with so many rows, about these columns (dotted names; all by
+        default). What is of no known kind or type says nothing, with the reason."""
+        wanted = None if columns is None else {paimon_column(name): name for name in columns}
+        found: list[Evidence[Leaf]] = []
+        for column in self.head.columns:
+            if wanted is not None and column.name not in wanted:
+                continue
+            name = column.name if wanted is None else wanted[column.name]
+            type = types.get(column.name)
+            for entry in column.indexes:
+                subject = f"{entry.kind}({name})"
+                place = self.blob.part(entry.start, entry.length)
+                if entry.is_empty:
+                    found.append(Empty(name=entry.kind, column=name, rows=rows))
+                elif entry.kind not in _KINDS:
+                    text = f"file index of kind {entry.kind!r} is not known"
+                    answer = Answer.silent(Cause.UNSUPPORTED, subject, text, 1)
+                    found.append(Silent(name=entry.kind, column=name, said=answer))
+                elif type is None or type.stored is None:
+                    text = "the column's type is not known"
+                    answer = Answer.silent(Cause.UNSUPPORTED, subject, text, 1)
+                    found.append(Silent(name=entry.kind, column=name, said=answer))
+                else:
+                    found.append(_rows(entry.kind, name, type, place, rows))
+        return found
+
+    def top_file(self, types: Mapping[str, ColumnType], rows: int, column: str) -> TopFile | None:
+        """The range-bitmap of a column (dotted name), to ask which rows come first."""
+        name = paimon_column(column)
+        type = types.get(name)
+        for entry in self.head.of_column(name):
+            place = self.blob.part(entry.start, entry.length)
+            if entry.kind == RangeBitmap.paimon and place is not None and type is not None:
+                return TopFile(blob=place, type=type.paimon, row_count=rows)
+        return None
+
+
+def open_sidecar(
+    size: int, fetch: Callable[[Sequence[ByteRange]], Fetched], path: str = "", offset: int = 0
+) -> Sidecar:
+    """The container of ``size`` bytes from ``offset`` of ``path``; one or two small reads.
+
+    ``FormatError`` if it is none or damaged, ``UnsupportedError`` for a version above 1,
+    ``OSError`` where bytes do not arrive.
+    """
+    blob = Blob(path=path, offset=offset, length=size)
+    if size <= _SMALL:
+        return of_bytes(_fetched(blob, size, fetch))
+    prefix = _fetched(blob, min(size, _GUESS), fetch)
+    length = head_length(prefix[:HEAD_PREFIX])
+    if length > size:
+        raise FormatError(
+            "the head ends past the file", file=path or None, offset=12, expected=size, got=length
+        )
+    head = prefix if length <= len(prefix) else _fetched(blob, length, fetch)
+    return Sidecar(blob, Head.from_bytes(head, size))
+
+
+def of_bytes(data: bytes | memoryview) -> Sidecar:
+    """A container that is all at hand. Errors as for ``open_sidecar``."""
+    view = memoryview(data)
+    return Sidecar(Blob(length=len(view), inline=view), Head.from_bytes(view, len(view)))
+
+
+def _fetched(
+    blob: Blob, length: int, fetch: Callable[[Sequence[ByteRange]], Fetched]
+) -> memoryview:
+    wanted = blob.span(0, length)
+    got = fetch([wanted]).get(wanted) if length else b""
+    if got is None or len(got) != length:
+        raise OSError(f"{length:,} bytes of {blob.path} could not be read")
+    return memoryview(got)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Silent:
+    """Evidence that says nothing, and why."""
+
+    name: str
+    column: str
+    said: Answer
+    cost: float = 0.0
+    level: Level = Level.ROW
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing."""
+        return ()
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """The same for all."""
+        return [self.said] * len(leaves)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Empty:
+    """Evidence of an empty entry: nothing that takes a value matches; of nulls nothing is said."""
+
+    name: str
+    column: str
+    rows: int
+    cost: float = 0.0
+    level: Level = Level.ROW
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing."""
+        return ()
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """No row, of all that a null does not match."""
+        none = RowSet()
+        nothing = Answer(bounds=Bounds(none, none))
+        subject = f"{self.name}({self.column})"
+        text = "no row holds a value; it says nothing of nulls"
+        silent = Answer.silent(Cause.NOT_APPLICABLE, subject, text)
+        of_null = (Op.IS_NULL, Op.NE_OR_NULL)
+        return [silent if leaf.op in of_null else nothing for leaf in leaves]
+
+
+def _rows(kind: str, column: str, type: ColumnType, place: Blob | None, rows: int) -> SidecarRows:
+    one = np.zeros(1, np.int64)
+    stored = Stored(
+        type=type.stored, values=pa.nulls(1), rows=one + rows, nulls=one - 1, row_of_file=one
+    )
+    index = _KINDS[kind](column).read_back(stored)
+    return SidecarRows(index=index, type=type.paimon, blob=place, rows=rows, nulls=-1)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SidecarRows(FileRows):
+    """The rows as one blob knows them."""
+
+    index: Any
+
+    @property
+    def cost(self) -> float:
+        """Bloom filters before bitmaps: they may spare them."""
+        return getattr(self.index, "row_cost", 0.5)
+
+    def _local(self, leaf: Leaf) -> Leaf | Const | None:
+        local = FileRows._local(self, leaf)
+        if isinstance(local, Leaf) and self.type.in_millis and self.type.is_timestamp:
+            return in_millis(local)
+        return local
+
+    def _answer(self, leaf: Leaf) -> Answer:
+        said = FileRows._answer(self, leaf)
+        if said.bounds is None and self._silence is None and leaf.op in (Op.EQ, Op.IN):
+            # A Bloom filter that has the value: any row may.
+            return Answer(bounds=Bounds(RowSet(), RowSet.all(self.rows)))
+        return said
+
+    def _check(self, found: reading.Rows) -> None:
+        if self.index.paimon != PaimonBloom.paimon:  # which does not count them
+            FileRows._check(self, found)
+
+
+_DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
+
+
+def in_millis(leaf: Leaf) -> Leaf | Const:
+    """The leaf on microseconds that matches the same of the values that are full milliseconds,
+    and has no others."""
+    values = [value for value in leaf.values if isinstance(value, int)]
+    full = tuple(value for value in values if value % 1_000 == 0)
+    if len(full) == len(leaf.values):
+        return leaf
+    match leaf.op:
+        case Op.EQ | Op.IN:
+            return Leaf(leaf.column, leaf.type, Op.IN, full) if full else Const(False)
+        case Op.NE | Op.NOT_IN:
+            if full:
+                return Leaf(leaf.column, leaf.type, Op.NOT_IN, full)
+            return Leaf(leaf.column, leaf.type, Op.NOT_NULL)
+        case Op.NE_OR_NULL:
+            return Const(True)
+        case Op.LT | Op.LE | Op.GT | Op.GE:
+            below = values[0] // 1_000 * 1_000
+            return Leaf(leaf.column, leaf.type, _DOWN[leaf.op], (below,))
+        case _:
+            return leaf

@@ -1,0 +1,188 @@
+"""Whether a container is of a data file: what its indexes know against what the footer says.
+
+A container does not name its file. What both sides count must agree, or it is of another file, or
+of another version of it:
+
+| the footer says of a column | the index must have |
+|---|---|
+| rows | as many |
+| nulls | as many |
+| least and greatest integer, date, instant, decimal of up to 18 digits | both, none beyond them |
+
+A Bloom filter has neither rows nor nulls; that it surely lacks the least or the greatest value is
+all that it can give away. Of text and floating point only rows and nulls are compared: a footer may
+have cut text short, and leaves NaN out.
+
+The same tells in which unit the keys of a column of milliseconds are: Paimon keeps milliseconds
+there, Skipstone microseconds. Only one of the two has the footer's least and greatest value; both
+do where all values are 0 or null, and then it is the same index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from skipstone.errors import FormatError
+
+from .blob_description import ask_blob
+from .bloom import PaimonBloom
+from .container_evidence import ColumnType
+from .format import open_index as reading
+from .format.key_queries import In, Null, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from skipstone.pruning import ByteRange, Fetched
+
+    from .container_evidence import Sidecar
+    from .format.container import IndexEntry
+    from .format.partial_blob import Pieces
+
+__all__ = ["ColumnCounts", "column_counts", "type_in"]
+
+_MILLIS = 3  # digits of a timestamp that Paimon keeps in milliseconds
+_COUNTING = ("bitmap", "bsi", "range-bitmap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnCounts:
+    """A footer about one column: ``nulls`` is -1, ``low`` and ``high`` are ``None`` for unknown.
+
+    ``low`` and ``high`` are of the file's own unit, which is milliseconds if ``in_millis``.
+    """
+
+    nulls: int = -1
+    low: int | None = None
+    high: int | None = None
+    in_millis: bool = False
+
+
+def column_counts(footer: Any, wanted: Collection[str]) -> dict[str, ColumnCounts]:
+    """By dotted name, what pyarrow's ``FileMetaData`` says of the columns ``wanted``; a name that
+    two columns have is left out."""
+    schema = footer.schema
+    names = [schema.column(at).path for at in range(len(schema))]
+    usual = Counter(names)
+    return {
+        name: _counts(footer, at)
+        for at, name in enumerate(names)
+        if name in wanted and usual[name] == 1
+    }
+
+
+def _counts(footer: Any, at: int) -> ColumnCounts:
+    column = footer.schema.column(at)
+    logical = str(column.logical_type)
+    in_millis = "Timestamp" in logical and "milliseconds" in logical
+    ordered = column.physical_type in ("INT32", "INT64") and _is_signed(logical)
+    nulls, low, high = 0, None, None
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(at)
+        found = chunk.statistics
+        if found is None:
+            nulls, ordered = -1, False
+            break
+        nulls = nulls + found.null_count if nulls >= 0 and found.has_null_count else -1
+        if ordered and found.has_min_max:
+            low = found.min_raw if low is None else min(low, found.min_raw)
+            high = found.max_raw if high is None else max(high, found.max_raw)
+        elif not (found.has_null_count and found.null_count == chunk.num_values):
+            ordered = False
+    if not ordered:
+        low = high = None
+    return ColumnCounts(nulls=nulls, low=low, high=high, in_millis=in_millis)
+
+
+def _is_signed(logical: str) -> bool:
+    """Whether stored numbers of this logical type are in order, and are the keys of an index."""
+    if "isSigned=false" in logical or "nanoseconds" in logical:
+        return False
+    return logical.partition("(")[0] in ("None", "Int", "Date", "Decimal", "Timestamp")
+
+
+def type_in(
+    sidecar: Sidecar,
+    name: str,
+    type: ColumnType,
+    counts: ColumnCounts,
+    rows: int,
+    fetch: Callable[[Sequence[ByteRange]], Fetched],
+) -> ColumnType | None:
+    """The type that a column (by its name in the container) has in there; ``None`` where that
+    cannot be told. ``type`` is that of the data file.
+
+    ``FormatError`` where the container is damaged or of another file, ``OSError`` for bytes that do
+    not arrive.
+    """
+    kinds = (*_COUNTING, PaimonBloom.paimon)
+    entries = [each for each in sidecar.head.of_column(name) if each.kind in kinds]
+    entries = [each for each in entries if not each.is_empty]
+    if not counts.in_millis or not type.paimon.is_timestamp:
+        for entry in entries:
+            _compare(sidecar, name, entry, type, counts, rows, fetch)
+        return type
+    fitting = []
+    errors: list[FormatError] = []
+    for precision in (_MILLIS, type.paimon.precision):
+        candidate = ColumnType(replace(type.paimon, precision=precision), type.stored)
+        try:
+            for entry in entries:
+                _compare(sidecar, name, entry, candidate, counts, rows, fetch)
+        except FormatError as error:
+            errors.append(error)
+        else:
+            fitting.append(candidate)
+    if not fitting:
+        raise errors[0]
+    sure = counts.low is not None or (counts.nulls == rows and counts.nulls >= 0)
+    counting = any(each.kind in _COUNTING for each in entries)
+    return fitting[0] if sure and (counting or len(fitting) == 1) else None
+
+
+def _compare(
+    sidecar: Sidecar,
+    name: str,
+    entry: IndexEntry,
+    type: ColumnType,
+    counts: ColumnCounts,
+    rows: int,
+    fetch: Callable[[Sequence[ByteRange]], Fetched],
+) -> None:
+    """``FormatError`` where one index cannot be of the file that ``counts`` are of."""
+    kind = entry.kind
+    place = sidecar.blob.part(entry.start, entry.length)
+    if place is None:
+        raise FormatError("the index lies outside its container")
+    scale = 1_000 if counts.in_millis and not type.paimon.in_millis else 1
+    low = None if counts.low is None else counts.low * scale
+    high = None if counts.high is None else counts.high * scale
+
+    def compare(pieces: Pieces) -> None:
+        def found(ask: In | Null | Range) -> reading.Rows:
+            return reading.answer(kind, type.paimon, ask, pieces)
+
+        if kind in _COUNTING:
+            nulls = found(Null())
+            if nulls.row_count != rows:
+                raise _other(f"{rows:,} rows", f"{nulls.row_count:,}")
+            if counts.nulls >= 0 and nulls.may is not None and len(nulls.may) != counts.nulls:
+                raise _other(f"{counts.nulls:,} nulls in {name}", f"{len(nulls.may):,}")
+        for value in (low, high):
+            if value is None:
+                continue
+            hit = found(In((value,))).may
+            if hit is not None and not hit:
+                raise _other(f"the file's least and greatest {name}", "it lacks one of them")
+        if kind in _COUNTING and low is not None and high is not None:
+            for beyond in (Range(hi=low, hi_open=True), Range(lo=high, lo_open=True)):
+                if found(beyond).may:
+                    raise _other(f"the file's least and greatest {name}", "values beyond them")
+
+    ask_blob(place, fetch, compare)
+
+
+def _other(expected: str, got: str) -> FormatError:
+    return FormatError("the index is of another file", expected=expected, got=got)

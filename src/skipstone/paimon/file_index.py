@@ -1,0 +1,273 @@
+"""``FileIndex``: one of Paimon's index containers by itself: a file, a part of one, or bytes.
+
+>>> index = skipstone.FileIndex("data-0.parquet.index")      # types from data-0.parquet beside it
+>>> index.select("city = 'Oslo' and age >= 40")              # rows of data-0.parquet
+>>> skipstone.FileIndex(entry.embedded_index, types={"city": "STRING"}).count("city = 'Oslo'")
+
+Of a container only the head is read, then of each blob what an answer takes. A container has no
+types: they come from the schema of its data file, or are named (``types``). A column without one
+says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.build.encrypted_file import is_signed
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.identity import canonical_path
+from skipstone.planning.top_rows import Order, TopCandidate, top_rows
+from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.tree import leaves
+from skipstone.pruning import RowSet, Units
+from skipstone.pruning.evaluation import RowTask, evaluate_rows
+from skipstone.pruning.table_schema import file_schema, schema_of_columns
+from skipstone.storage import open_storage
+
+from .blob_description import row_count_of
+from .container_evidence import ColumnType, of_bytes, open_sidecar, types_of
+from .container_match import column_counts, type_in
+from .format.types import PaimonType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from skipstone.predicate.tree import Bound
+    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning.kind import Blob
+    from skipstone.pruning.plan import Step
+
+    from .container_evidence import Sidecar
+
+__all__ = ["FileIndex", "RowSelection"]
+
+Types: TypeAlias = "Mapping[str, str | PaimonType] | pa.Schema"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RowSelection:
+    """What a container says of a predicate: no other rows of ``row_count`` than ``rows`` match, and
+    all of ``rows`` do if ``exact``. ``steps`` tell what each index did."""
+
+    rows: RowSet
+    exact: bool
+    row_count: int
+    steps: tuple[Step, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class FileIndex:
+    """See the module.
+
+    ``source`` is a path or bytes; with ``offset`` and ``length`` the container lies inside the file
+    at the path. ``types`` are Paimon's by column (``{"ts": "TIMESTAMP(3)"}``), or the data file's
+    Arrow schema; by default those of the file ``data``, which for ``x.index`` is ``x`` where there
+    is one. ``rows`` is the data file's row count where the caller knows it.
+
+    ``FormatError`` for bytes that are no container, ``UnsupportedError`` for a newer version.
+    """
+
+    def __init__(
+        self,
+        source: str | bytes | memoryview,
+        *,
+        types: Types | None = None,
+        data: str | None = None,
+        rows: int | None = None,
+        offset: int = 0,
+        length: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._rows = rows
+        self._options = storage_options
+        self.bytes_read = 0
+        if isinstance(source, str):
+            self.path = canonical_path(source)
+            self._storage = open_storage(self.path, storage_options)
+            id = self._storage.stat(self.path)
+            assert id.size is not None  # as storages answer
+            self._versions = {self.path: id}
+            size = id.size - offset if length is None else length
+            if not 0 <= offset <= offset + size <= id.size:
+                raise FormatError(
+                    "no such part of the file",
+                    file=self.path,
+                    offset=offset,
+                    expected=f"at most {id.size} bytes",
+                    got=f"{size} bytes from {offset}",
+                )
+            try:
+                self.sidecar: Sidecar = open_sidecar(size, self.fetch, self.path, offset)
+            except FormatError as error:
+                raise error.in_file(self.path) from None
+        else:
+            self.path = ""
+            self.sidecar = of_bytes(source)
+        #: the data file that types were taken from
+        self.data: str | None = None
+        #: of each column whose type is known
+        self.types: dict[str, ColumnType] = {}
+        if types is None:
+            self.data = self._beside() if data is None else canonical_path(data)
+            if self.data is not None:
+                self.types = self._types_in(self.data)
+        elif isinstance(types, pa.Schema):
+            self.types = types_of(types)
+        if types is not None and not isinstance(types, pa.Schema):
+            for name, type in types.items():
+                parsed = PaimonType.parse(type) if isinstance(type, str) else type
+                self.types[name] = ColumnType.of_paimon(parsed)
+
+    def __repr__(self) -> str:
+        where = repr(self.path) if self.path else "bytes"
+        return f"FileIndex({where}, {len(self.sidecar.head.columns):,} columns)"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the container."""
+        return self.sidecar.blob.length
+
+    def blob(self, start: int, length: int) -> Blob | None:
+        """Where a part of it lies."""
+        return self.sidecar.blob.part(start, length)
+
+    @cached_property
+    def row_count(self) -> int:
+        """Rows of the data file: as given, or as the first index says that knows (Bloom filters do
+        not: -1 where there are only those). An index of another count says nothing."""
+        if self._rows is not None:
+            return self._rows
+        for column in self.sidecar.head.columns:
+            for entry in column.indexes:
+                place = self.blob(entry.start, entry.length)
+                rows = -1 if place is None else row_count_of(entry.kind, place, self.fetch)
+                if rows >= 0:
+                    return rows
+        return -1
+
+    def select(self, where: str | Bound, *, time_zone: str = "UTC") -> RowSelection:
+        """The rows that may match ``where``: SQL text, or a bound tree.
+
+        A damaged blob says nothing: its step says why. ``PredicateError`` for text that is no
+        predicate or names a column that the container does not have, or whose type is not known.
+        """
+        tree = self._bound(where, time_zone) if isinstance(where, str) else where
+        rows = self.row_count
+        if rows < 0:
+            raise UnsupportedError(
+                "a container of Bloom filters does not know how many rows there are",
+                hint="say it: FileIndex(…, rows=…)",
+            )
+        task = RowTask(
+            unit=Units.objects(np.zeros(1, np.int64), np.array([rows])),
+            rows=rows,
+            alive=RowSet.all(rows),
+            evidence=self.sidecar.evidence(
+                self.types, rows, {leaf.column for leaf in leaves(tree)}
+            ),
+            leaves={},
+        )
+        (bounds,), steps = evaluate_rows(tree, [task], fetch=self.fetch)
+        return RowSelection(rows=bounds.may, exact=bounds.exact, row_count=rows, steps=steps)
+
+    def count(self, where: str | Bound, *, time_zone: str = "UTC") -> int | None:
+        """How many rows match, where the indexes know exactly; else ``None``."""
+        found = self.select(where, time_zone=time_zone)
+        return len(found.rows) if found.exact else None
+
+    def top(self, column: str, limit: int, *, descending: bool = False) -> RowSet:
+        """The first ``limit`` rows by a column that has a range-bitmap; all, if there are fewer.
+
+        Nulls come first where it ascends and last where it descends, as in Spark; of values that
+        tie for the last place later rows are taken. ``UnsupportedError`` without such an index, or
+        where it cannot be used.
+        """
+        rows = self.row_count
+        index = self.sidecar.top_file(self.types, rows, column)
+        order = Order(column, descending, not descending)
+        found = top_rows(
+            [TopCandidate(file=0, rows=rows, index=index)], limit, order, fetch=self.fetch
+        )
+        if not found.exact:
+            why = "; ".join(reason.text for reason in found.reasons)
+            raise UnsupportedError(
+                f"the first rows by {column!r} are not known: {why or 'it has no range-bitmap'}",
+                hint="a range-bitmap of a column whose type is known has them",
+            )
+        return found.rows.get(0) or RowSet()
+
+    def _bound(self, where: str, time_zone: str) -> Bound:
+        return bind(parse_sql(where), self.schema, session_zone=time_zone, text=where)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the container as predicates name them, those of unknown type left out.
+
+        ``a.b`` in a container is a column of that name, or part of a struct: it has both names.
+        """
+        known = {
+            name: type.stored
+            for name, type in self.types.items()
+            if type.stored is not None and self.sidecar.head.of_column(name)
+        }
+        parts = {name for name in known if "." in name and name.partition(".")[0] not in known}
+        nested = schema_of_columns({name: pa.field(name, known[name]) for name in parts})
+        return pa.schema([*(pa.field(name, type) for name, type in known.items()), *nested])
+
+    def _types_in(self, path: str) -> dict[str, ColumnType]:
+        """By the data file; of a column of milliseconds its footer has to tell the unit."""
+        footer, *schemas = _described(path, self._options)
+        found = types_of(*schemas)
+        unsure = {
+            name: type
+            for name, type in types_of(*schemas, millis=True).items()
+            if name not in found and self.sidecar.head.of_column(name)
+        }
+        for name, counts in column_counts(footer, unsure).items():
+            try:
+                type = type_in(
+                    self.sidecar, name, unsure[name], counts, footer.num_rows, self.fetch
+                )
+            except (FormatError, UnsupportedError, OSError):
+                continue
+            if type is not None:
+                found[name] = type
+        return found
+
+    def _beside(self) -> str | None:
+        name = self.path.removesuffix(".index")
+        if not self.path or name == self.path or not self._storage.exists(name):
+            return None
+        return name
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
+        """Bytes of the file, of the version that was opened."""
+        found: dict[ByteRange, Any] = dict(self._storage.read_ranges(ranges, self._versions))
+        self.bytes_read += sum(each.length for each in found)
+        return found
+
+
+def _described(path: str, options: Mapping[str, str] | None) -> tuple[Any, pa.Schema, pa.Schema]:
+    """A data file's footer, its schema as it was stored, and as Spark reads it."""
+    import pyarrow.parquet as pq
+
+    try:
+        with open_storage(path, options).open(path) as source:
+            footer = pq.read_metadata(source)
+            if is_signed(source, footer):
+                raise FormatError("its columns are encrypted", file=path)
+            return footer, footer.schema.to_arrow_schema(), file_schema(source, path)
+    except (pa.ArrowException, FormatError) as error:
+        raise FormatError(
+            "types come from the data file, and this is no Parquet file",
+            file=path,
+            got=str(getattr(error, "about", error)),
+            hint="name the types instead",
+        ) from error

@@ -1,0 +1,394 @@
+"""The ``bitmap`` index, versions 1 and 2: one Roaring bitmap per distinct value.
+
+    u8 version | i32 row count | i32 distinct values | u8 has nulls
+    i32 null offset                                   if it has nulls
+    version 1:   distinct × { key, i32 offset }                         in any order
+    version 2:   i32 null length                      if it has nulls
+                 i32 blocks | blocks × { first key, i32 offset } | i32 size of all blocks
+                 blocks, each: i32 entries, entries × { key, i32 offset, i32 length }
+    bitmaps, the null one first if there are two nulls or more; the others in any order
+
+Keys are as in ``keys``; in version 2 they ascend within and across blocks. A block's offset counts
+from the first block, a bitmap's from the first bitmap. An offset below 0 is a single row,
+``-1 - offset``, that has no bitmap (its length is -1); a single null alike, but its length is still
+the size that its bitmap would have. Version 1 has no lengths: a bitmap ends where the next begins.
+
+Types: all but DECIMAL and binary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from skipstone.errors import FormatError, UnsupportedError
+
+from . import roaring
+from .key_queries import In, Null, Range, safe
+from .keys import Keys
+from .partial_blob import Pieces, Span
+from .roaring_bulk import union_of_many
+from .types import Root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skipstone.parquet.encodings.values import ByteArrays
+
+    from .key_queries import Ask
+    from .keys import I64, U8, Key
+    from .partial_blob import Cursor
+    from .types import PaimonType
+
+__all__ = ["BitmapIndex", "Entries", "check_type"]
+
+
+def check_type(type: PaimonType) -> None:
+    """``UnsupportedError`` for a type that a bitmap index does not take."""
+    if type.is_binary or type.root is Root.DECIMAL:
+        raise UnsupportedError(f"a bitmap index takes no column of {type}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """Keys with where their rows are: int64 ``offsets`` and ``lengths`` of bitmaps in the body;
+    an offset below 0 is a single row."""
+
+    keys: Keys
+    offsets: I64
+    lengths: I64
+
+    def slice(self, start: int, stop: int) -> Entries:
+        """Entries ``start`` to ``stop - 1``."""
+        return Entries(
+            self.keys.slice(start, stop), self.offsets[start:stop], self.lengths[start:stop]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BitmapIndex:
+    """An open bitmap index. Block i of entries lies at ``edges[i]`` to ``edges[i + 1]`` of the blob
+    and begins with key ``firsts[i]``; version 1 has one block, whose first key means nothing.
+
+    Every method raises ``MissingBytes`` for what is not at hand, ``FormatError`` for what is
+    wrong.
+    """
+
+    type: PaimonType
+    pieces: Pieces
+    version: int
+    row_count: int
+    cardinality: int
+    null_offset: int | None
+    null_length: int | None
+    firsts: Keys
+    edges: I64
+    body: int
+
+    @classmethod
+    def open(cls, type: PaimonType, pieces: Pieces) -> BitmapIndex:
+        """Read the head."""
+        check_type(type)
+        cursor = pieces.cursor(0)
+        version = cursor.u8()
+        if version not in (1, 2):
+            raise UnsupportedError(f"version {version} of a bitmap index: 1 and 2 are known")
+        row_count = cursor.count("row count")
+        cardinality = cursor.count("number of distinct values")
+        has_null = cursor.u8()
+        if has_null > 1 or cardinality > row_count:
+            raise FormatError("not a bitmap index", got=(row_count, cardinality, has_null))
+        null_offset = cursor.i32() if has_null else None
+        null_length = cursor.count("length") if has_null and version == 2 else None
+        if version == 1:
+            firsts, edges = _one_block(cursor, type, cardinality, pieces)
+        else:
+            firsts, edges = _blocks(cursor, type, pieces)
+            if (len(edges) > 1) != bool(cardinality):
+                raise FormatError("blocks of values", expected=cardinality, got=len(edges) - 1)
+        return cls(
+            type=type,
+            pieces=pieces,
+            version=version,
+            row_count=row_count,
+            cardinality=cardinality,
+            null_offset=null_offset,
+            null_length=null_length,
+            firsts=firsts,
+            edges=edges,
+            body=int(edges[-1]),
+        )
+
+    def rows(self, ask: Ask) -> BitMap:
+        """The rows that ``ask`` wants; all that may match where keys are not exact."""
+        ask = safe(ask, self.type)
+        if isinstance(ask, Null):
+            return self._nulls()
+        if isinstance(ask, Range):
+            if ask.lo is None and ask.hi is None:
+                return self._not_null()
+            return self._union([self._between(ask)])
+        return self._union(self._among(ask))
+
+    def entries(self) -> Entries:
+        """All entries: ascending in version 2, as they lie in version 1."""
+        count = len(self.edges) - 1
+        self.pieces.need(map(self._span, range(count)))
+        parts = [self._block(at) for at in range(count)]
+        keys = [key for part in parts for key in _listed(part.keys)]
+        found = Entries(
+            Keys.of(self.type, keys),
+            np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]),
+        )
+        if len(keys) != self.cardinality:
+            raise FormatError("number of values", expected=self.cardinality, got=len(keys))
+        return found
+
+    def bitmap(self, offset: int, length: int) -> BitMap:
+        """The rows of one entry."""
+        if offset < 0:
+            return BitMap([self._single(offset)])
+        return roaring.read(self.pieces.take(self.body + offset, length), self.row_count)
+
+    def _single(self, offset: int) -> int:
+        if -1 - offset >= self.row_count:
+            raise FormatError("row", expected=f"below {self.row_count}", got=-1 - offset)
+        return -1 - offset
+
+    def _nulls(self) -> BitMap:
+        if self.null_offset is None:
+            return BitMap()
+        length = self.null_length
+        if length is None:  # version 1: up to the first bitmap of a value
+            if self.null_offset < 0:
+                return BitMap([self._single(self.null_offset)])
+            offsets = self._block(0).offsets if self.cardinality else np.empty(0, np.int64)
+            later = offsets[offsets > self.null_offset]
+            end = int(later.min()) if len(later) else self.pieces.length - self.body
+            length = end - self.null_offset
+        return self.bitmap(self.null_offset, length)
+
+    def _not_null(self) -> BitMap:
+        everything = BitMap()
+        everything.add_range(0, self.row_count)
+        return everything - self._nulls()
+
+    def _union(self, parts: Sequence[Entries]) -> BitMap:
+        if not parts:
+            return BitMap()
+        if len(parts) == 1 and len(parts[0].offsets) == 1:
+            return self.bitmap(int(parts[0].offsets[0]), int(parts[0].lengths[0]))
+        offsets = np.concatenate([part.offsets for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        stored = offsets >= 0
+        # Values share no bitmap: what they take together lies in the body once.
+        if int(lengths[stored].sum()) > self.pieces.length - self.body:
+            raise FormatError("bitmaps of values that overlap", offset=self.body)
+        spans = [
+            Span(self.body + offset, length)
+            for offset, length in zip(
+                offsets[stored].tolist(), lengths[stored].tolist(), strict=True
+            )
+        ]
+        self.pieces.need(spans)
+        found = union_of_many([self.pieces.take(*span) for span in spans], self.row_count)
+        single = -1 - offsets[~stored]
+        if len(single):
+            if int(single.max()) >= self.row_count:
+                raise FormatError("row", expected=f"below {self.row_count}", got=int(single.max()))
+            found |= roaring.of_rows(single, self.row_count)
+        return found
+
+    def _among(self, ask: In) -> list[Entries]:
+        """The entries of these keys."""
+        if not self.cardinality:
+            return []
+        if self.version == 1:
+            wanted: dict[int, list[Key]] = {0: list(ask.keys)}
+        else:
+            wanted = {}
+            for key in ask.keys:
+                below = self.firsts.below(key)
+                if below == len(self.firsts) or self.firsts[below] != key:
+                    below -= 1
+                if below >= 0:
+                    wanted.setdefault(below, []).append(key)
+        if len(wanted) > 1:
+            self.pieces.need(map(self._span, wanted))
+        found = []
+        for at, keys in wanted.items():
+            block = self._block(at)
+            if self.version == 1:
+                found += [block.slice(i, i + 1) for i in _places(block.keys, set(keys))]
+                continue
+            for key in keys:
+                i = block.keys.below(key)
+                if i < len(block.keys) and block.keys[i] == key:
+                    found.append(block.slice(i, i + 1))
+        return found
+
+    def _between(self, ask: Range) -> Entries:
+        """The entries of all keys in the range."""
+        none = Entries(Keys.of(self.type, ()), np.empty(0, np.int64), np.empty(0, np.int64))
+        if not self.cardinality:
+            return none
+        if self.version == 1:
+            block = self._block(0)
+            inside = block.keys.within(ask.lo, ask.hi, ask.lo_open, ask.hi_open)
+            return Entries(none.keys, block.offsets[inside], block.lengths[inside])
+        first = 0
+        if ask.lo is not None:
+            first = max(self.firsts.below(ask.lo) - 1, 0)
+        stop = len(self.firsts)
+        if ask.hi is not None:
+            stop = self.firsts.below(ask.hi)
+            stop += stop < len(self.firsts) and self.firsts[stop] == ask.hi
+        self.pieces.need(map(self._span, range(first, stop)))
+        parts = []
+        for at in range(first, stop):
+            block = self._block(at)
+            low, high = code_range(block.keys, ask)
+            parts.append(block.slice(low, max(low, high)))
+        return Entries(
+            none.keys,
+            np.concatenate([none.offsets, *(part.offsets for part in parts)]),
+            np.concatenate([none.lengths, *(part.lengths for part in parts)]),
+        )
+
+    def _span(self, at: int) -> Span:
+        start, stop = self.edges[at : at + 2].tolist()
+        return Span(start, stop - start)
+
+    def _block(self, at: int) -> Entries:
+        """Read one block, which is at hand or ``MissingBytes``."""
+        span = self._span(at)
+        if self.version == 1 and not self.type.width:
+            texts, tails = self.pieces.once(("texts", span.offset), _never)
+            entries = _text_entries(self.type, texts, tails)
+            return _with_lengths(entries, self.pieces.length - self.body, self.null_offset)
+        data = self.pieces.take(*span)
+        cursor = Pieces.whole(data).cursor(0)
+        count = self.cardinality if self.version == 1 else cursor.count("number of entries")
+        entries = _read_entries(cursor, self.type, count, has_lengths=self.version == 2)
+        if cursor.position != span.length:
+            raise FormatError(
+                "a block of another length", offset=span.offset, expected=span.length,
+                got=cursor.position,
+            )  # fmt: skip
+        if self.version == 1:
+            return _with_lengths(entries, self.pieces.length - self.body, self.null_offset)
+        if not entries.keys.ascending() or not count or entries.keys[0] != self.firsts[at]:
+            raise FormatError("keys of a block do not ascend from its first", offset=span.offset)
+        if ((entries.offsets >= 0) & (entries.lengths < 0)).any():
+            raise FormatError("negative length of a bitmap", offset=span.offset)
+        return entries
+
+
+def code_range(keys: Keys, ask: Range) -> tuple[int, int]:
+    """Which of the ascending ``keys`` lie in the range: from the first number up to before the
+    second."""
+    low, high = 0, len(keys)
+    if ask.lo is not None:
+        low = keys.below(ask.lo)
+        low += ask.lo_open and low < len(keys) and keys[low] == ask.lo
+    if ask.hi is not None:
+        high = keys.below(ask.hi)
+        high += not ask.hi_open and high < len(keys) and keys[high] == ask.hi
+    return low, high
+
+
+def _listed(keys: Keys) -> list[Key]:
+    if isinstance(keys.values, np.ndarray):
+        return [*keys.values.tolist()]
+    return list(keys.values)
+
+
+def _places(keys: Keys, wanted: set[Key]) -> list[int]:
+    if isinstance(keys.values, np.ndarray):
+        return np.flatnonzero(np.isin(keys.values, list(wanted))).tolist()
+    data, starts, lengths = keys.values.data, keys.values.offsets[:-1], keys.values.lengths
+    found: list[int] = []
+    for key in wanted:
+        assert isinstance(key, bytes)
+        same = np.flatnonzero(lengths == len(key))
+        letters = data[starts[same][:, None] + np.arange(len(key))]
+        found += same[(letters == np.frombuffer(key, np.uint8)).all(axis=1)].tolist()
+    return found
+
+
+def _never() -> tuple[ByteArrays, U8]:
+    raise AssertionError("the strings of version 1 are read when it is opened")
+
+
+def _one_block(
+    cursor: Cursor, type: PaimonType, cardinality: int, pieces: Pieces
+) -> tuple[Keys, I64]:
+    """Version 1: the whole dictionary, whose length only its last key tells."""
+    start = cursor.position
+    if type.width:
+        body = start + cardinality * (type.width + 4)
+        pieces.cursor(start, body)
+    else:
+        found = cursor.texts(cardinality, 4)
+        body = cursor.position
+        pieces.once(("texts", start), lambda: found)
+    return Keys.of(type, ()), np.array([start, body] if cardinality else [start], np.int64)
+
+
+def _blocks(cursor: Cursor, type: PaimonType, pieces: Pieces) -> tuple[Keys, I64]:
+    """Version 2: where each block lies, and its first key."""
+    at = cursor.position
+    found = _read_entries(cursor, type, cursor.count("number of blocks"), has_lengths=False)
+    size = cursor.count("size of all blocks")
+    base = cursor.position
+    edges = np.empty(len(found.offsets) + 1, np.int64)
+    edges[:-1], edges[-1] = found.offsets, size
+    if edges[0] or not bool((edges[1:] > edges[:-1]).all()) or not found.keys.ascending():
+        raise FormatError("blocks do not ascend", offset=at)
+    if base + size > pieces.length:
+        raise FormatError("blocks end past the index", offset=at, got=base + size)
+    return found.keys, base + edges
+
+
+def _read_entries(cursor: Cursor, type: PaimonType, count: int, *, has_lengths: bool) -> Entries:
+    """``count`` × { key, i32 offset, i32 length where there are lengths }."""
+    extra = 8 if has_lengths else 4
+    if type.width:
+        dtype = _entry_dtype(type.width, has_lengths)
+        table = np.frombuffer(cursor.take(count * dtype.itemsize), dtype)
+        keys = Keys.from_raw(type, table["key"])
+        offsets = table["offset"].astype(np.int64)
+        lengths = table["length"].astype(np.int64) if has_lengths else np.zeros(count, np.int64)
+        return Entries(keys, offsets, lengths)
+    return _text_entries(type, *cursor.texts(count, extra))
+
+
+def _text_entries(type: PaimonType, texts: ByteArrays, tails: U8) -> Entries:
+    numbers = tails.view(">i4").astype(np.int64)
+    lengths = numbers[:, 1] if numbers.shape[1] > 1 else np.zeros(len(texts), np.int64)
+    return Entries(Keys(type, texts), numbers[:, 0], lengths)
+
+
+@cache
+def _entry_dtype(width: int, has_lengths: bool) -> np.dtype[Any]:
+    fields = [("key", f">i{width}"), ("offset", ">i4"), ("length", ">i4")]
+    return np.dtype(fields if has_lengths else fields[:2])
+
+
+def _with_lengths(entries: Entries, body: int, null_offset: int | None) -> Entries:
+    """Version 1: each bitmap ends where the next one begins, or with the index."""
+    used = entries.offsets[entries.offsets >= 0]
+    if null_offset is not None and null_offset >= 0:
+        used = np.append(used, null_offset)
+    edges = np.unique(np.append(used, body))
+    if len(edges) and int(edges[-1]) > body:
+        raise FormatError("a bitmap past the index", expected=f"at most {body}", got=edges[-1])
+    after = np.searchsorted(edges, entries.offsets, side="right")
+    ends = edges[np.minimum(after, len(edges) - 1)]
+    lengths = np.where(entries.offsets >= 0, ends - entries.offsets, -1)
+    return Entries(entries.keys, entries.offsets, lengths)

@@ -1,0 +1,229 @@
+"""Keys: what an index stores for a value, in one order for all types.
+
+A key of a type of fixed width is an **ordinal**: an ``int`` that sorts as the values do. For
+numbers, days and instants it is the number itself. For FLOAT and DOUBLE it is the IEEE bits as a
+signed int, all bits but the sign inverted below zero; this is the order of Java's compare: -∞ …
+-0.0 < 0.0 … ∞ < NaN, where -0.0 is ordinal -1, 0.0 is 0, and every NaN is the canonical one. A key
+of a string is its bytes, ordered unsigned, the shorter first.
+
+On disk an ordinal is big-endian in the width of its type (``types``), floats as their bits; a
+string is its length (i32) and its bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encodings.values import ByteArrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from .partial_blob import Cursor
+    from .types import PaimonType
+
+__all__ = [
+    "I64",
+    "U8",
+    "Key",
+    "Keys",
+    "canonical",
+    "key_bytes",
+    "ordinals_of",
+    "place",
+    "place_i32",
+    "raw_dtype",
+    "raw_of",
+    "read_key",
+]
+
+Key: TypeAlias = "int | bytes"
+I64: TypeAlias = "NDArray[np.int64]"
+U8: TypeAlias = "NDArray[np.uint8]"
+
+# Infinity of each width: greater magnitudes are NaN. The canonical NaN of each.
+_INFINITE = {4: 0x7F80_0000, 8: 0x7FF0_0000_0000_0000}
+_DTYPES = {width: np.dtype(f">i{width}") for width in (1, 2, 4, 8)}
+_NAN = {4: 0x7FC0_0000, 8: 0x7FF8_0000_0000_0000}
+
+
+def raw_dtype(type: PaimonType) -> np.dtype[Any]:
+    """How a fixed key lies on disk."""
+    return _DTYPES[_width(type)]
+
+
+def canonical(ordinals: I64, width: int) -> I64:
+    """Float ordinals with every NaN, of either sign, as the canonical one."""
+    top = _INFINITE[width]
+    return np.where((ordinals > top) | (ordinals < -top - 1), np.int64(_NAN[width]), ordinals)
+
+
+def ordinals_of(raw: NDArray[Any], type: PaimonType) -> I64:
+    """Ordinals of what lies on disk (or of IEEE bits as signed ints), int64."""
+    found = raw.astype(np.int64)
+    if type.is_float:
+        flipped = np.where(found < 0, found ^ np.int64(_largest(type.width)), found)
+        return canonical(flipped, type.width)
+    if type.width == 1 and type.root == "BOOLEAN" and len(found) and not 0 <= found.min() <= 1:
+        raise FormatError("a boolean key that is neither 0 nor 1", got=int(found.min()))
+    if type.width == 1 and type.root == "BOOLEAN" and len(found) and found.max() > 1:
+        raise FormatError("a boolean key that is neither 0 nor 1", got=int(found.max()))
+    return found
+
+
+def raw_of(ordinals: I64, type: PaimonType) -> NDArray[Any]:
+    """What lies on disk for these ordinals; the inverse of ``ordinals_of``."""
+    if type.is_float:
+        ordinals = np.where(ordinals < 0, ordinals ^ np.int64(_largest(type.width)), ordinals)
+    return ordinals.astype(raw_dtype(type))
+
+
+def key_bytes(key: Key, type: PaimonType) -> bytes:
+    """One key as it lies on disk."""
+    if isinstance(key, bytes):
+        return len(key).to_bytes(4, "big") + key
+    return raw_of(np.array([key], np.int64), type).tobytes()
+
+
+def read_key(cursor: Cursor, type: PaimonType) -> Key:
+    """The next key. ``FormatError`` for a negative length or a boolean above 1."""
+    if not type.width:
+        return bytes(cursor.take(cursor.count("key length")))
+    return int(ordinals_of(np.frombuffer(cursor.take(type.width), raw_dtype(type)), type)[0])
+
+
+def _largest(width: int) -> int:
+    return (1 << (8 * width - 1)) - 1
+
+
+def _width(type: PaimonType) -> int:
+    if not type.width:
+        raise UnsupportedError(f"keys of {type} have no fixed width")
+    return type.width
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Many keys of one type: ``values`` is an int64 array of ordinals, or ``ByteArrays``."""
+
+    type: PaimonType
+    values: I64 | ByteArrays
+
+    @classmethod
+    def of(cls, type: PaimonType, keys: Iterable[Key]) -> Keys:
+        """From single keys."""
+        if type.width:
+            return cls(type, np.fromiter(keys, np.int64))
+        return cls(type, ByteArrays.from_list(keys))  # type: ignore[arg-type]
+
+    @classmethod
+    def from_raw(cls, type: PaimonType, raw: NDArray[Any]) -> Keys:
+        """From fixed keys as they lie on disk."""
+        return cls(type, ordinals_of(raw, type))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, at: int) -> Key:
+        if isinstance(self.values, np.ndarray):
+            return int(self.values[at])
+        offsets, count = self.values.offsets, len(self.values.offsets) - 1
+        if not -count <= at < count:
+            raise IndexError(f"key {at} of {count}")
+        at %= count
+        return self.values.data[offsets[at] : offsets[at + 1]].tobytes()
+
+    def slice(self, start: int, stop: int) -> Keys:
+        """Keys ``start`` to ``stop - 1``, sharing memory."""
+        if isinstance(self.values, np.ndarray):
+            return Keys(self.type, self.values[start:stop])
+        offsets = self.values.offsets[start : stop + 1]
+        return Keys(self.type, ByteArrays(self.values.data, offsets))
+
+    def ascending(self) -> bool:
+        """Whether each key is greater than the one before."""
+        if isinstance(self.values, np.ndarray):
+            return bool((self.values[1:] > self.values[:-1]).all())
+        if len(self) < 2:
+            return True
+        import pyarrow.compute as pc
+
+        texts = self._arrow()
+        return not pc.any(pc.greater_equal(texts[:-1], texts[1:])).as_py()
+
+    def within(
+        self, lo: Key | None, hi: Key | None, lo_open: bool, hi_open: bool
+    ) -> NDArray[np.bool_]:
+        """Which keys, in any order, lie from ``lo`` to ``hi``; ``None`` is no limit."""
+        import pyarrow.compute as pc
+
+        values = self.values if isinstance(self.values, np.ndarray) else self._arrow()
+        inside = np.ones(len(self), np.bool_)
+        if lo is not None:
+            inside &= np.asarray((pc.greater if lo_open else pc.greater_equal)(values, lo))
+        if hi is not None:
+            inside &= np.asarray((pc.less if hi_open else pc.less_equal)(values, hi))
+        return inside
+
+    def _arrow(self) -> pa.Array:
+        """Strings as Arrow has them, sharing memory: it compares bytes as keys are ordered."""
+        import pyarrow as pa
+
+        assert isinstance(self.values, ByteArrays)
+        buffers = [None, pa.py_buffer(self.values.offsets), pa.py_buffer(self.values.data)]
+        return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+
+    def below(self, key: Key) -> int:
+        """How many keys are less than ``key``; the keys must ascend."""
+        if isinstance(self.values, np.ndarray):
+            return int(self.values.searchsorted(key))
+        return bisect_left(self, key)
+
+    def lengths(self) -> I64:
+        """Bytes of each key on disk, a string's own length included."""
+        if isinstance(self.values, np.ndarray):
+            return np.full(len(self), self.type.width, np.int64)
+        return np.diff(self.values.offsets) + 4
+
+    def place(self, out: U8, at: I64) -> None:
+        """Write key ``i`` to ``out[at[i]:]`` as it lies on disk."""
+        if isinstance(self.values, np.ndarray):
+            raw = raw_of(self.values, self.type).view(np.uint8).reshape(len(self), self.type.width)
+            for byte in range(self.type.width):
+                out[at + byte] = raw[:, byte]
+            return
+        lengths = np.diff(self.values.offsets)
+        place_i32(out, at, lengths)
+        place(out, at + 4, self.values.data, self.values.offsets[:-1], lengths)
+
+    def to_bytes(self) -> bytes:
+        """All of them, one after another."""
+        if isinstance(self.values, np.ndarray):
+            return raw_of(self.values, self.type).tobytes()
+        lengths = self.lengths()
+        out = np.empty(int(lengths.sum()), np.uint8)
+        self.place(out, np.cumsum(lengths) - lengths)
+        return out.tobytes()
+
+
+def place_i32(out: U8, at: I64, values: I64) -> None:
+    """Write big-endian ints of 4 bytes to ``out[at[i]:]``."""
+    raw = values.astype(">i4").view(np.uint8).reshape(len(values), 4)
+    for byte in range(4):
+        out[at + byte] = raw[:, byte]
+
+
+def place(out: U8, at: I64, data: U8, starts: I64, lengths: I64) -> None:
+    """Copy ``data[starts[i]:][:lengths[i]]`` to ``out[at[i]:]`` for every i."""
+    total = int(lengths.sum())
+    ends = np.cumsum(lengths)
+    inside = np.arange(total) - np.repeat(ends - lengths, lengths)
+    out[np.repeat(at, lengths) + inside] = data[np.repeat(starts, lengths) + inside]

@@ -1,0 +1,177 @@
+"""``bitmap``, ``rangebitmap`` and ``bsi``: which rows of a file hold which values.
+
+Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, distinct: int32,
+min: T, max: T>``: where the blob lies in the file's container, its CRC-32, checksums of its blocks
+(``arrivals``; values without that field are read too), how many distinct values there are, and
+bounds of them as those of ``minmax``. At the object level they say what bounds say, without a byte
+read; the rows are another evidence, made per file (``rows``).
+
+Parameters are Paimon's options: ``version`` (2, or 1) and ``index-block-size`` (16 kb) of a bitmap,
+``chunk-size`` of a range-bitmap (16 kb; 0 b for boolean, tinyint and smallint).
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from skipstone.indexes.minmax import intervals_of
+from skipstone.predicate.tree import Op
+from skipstone.pruning.interval import interval_bounds
+from skipstone.pruning.per_file import PerFile, Rows
+
+from .base import PaimonIndex, memory_size, place_fields
+from .blob_builder import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap
+from .format import bitmap, bsi, range_bitmap
+from .format.bitmap_writer import BLOCK_SIZE
+from .row_evidence import FileRows, rows_of_file
+from .verified_blob import SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, Bounds
+    from skipstone.pruning.kind import Builder
+
+    from .format.types import PaimonType
+
+__all__ = ["Bitmap", "Bsi", "RangeBitmap", "RowIndex"]
+
+log = logging.getLogger("skipstone")
+
+
+class RowIndex(PerFile, PaimonIndex):
+    """Base of the kinds that know rows; see the module."""
+
+    ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
+    sweeps = True
+    #: cost of asking about the rows of a file, relative to the others
+    row_cost = 1.0
+
+    def stored_type(self, type: pa.DataType) -> pa.DataType:
+        """See the module."""
+        self.paimon_type(type)
+        numbers = [*place_fields(), pa.field("distinct", pa.int32())]
+        return pa.struct([*numbers, pa.field("min", type), pa.field("max", type)])
+
+    def write(self) -> Callable[[Codes], bytes]:
+        """What makes a blob of a column."""
+        raise NotImplementedError
+
+    def build(self, type: pa.DataType, budget: int) -> Builder:
+        """Holds the codes of all rows."""
+        stored = self.stored_type(type)
+        paimon = self.paimon_type(type)
+        return RowsBuilder(self.column, type, paimon, stored, self.write(), budget)
+
+    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+        """What the bounds say of whole files."""
+        intervals = intervals_of(rows.stored)
+        return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
+
+    def of_file(self, file: int, shared: dict[Any, Any] | None = None) -> FileRows | None:
+        """The evidence about the rows of one file; ``None`` where this index was not built.
+        ``shared`` as for ``rows_of_file``."""
+        return rows_of_file(self, file, shared)
+
+
+class Bitmap(RowIndex):
+    """A Roaring bitmap for each distinct value; see the module."""
+
+    name = "bitmap"
+    paimon = "bitmap"
+    parameters = ("version", "index-block-size")
+    instead = ("rangebitmap", "paimonbloom")
+    cost = 1.1
+    row_cost = 1.0
+
+    def __init__(self, column: str, version: int = 2, index_block_size: int = BLOCK_SIZE) -> None:
+        super().__init__(column)
+        if version not in (1, 2):
+            raise ValueError(f"version is 1 or 2, not {version}")
+        if index_block_size < 0:
+            raise ValueError("index-block-size is a number of bytes, 0 or more")
+        self.version, self.index_block_size = version, index_block_size
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """What is not the default."""
+        found = {} if self.version == 2 else {"version": str(self.version)}
+        if self.index_block_size != BLOCK_SIZE:
+            found["index-block-size"] = str(self.index_block_size)
+        return found
+
+    @classmethod
+    def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
+        """The definition behind ``params``."""
+        size = memory_size(params["index-block-size"]) if "index-block-size" in params else None
+        return cls(column, int(params.get("version", 2)), BLOCK_SIZE if size is None else size)
+
+    def check(self, type: PaimonType) -> None:
+        """All but decimals and binary."""
+        bitmap.check_type(type)
+
+    def write(self) -> Callable[[Codes], bytes]:
+        """By version and block size."""
+        return partial(as_bitmap, version=self.version, block_size=self.index_block_size)
+
+
+class RangeBitmap(RowIndex):
+    """A dictionary of the distinct values and bit slices of their codes; see the module."""
+
+    name = "rangebitmap"
+    aliases = ("range-bitmap", "range_bitmap")
+    paimon = "range-bitmap"
+    block = SMALL
+    parameters = ("chunk-size",)
+    instead = ("paimonbloom",)
+    cost = 1.2
+    row_cost = 2.0
+
+    def __init__(self, column: str, chunk_size: int | None = None) -> None:
+        super().__init__(column)
+        if chunk_size is not None and not 0 <= chunk_size < 2**31:
+            raise ValueError("chunk-size is a number of bytes below 2 gb")
+        self.chunk_size = chunk_size
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """``chunk-size``, where it was set."""
+        return {} if self.chunk_size is None else {"chunk-size": str(self.chunk_size)}
+
+    @classmethod
+    def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
+        """The definition behind ``params``."""
+        return cls(column, memory_size(params["chunk-size"]) if "chunk-size" in params else None)
+
+    def check(self, type: PaimonType) -> None:
+        """All but binary and decimals above 18 digits."""
+        range_bitmap.check_type(type)
+
+    def write(self) -> Callable[[Codes], bytes]:
+        """By chunk size."""
+        return partial(as_range_bitmap, chunk_size=self.chunk_size)
+
+
+class Bsi(RowIndex):
+    """Bit slices of the numbers themselves; deprecated by Paimon in favour of range-bitmap."""
+
+    name = "bsi"
+    paimon = "bsi"
+    block = SMALL
+    instead = ("rangebitmap", "bitmap", "paimonbloom")
+    cost = 1.3
+    row_cost = 3.0
+
+    def check(self, type: PaimonType) -> None:
+        """Integers, decimals of up to 18 digits, dates and timestamps."""
+        bsi.check_type(type)
+        range_bitmap.check_type(type)  # longer decimals may not fit, as it does not take them
+
+    def write(self) -> Callable[[Codes], bytes]:
+        """There is nothing to set."""
+        return as_bsi

@@ -1,0 +1,407 @@
+"""The rows of one file as one index knows them: evidence of the row level.
+
+A leaf becomes questions to the blob (``formats/paimon/asks``), and the answers sets of rows:
+
+| leaf | questions | rows that may match, must |
+|---|---|---|
+| ``= IN < <= > >=``, starts with | one | the answer, all of it if exact |
+| ``<> NOT IN``, not starts with | that, and "not null" | not null without the answer, both ways |
+| ``NOT <=>`` | ``=`` | all rows without the answer |
+| ``IS [NOT] NULL`` | one | the answer |
+| ``LIKE`` | starts with its literal prefix | the answer, none |
+| ``NOT LIKE`` | that, and "not null" | not null, not null without the answer |
+
+A column that is known to have no nulls is not asked about them. A blob is read in rounds: its head,
+then blocks or chunks of its dictionary, then bitmaps; a small one at once. Every byte is held
+against the checksums of the facts (``arrivals``). Whatever is wrong with a blob makes the index say
+nothing, and a warning says so once. What has no such checksums, as containers of others, is
+believed where it fits together, and a reason says that.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from pyroaring import BitMap
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.predicate.literals import order_key
+from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, RowSet
+from skipstone.pruning.column_leaf import localise
+
+from .format import open_index as reading
+from .format.column_keys import key_of
+from .format.key_queries import In, Null, Range, prefix
+from .format.partial_blob import MissingBytes
+from .verified_blob import SMALL, Arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from skipstone.predicate.tree import Value
+    from skipstone.pruning import ByteRange, Fetched, Units
+    from skipstone.pruning.kind import Blob
+
+    from .format.key_queries import Ask
+    from .format.keys import Key
+    from .format.types import PaimonType
+    from .kinds import RowIndex
+
+__all__ = ["FileRows", "IndexedRows", "asks_of", "bounds_of", "rows_of_file"]
+
+log = logging.getLogger("skipstone")
+
+# Rounds after which readers take more at a time than they ask for: strings in version 1 of a
+# bitmap do not say how long they are.
+_PATIENCE = 3
+
+Find: TypeAlias = "Callable[[Ask], reading.Rows]"
+
+_NOT_NULL = Range()
+_NEGATED = (Op.NE, Op.NOT_IN, Op.NOT_STARTS_WITH, Op.NOT_LIKE)
+
+
+class _Asked(NamedTuple):
+    """A leaf as it is asked of blobs of one type; the leaf itself is held because the table of
+    these goes by its address."""
+
+    leaf: Leaf
+    local: Leaf | Const | None
+    asks: tuple[Ask, ...]
+
+
+def rows_of_file(
+    index: RowIndex, file: int, shared: dict[Any, Any] | None = None
+) -> FileRows | None:
+    """The evidence of ``index`` about the rows of a file; ``None`` where it was not built.
+
+    ``shared`` is what files have in common: the same mapping for all files and one index.
+    """
+    stored = index.stored
+    if stored is None:
+        return None
+    row = int(stored.row_of_file[file])
+    if row < 0 or not index.known(stored)[row]:
+        return None
+    shared = {} if shared is None else shared
+    if "type" not in shared:
+        shared["type"] = index.paimon_type(stored.type)
+    return FileRows(
+        index=index,
+        type=shared["type"],
+        blob=index.blob(row),
+        rows=int(stored.rows[row]),
+        nulls=int(stored.nulls[row]),
+        fact=row,
+        shared=shared,
+    )
+
+
+class IndexedRows:
+    """A source of the row level over indexes that were read back; others are passed over."""
+
+    def __init__(self, indexes: Sequence[Any]) -> None:
+        self.indexes = [index for index in indexes if hasattr(index, "of_file")]
+        self._shared: list[dict[Any, Any]] = [{} for _ in self.indexes]
+
+    def __bool__(self) -> bool:
+        return bool(self.indexes)
+
+    def evidence(self, file: int, columns: frozenset[str]) -> list[FileRows]:
+        """What can be asked about the rows of one file."""
+        found = [
+            index.of_file(file, shared)
+            for index, shared in zip(self.indexes, self._shared, strict=True)
+            if index.column in columns
+        ]
+        return [each for each in found if each is not None]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FileRows:
+    """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
+    checksums of the blob too; -1 unknown. ``shared`` as for ``rows_of_file``."""
+
+    index: RowIndex
+    type: PaimonType
+    blob: Blob | None
+    rows: int
+    nulls: int
+    fact: int = -1
+    shared: dict[Any, Any] = field(default_factory=dict)
+    _arrivals: Arrivals | None = None
+    _opened: reading.Index | None = None
+    _found: dict[Ask, reading.Rows] = field(default_factory=dict)
+    _rounds: int = 0
+    _silence: Answer | None = None
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        return self.index.name
+
+    @property
+    def column(self) -> str:
+        """The column."""
+        return self.index.column
+
+    @property
+    def level(self) -> Level:
+        """Rows."""
+        return Level.ROW
+
+    @property
+    def cost(self) -> float:
+        """Bitmaps before bit slices."""
+        return self.index.row_cost
+
+    def decides(self, leaf: Leaf) -> bool:
+        """Whether it knows of each row if ``leaf`` matches, at the price of a few reads.
+
+        A bitmap answers a range by joining those of all values in it, which may be all there are.
+        """
+        if self._silence is not None or self.blob is None or leaf.op in (Op.LIKE, Op.NOT_LIKE):
+            return False
+        try:
+            _, local, asks = self._asked(leaf)
+        except Exception:  # it will say why when it is asked
+            return False
+        if isinstance(local, Const):
+            return True
+        joins = any(isinstance(ask, Range) and ask != _NOT_NULL for ask in asks)
+        return (
+            bool(asks)
+            and self.type.exact
+            and self.index.paimon != "bloom-filter"
+            and not (joins and self.index.paimon == "bitmap")
+        )
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """What is still missing for any of the leaves."""
+        try:
+            return self._needs(leaves, have)
+        except Exception as error:  # whatever is wrong with a blob, the query goes on
+            self._fail(error)
+            return ()
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """Bounds over the rows of the file, or why nothing is said."""
+        try:
+            if self._silence is None and self.blob is not None:
+                self._bytes().take(have)
+            return [self._answer(leaf) for leaf in leaves]
+        except Exception as error:  # as above
+            return [self._fail(error)] * len(leaves)
+
+    def _needs(self, leaves: Sequence[Leaf], have: Fetched) -> Sequence[ByteRange]:
+        if self._silence is not None or self.blob is None:
+            return ()
+        arrivals = self._bytes()
+        arrivals.take(have)
+        if arrivals.whole:
+            return ()
+        wanted: set[tuple[int, int]] = set()
+        length = self.blob.length
+        for leaf in leaves:
+            for ask in self._asked(leaf).asks:
+                if length <= SMALL:
+                    if not self._is_counted(ask):
+                        return arrivals.ask([(0, length)])
+                    continue
+                try:
+                    self._find(ask)
+                except MissingBytes as missing:
+                    wanted.update(missing.spans)
+        if not wanted:
+            return ()
+        self._rounds += 1
+        if self._rounds > _PATIENCE:
+            more = 8 ** (self._rounds - _PATIENCE)
+            wanted = {(at, min(size * more, length - at)) for at, size in wanted}
+        return arrivals.ask(wanted)
+
+    def _bytes(self) -> Arrivals:
+        if self._arrivals is None:
+            assert self.blob is not None
+            if self.fact < 0:
+                self._arrivals = Arrivals(self.blob)
+            else:
+                self._arrivals = self.index.arrivals(self.fact, self.blob)
+        return self._arrivals
+
+    def _asked(self, leaf: Leaf) -> _Asked:
+        found: _Asked | None = self.shared.get(id(leaf))
+        if found is None:
+            local = self._local(leaf)
+            asks = asks_of(local, self.type) if isinstance(local, Leaf) else None
+            found = self.shared[id(leaf)] = _Asked(leaf, local, asks or ())
+        return found
+
+    def _local(self, leaf: Leaf) -> Leaf | Const | None:
+        assert self.index.stored is not None
+        return localise(leaf, self.index.stored.type)
+
+    def _answer(self, leaf: Leaf) -> Answer:
+        if self._silence is not None:
+            return self._silence
+        if self.blob is None:
+            return self._fail(FormatError("the index lies nowhere, or outside its container"))
+        _, local, asks = self._asked(leaf)
+        if isinstance(local, Const):
+            every, none = RowSet.all(self.rows), RowSet()
+            rows = every if local.value else none
+            return Answer(bounds=Bounds(rows, rows))
+        bounds = bounds_of(local, asks, self._find, self.rows) if local and asks else None
+        if bounds is None:
+            text = f"says nothing of {leaf.op} over a column that was {self.type} when indexed"
+            return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
+        if self._arrivals is not None and self._arrivals.unsure:
+            return Answer(bounds=bounds, reasons=(self._unsure(),))
+        return Answer(bounds=bounds)
+
+    def _find(self, ask: Ask) -> reading.Rows:
+        """The answer of the blob, or of the null count. ``MissingBytes`` names what it takes."""
+        found = self._found.get(ask)
+        if found is not None:
+            return found
+        if self._is_counted(ask):
+            plain = BitMap()
+            if ask == _NOT_NULL:
+                plain.add_range(0, self.rows)
+            found = reading.Rows(plain, True, self.rows)
+        else:
+            if self._opened is None:
+                self._opened = self._bytes().opened(self.index.paimon, self.type)
+            found = reading.answer_of(self._opened, self.type, ask)
+            self._check(found)
+        self._found[ask] = found
+        return found
+
+    def _is_counted(self, ask: Ask) -> bool:
+        """Whether the null count knows the answer."""
+        return self.nulls == 0 and (isinstance(ask, Null) or ask == _NOT_NULL)
+
+    def _check(self, found: reading.Rows) -> None:
+        if found.row_count != self.rows:
+            raise FormatError(
+                "the index is of another file", expected=f"{self.rows} rows", got=found.row_count
+            )
+
+    def _unsure(self) -> Reason:
+        """That bytes were used which nothing vouches for."""
+        reason: Reason | None = self.shared.get("unsure")
+        if reason is None:
+            what = "containers of others have no" if self.fact < 0 else "built before there were"
+            text = f"{what} checksums of its parts: damage that still fits together goes unnoticed"
+            reason = Reason(cause=Cause.ABSENT, subject=self._subject, text=text)
+            self.shared["unsure"] = reason
+        return reason
+
+    def _fail(self, error: Exception) -> Answer:
+        """From now on nothing is said, because of ``error``; a warning says so once."""
+        if self._silence is None:
+            text = getattr(error, "message", "") or str(error) or type(error).__name__
+            text = getattr(error, "about", "") or text  # the same for all files
+            if isinstance(error, UnsupportedError):
+                cause = Cause.UNSUPPORTED
+            elif isinstance(error, MissingBytes):
+                cause, text = Cause.UNREADABLE, "bytes of it did not arrive"
+            else:
+                cause = Cause.CORRUPT
+            self._silence = Answer.silent(cause, self._subject, text, 1)
+            assert self.index.stored is not None
+            warned = self.index.stored.cache.setdefault("warned", set())
+            if text not in warned:
+                warned.add(text)
+                log.warning("%s: %s (it says nothing; data is read)", self._subject, text)
+        return self._silence
+
+    @property
+    def _subject(self) -> str:
+        return f"{self.index.name}({self.index.column})"
+
+
+# -- leaves and questions --------------------------------------------------------------------------
+
+
+def asks_of(leaf: Leaf, type: PaimonType) -> tuple[Ask, ...] | None:
+    """The questions behind a leaf, the one about values first; ``None`` where there are none."""
+    op = leaf.op
+    if op is Op.IS_NULL:
+        return (Null(),)
+    if op is Op.NOT_NULL:
+        return (_NOT_NULL,)
+    ask = _value_ask(leaf, type)
+    if ask is None:
+        return None
+    return (ask, _NOT_NULL) if op in _NEGATED else (ask,)
+
+
+def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bounds[RowSet] | None:
+    """What the answers that ``find`` gives to ``asks`` say of the leaf over ``rows`` rows."""
+    found = find(asks[0])
+    if found.may is None:
+        return None
+    hit, op = found.may, leaf.op
+    if op in _NEGATED or op is Op.NE_OR_NULL:
+        if op is Op.NE_OR_NULL:
+            domain = BitMap()
+            domain.add_range(0, rows)
+        else:
+            values = find(_NOT_NULL).may
+            if values is None:
+                return None
+            domain = values
+        # Whatever is outside `hit` surely matches; inside, a row does only where nobody knows.
+        must = domain - hit
+        may = must if found.exact and op is not Op.NOT_LIKE else domain
+    else:
+        may = hit
+        must = hit if found.exact and op is not Op.LIKE else BitMap()
+    if must is may:
+        both = RowSet.of_bitmap(may)
+        return Bounds(both, both)
+    return Bounds(RowSet.of_bitmap(must), RowSet.of_bitmap(may))
+
+
+def _value_ask(leaf: Leaf, type: PaimonType) -> Ask | None:
+    op = leaf.op
+    if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        return prefix(_bytes(leaf.values[0], leaf))
+    if op in (Op.LIKE, Op.NOT_LIKE):
+        return prefix(_bytes(leaf.values[2], leaf))
+    keys: list[Key] = []
+    for value in leaf.values:
+        if isinstance(value, float) and not _fits(value, type):
+            return None
+        keys.append(key_of(type, value))
+    match op:
+        case Op.EQ | Op.NE | Op.NE_OR_NULL | Op.IN | Op.NOT_IN:
+            return In(tuple(keys))
+        case Op.LT:
+            return Range(hi=keys[0], hi_open=True)
+        case Op.LE:
+            return Range(hi=keys[0])
+        case Op.GT:
+            return Range(lo=keys[0], lo_open=True)
+        case Op.GE:
+            return Range(lo=keys[0])
+        case _:
+            return None
+
+
+def _bytes(value: Value, leaf: Leaf) -> bytes:
+    key = order_key(value, leaf.type)
+    if isinstance(key, bytes):
+        return key
+    raise TypeError(f"{value!r} is no beginning of a string")
+
+
+def _fits(value: float, type: PaimonType) -> bool:
+    """False for a double that no float of the column's type equals."""
+    with np.errstate(over="ignore"):
+        return type.width == 8 or value != value or float(np.float32(value)) == value

@@ -1,0 +1,277 @@
+"""Physical values to Arrow arrays of a leaf's type.
+
+Values become *storage* first, which is what Arrow's buffers hold, then are spread over the slots of
+the array (nulls get zeros), then wrapped:
+
+    bool                         (n,) bool
+    fixed width                  (n,) numbers, or (n, k) uint8
+    binary, string               ByteArrays
+
+    decimal   INT32, INT64: sign-extended; bytes: big-endian, sign-extended, turned round
+    INT96     8 bytes nanoseconds of the day, 4 bytes Julian day, little-endian: nanoseconds since
+              1970-01-01 in 64 bits, which wrap outside the years 1677 to 2262 as Arrow's do
+    (u)int8 … (u)int32           the low bytes of an INT32
+
+Types that hold the same values otherwise (dictionaries, views, other units) are cast from these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encodings import gather
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.pages.column_values import join_values
+
+from .arrow_types import leaf_type, storage_type
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from skipstone.parquet.encodings.values import U8, Values
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.pages.column_values import LeafColumn
+
+__all__ = ["TooLongError", "leaf_array"]
+
+_JULIAN_EPOCH = 2_440_588
+_NS_PER_DAY = 86_400 * 10**9
+_LONGEST = (1 << 31) - 1
+# What is not in the file itself (values looked up in a dictionary, room for nulls) is made up to
+# this size for one column chunk: 4 GiB.
+_MOST_BYTES = 1 << 32
+
+_NUMBERS: dict[pa.DataType, tuple[Type, type[np.generic]]] = {
+    pa.int8(): (Type.INT32, np.int8),
+    pa.int16(): (Type.INT32, np.int16),
+    pa.int32(): (Type.INT32, np.int32),
+    pa.uint8(): (Type.INT32, np.uint8),
+    pa.uint16(): (Type.INT32, np.uint16),
+    pa.uint32(): (Type.INT32, np.uint32),
+    pa.date32(): (Type.INT32, np.int32),
+    pa.time32("ms"): (Type.INT32, np.int32),
+    pa.int64(): (Type.INT64, np.int64),
+    pa.uint64(): (Type.INT64, np.uint64),
+    pa.time64("us"): (Type.INT64, np.int64),
+    pa.time64("ns"): (Type.INT64, np.int64),
+    pa.float32(): (Type.FLOAT, np.float32),
+    pa.float64(): (Type.DOUBLE, np.float64),
+    pa.bool_(): (Type.BOOLEAN, np.bool_),
+}
+
+
+class TooLongError(UnsupportedError):
+    """More bytes or elements than an Arrow array of 32-bit offsets holds: take fewer rows."""
+
+
+def leaf_array(
+    column: LeafColumn, valid: npt.NDArray[np.bool_] | None, type_: pa.DataType | None = None
+) -> pa.Array:
+    """The leaf's values as an array of ``type_`` (by default ``leaf_type``).
+
+    ``valid`` says of each slot whether it has a value; ``None``: all have. FormatError where values
+    do not fit the type.
+    """
+    leaf = column.leaf
+    wanted = leaf_type(leaf) if type_ is None else type_
+    if isinstance(wanted, pa.BaseExtensionType):
+        storage = leaf_array(column, valid, storage_type(wanted))
+        return pa.ExtensionArray.from_storage(wanted, storage)
+    length = column.num_values if valid is None else len(valid)
+    if pa.types.is_null(wanted):
+        return pa.nulls(length)
+    if pa.types.is_dictionary(wanted):
+        return _dictionary_array(column, valid, wanted)
+    made = wanted if _holds(wanted, leaf) else leaf_type(leaf)
+    if pa.types.is_null(made):
+        return pa.nulls(length).cast(wanted)
+    parts: list[Any] = []
+    for run in column.runs:
+        values = _storage(run.values, leaf, made)
+        if run.indices is not None:
+            _check_repeated(values, run.indices, leaf)
+            values = gather.take(values, run.indices)
+        parts.append(values)
+    whole = join_values(parts, leaf) if parts else None
+    if not _is_binary(made):
+        _check_size(length * made.bit_width // 8, leaf.name)
+    array = _wrap(whole, valid, length, made)
+    return array if made == wanted else _cast(array, wanted, leaf)
+
+
+def _cast(array: pa.Array, wanted: pa.DataType, leaf: Leaf) -> pa.Array:
+    try:
+        return array.cast(wanted, safe=False)
+    except pa.ArrowException as error:
+        raise UnsupportedError(f"column {leaf.name} as {wanted}: {error}") from error
+
+
+def _dictionary_array(
+    column: LeafColumn, valid: npt.NDArray[np.bool_] | None, wanted: pa.DataType
+) -> pa.Array:
+    plain = leaf_array(column, valid, wanted.value_type)
+    coded = plain.dictionary_encode()
+    indices = _cast(coded.indices, wanted.index_type, column.leaf)
+    return pa.DictionaryArray.from_arrays(indices, coded.dictionary, ordered=wanted.ordered)
+
+
+def _holds(type_: pa.DataType, leaf: Leaf) -> bool:
+    """Whether storage of this type can be made of the leaf's values."""
+    own = leaf_type(leaf)
+    if type_ in _NUMBERS:
+        # Of the same family: a decimal or a timestamp is no plain number, whatever its storage.
+        return _NUMBERS[type_][0] is leaf.type and (own == type_ or own in _NUMBERS)
+    if pa.types.is_decimal(type_) or pa.types.is_timestamp(type_):
+        same = type_.scale if pa.types.is_decimal(type_) else type_.unit
+        return type(own) is type(type_) and same == (
+            own.scale if pa.types.is_decimal(own) else own.unit
+        )
+    if pa.types.is_duration(type_):
+        return leaf.type is Type.INT64 and own == pa.int64()
+    if _is_binary(type_):
+        return leaf.type is Type.BYTE_ARRAY and _is_binary(own)
+    return bool(own == type_)
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_large_string(type_)
+    )
+
+
+def _storage(values: Values, leaf: Leaf, type_: pa.DataType) -> Values:
+    if pa.types.is_decimal(type_):
+        return _decimals(values, leaf, type_.bit_width // 8)
+    if isinstance(values, ByteArrays):
+        return values
+    if leaf.type is Type.INT96:
+        return _from_int96(values)
+    if pa.types.is_float16(type_):
+        return np.ascontiguousarray(values).view("<f2").reshape(-1)
+    if type_ in _NUMBERS:
+        return values.astype(_NUMBERS[type_][1], copy=False)
+    return values
+
+
+def _from_int96(values: U8) -> npt.NDArray[np.int64]:
+    values = np.ascontiguousarray(values)
+    nanoseconds = np.ascontiguousarray(values[:, :8]).view("<i8").reshape(-1)
+    # Julian days count as unsigned, and all of the arithmetic wraps, as in Arrow.
+    days = np.ascontiguousarray(values[:, 8:]).view("<u4").reshape(-1).astype(np.int64)
+    made: npt.NDArray[np.int64] = (days - _JULIAN_EPOCH) * _NS_PER_DAY + nanoseconds
+    return made
+
+
+def _decimals(values: Values, leaf: Leaf, width: int) -> U8:
+    if not isinstance(values, ByteArrays) and values.ndim == 1:
+        wide = np.empty((len(values), width // 8), np.int64)
+        wide[:, 0] = values
+        wide[:, 1:] = (wide[:, 0] >> 63)[:, np.newaxis]
+        return wide.view(np.uint8).reshape(len(values), width)
+    if isinstance(values, ByteArrays):
+        lengths, data, ends = values.lengths, values.data, values.offsets[1:]
+        if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= width:
+            raise FormatError(
+                f"bytes of a decimal in column {leaf.name}",
+                expected=f"1 to {width}",
+                got=f"{lengths.min()} to {lengths.max()}",
+            )
+        sign = np.where(data[values.offsets[:-1]] > 127, 255, 0).astype(np.uint8)
+        made = np.repeat(sign[:, np.newaxis], width, axis=1)
+        longest = int(lengths.max()) if len(lengths) else 0
+        for place in range(longest):
+            has = lengths > place
+            made[has, place] = data[ends[has] - 1 - place]
+        return made
+    given = values.shape[1]
+    made = np.empty((len(values), width), np.uint8)
+    if given > width:
+        # Only more sign bytes may lie in front of what the precision needs.
+        surplus = values[:, : given - width]
+        sign = np.where(values[:, given - width] > 127, 255, 0).astype(np.uint8)
+        if (surplus != sign[:, np.newaxis]).any():
+            raise FormatError(f"a decimal of column {leaf.name} exceeds its precision")
+        values, given = values[:, given - width :], width
+    made[:, :given] = values[:, ::-1]
+    made[:, given:] = np.where(values[:, :1] > 127, 255, 0)
+    return made
+
+
+def _check_repeated(values: Values, indices: npt.NDArray[np.int32], leaf: Leaf) -> None:
+    # A few bytes can repeat a long value without end.
+    if not isinstance(values, ByteArrays):
+        _check_size(len(indices) * values.itemsize * int(np.prod(values.shape[1:])), leaf.name)
+        return
+    lengths = values.lengths
+    if not len(lengths) or len(indices) * int(lengths.max()) <= _LONGEST:
+        return
+    total = int(lengths[indices].sum())
+    _check_size(total, leaf.name)
+    if total > _LONGEST:
+        raise TooLongError(f"{total} bytes in an Arrow array of column {leaf.name}")
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > _MOST_BYTES:
+        raise UnsupportedError(
+            f"{size} bytes of repeated values or nulls in column {name}: at most {_MOST_BYTES}"
+        )
+
+
+def _wrap(
+    storage: Values | None,
+    valid: npt.NDArray[np.bool_] | None,
+    length: int,
+    type_: pa.DataType,
+) -> pa.Array:
+    if valid is not None and bool(valid.all()):
+        valid = None
+    bits = None
+    if valid is not None:
+        bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if _is_binary(type_):
+        if storage is None:
+            storage = ByteArrays(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        assert isinstance(storage, ByteArrays)
+        return _wrap_binary(storage, valid, bits, length, type_)
+    assert not isinstance(storage, ByteArrays)
+    if storage is None:
+        return pa.nulls(length, type_)
+    if valid is not None:
+        spread = np.zeros((length, *storage.shape[1:]), storage.dtype)
+        spread[valid] = storage
+        storage = spread
+    if storage.dtype == np.bool_:
+        buffer = pa.py_buffer(np.packbits(storage, bitorder="little"))
+    else:
+        buffer = pa.py_buffer(np.ascontiguousarray(storage).reshape(-1))
+    return pa.Array.from_buffers(type_, length, [bits, buffer])
+
+
+def _wrap_binary(
+    storage: ByteArrays,
+    valid: npt.NDArray[np.bool_] | None,
+    bits: pa.Buffer | None,
+    length: int,
+    type_: pa.DataType,
+) -> pa.Array:
+    offsets, data = storage.offsets - storage.offsets[0], storage.content
+    if valid is not None:
+        places = np.zeros(length + 1, np.int64)
+        np.cumsum(valid, out=places[1:])
+        offsets = offsets[places]
+    if pa.types.is_binary(type_) or pa.types.is_string(type_):
+        if len(data) > _LONGEST:
+            raise TooLongError(f"{len(data)} bytes in an Arrow array of {type_}")
+        offsets = offsets.astype(np.int32)
+    return pa.Array.from_buffers(
+        type_, length, [bits, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    )

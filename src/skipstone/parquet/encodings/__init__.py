@@ -1,0 +1,176 @@
+"""Encodings of values and levels: one module each, decode and encode, and the choice among them.
+
+``decode_values`` and ``encode_values`` are for the values of data pages; levels are the business
+of ``rle`` and ``bit_packed`` themselves. Which encoding holds which type:
+
+=========================  ===========================================================
+PLAIN                      all
+PLAIN_/RLE_DICTIONARY      all, with the dictionary of the chunk
+RLE                        BOOLEAN
+DELTA_BINARY_PACKED        INT32, INT64
+DELTA_LENGTH_BYTE_ARRAY    BYTE_ARRAY
+DELTA_BYTE_ARRAY           BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY
+BYTE_STREAM_SPLIT          INT32, INT64, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY
+=========================  ===========================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.enums import Encoding, Type
+
+from . import (
+    byte_stream_split,
+    delta_binary_packed,
+    delta_byte_array,
+    delta_length_byte_array,
+    plain,
+    rle,
+)
+from . import dictionary as dictionary_
+from .values import ByteArrays, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+    import numpy.typing as npt
+
+    from .kernels import Kernels
+    from .values import Buffer
+
+__all__ = ["ByteArrays", "Values", "decode_values", "encode_values"]
+
+_INTEGERS: Final = {Type.INT32, Type.INT64}
+_HOLDS: Final[Mapping[Encoding, Set[Type]]] = {
+    Encoding.PLAIN: set(Type),
+    Encoding.PLAIN_DICTIONARY: set(Type),
+    Encoding.RLE_DICTIONARY: set(Type),
+    Encoding.RLE: {Type.BOOLEAN},
+    Encoding.DELTA_BINARY_PACKED: _INTEGERS,
+    Encoding.DELTA_LENGTH_BYTE_ARRAY: {Type.BYTE_ARRAY},
+    Encoding.DELTA_BYTE_ARRAY: {Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY},
+    Encoding.BYTE_STREAM_SPLIT: {*_INTEGERS, Type.FLOAT, Type.DOUBLE, Type.FIXED_LEN_BYTE_ARRAY},
+}
+# By number, which is quicker than to make and to hash members of an enumeration for each page.
+_PAIRS: Final = {
+    (int(encoding), int(type_)): encoding for encoding, types in _HOLDS.items() for type_ in types
+}
+
+
+def decode_values(
+    encoding: int,
+    data: Buffer,
+    count: int,
+    type_: Type,
+    type_length: int | None = None,
+    dictionary: Values | None = None,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    kernels: Kernels | None = None,
+) -> Values:
+    """``count`` values of a data page, whose bytes after the levels are ``data``.
+
+    They are in ``out`` if it is given: an array of these values, contiguous, for all types but
+    BYTE_ARRAY. So the pages of a chunk need not be put together afterwards.
+
+    ``count`` is without nulls. What comes out of how many bytes is bounded by ``count`` alone where
+    one value is repeated: check it against the page and the row group first. FormatError where the
+    data cannot be read, or the encoding does not hold the type; UnsupportedError for ALP and
+    unknown encodings.
+    """
+    known = _known(encoding, type_)
+    if out is not None:
+        _check_out(out, count, type_, type_length)
+    if known is Encoding.PLAIN:
+        return plain.decode(data, count, type_, type_length, out=out, kernels=kernels)
+    if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
+        if dictionary is None:
+            if not count:
+                return plain.decode(b"", 0, type_, type_length)
+            raise FormatError(f"a page of {known.name} in a column chunk without a dictionary page")
+        return dictionary_.decode(data, count, dictionary, out=out, kernels=kernels)
+    if known is Encoding.RLE:
+        return rle.decode_booleans(data, count, out=out, kernels=kernels)
+    if known is Encoding.DELTA_BINARY_PACKED:
+        dtype = plain.DTYPES[type_]
+        return delta_binary_packed.decode(data, count, dtype, out=out, kernels=kernels)[0]
+    if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
+        return delta_length_byte_array.decode(data, count, kernels=kernels)[0]
+    if known is Encoding.DELTA_BYTE_ARRAY:
+        if type_ is Type.BYTE_ARRAY:
+            return delta_byte_array.decode(data, count, kernels=kernels)[0]
+        width = plain.fixed_length(type_, type_length)
+        made = delta_byte_array.decode_fixed(data, count, width, kernels=kernels)[0]
+        if out is not None:
+            out[:] = made
+        return made if out is None else out
+    return byte_stream_split.decode(data, count, type_, type_length, out=out, kernels=kernels)
+
+
+def _check_out(out: npt.NDArray[Any], count: int, type_: Type, type_length: int | None) -> None:
+    dtype = np.dtype(np.bool_) if type_ is Type.BOOLEAN else plain.DTYPES.get(type_)
+    shape: tuple[int, ...] = (count,)
+    if dtype is None and type_ is not Type.BYTE_ARRAY:
+        dtype, shape = np.dtype(np.uint8), (count, plain.fixed_length(type_, type_length))
+    if out.dtype != dtype or out.shape != shape or not out.flags.c_contiguous:
+        raise ValueError(f"{out.dtype}{out.shape} is no room for {count} values of {type_.name}")
+
+
+def encode_values(
+    encoding: int,
+    values: Values,
+    type_: Type,
+    type_length: int | None = None,
+    *,
+    kernels: Kernels | None = None,
+) -> bytes:
+    """``values`` as the bytes of a data page after its levels; dictionary encodings take indices.
+
+    A dictionary page is its values, PLAIN: ``dictionary.factorise`` tells both apart. ValueError
+    where rows of bytes are not of ``type_length``.
+    """
+    known = _known(encoding, type_)
+    if not isinstance(values, ByteArrays) and values.ndim == 2:
+        width = plain.fixed_length(type_, type_length)
+        if values.shape[1] != width:
+            raise ValueError(f"values of {values.shape[1]} bytes in a column of {width}")
+    if known is Encoding.PLAIN:
+        return plain.encode(values, type_)
+    if isinstance(values, ByteArrays):
+        if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
+            return delta_length_byte_array.encode(values)
+        if known is Encoding.DELTA_BYTE_ARRAY:
+            return delta_byte_array.encode(values, kernels=kernels)
+        raise TypeError(f"{known.name} takes an array of numbers")
+    if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
+        return dictionary_.encode_indices(values)
+    if known is Encoding.RLE:
+        return rle.encode_booleans(values)
+    if known is Encoding.DELTA_BINARY_PACKED:
+        return delta_binary_packed.encode(values.astype(plain.DTYPES[type_], copy=False))
+    if known is Encoding.DELTA_BYTE_ARRAY:
+        return delta_byte_array.encode_fixed(values, kernels=kernels)
+    if known is Encoding.BYTE_STREAM_SPLIT:
+        return byte_stream_split.encode(values)
+    raise TypeError(f"{known.name} takes ByteArrays")
+
+
+def _known(encoding: int, type_: Type) -> Encoding:
+    found = _PAIRS.get((int(encoding), int(type_)))
+    if found is not None:
+        return found
+    try:
+        known = Encoding(encoding)
+    except ValueError:
+        raise UnsupportedError(f"encoding {encoding} is unknown") from None
+    if known is Encoding.ALP:
+        raise UnsupportedError(
+            "encoding ALP is not supported: it is a preview of the format's 2.14"
+        )
+    if known is Encoding.BIT_PACKED:
+        raise FormatError("encoding BIT_PACKED is for levels, and not for values")
+    raise FormatError(f"encoding {known.name} does not hold {Type(type_).name}")

@@ -1,0 +1,77 @@
+"""BYTE_STREAM_SPLIT: the first bytes of all values, then all second bytes, and so on.
+
+::
+
+    values          AA BB CC DD   00 11 22 33   A3 B4 C5 D6
+    encoded         AA 00 A3   BB 11 B4   CC 22 C5   DD 33 D6
+
+For FLOAT, DOUBLE, INT32, INT64 and FIXED_LEN_BYTE_ARRAY (float16 is one of 2 bytes). Nothing tells
+where a stream ends but the number of values, so there is no padding: ``count * width`` bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.errors import FormatError
+
+from .checks import check_count
+from .kernels import choose
+from .plain import DTYPES, fixed_length
+from .values import as_bytes, room
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy.typing as npt
+
+    from skipstone.parquet.format.enums import Type
+
+    from .kernels import Kernels
+    from .values import Buffer
+
+__all__ = ["decode", "encode"]
+
+
+def decode(
+    data: Buffer,
+    count: int,
+    type_: Type,
+    type_length: int | None = None,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    kernels: Kernels | None = None,
+) -> npt.NDArray[Any]:
+    """``count`` values of the type; in ``out`` if given.
+
+    FormatError where the data are not their streams exactly.
+    """
+    check_count(count)
+    view = as_bytes(data)
+    number = type_ in DTYPES
+    width = DTYPES[type_].itemsize if number else fixed_length(type_, type_length)
+    if len(view) != count * width:
+        raise FormatError(
+            f"{width} streams of {count} bytes",
+            offset=0,
+            expected=f"{count * width} bytes",
+            got=len(view),
+        )
+    if out is None and number:
+        out = room(count, DTYPES[type_])
+    elif out is None:
+        out = room(count * width, np.uint8).reshape(count, width)
+    if len(view):
+        (kernels or choose(count)).join(view, width, out.reshape(-1).view(np.uint8))
+    return out
+
+
+def encode(values: npt.NDArray[Any]) -> bytes:
+    """Numbers, or rows of bytes ``(n, k)``."""
+    rows = values if values.ndim == 2 else values.astype(values.dtype.newbyteorder("<"), copy=False)
+    width = values.shape[1] if values.ndim == 2 else values.itemsize
+    if not rows.nbytes:
+        return b""
+    return np.ascontiguousarray(rows).view(np.uint8).reshape(-1, width).T.tobytes()

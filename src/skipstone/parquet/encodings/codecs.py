@@ -1,0 +1,297 @@
+"""Compression of pages: each codec both ways, and never more bytes than the page header declares.
+
+A page is compressed whole. Its header states both sizes, so what a codec may yield is known:
+
+=============  ==================================================================================
+UNCOMPRESSED   the bytes themselves
+SNAPPY         one raw Snappy block; its own length must be the declared one
+GZIP           RFC 1952, one or more members (zlib's own framing is understood too)
+BROTLI         RFC 7932
+ZSTD           RFC 8878, one or more frames
+LZ4_RAW        one LZ4 block
+LZ4            three things in the wild, see below
+LZO            not supported: no library is left that is worth its risk
+=============  ==================================================================================
+
+``LZ4`` (deprecated) is tried as the LZ4 frame format if the frame magic ``04 22 4D 18`` leads, then
+as Hadoop's framing, then as one LZ4 block. An LZ4 block cannot begin with that magic: its first
+match would refer to bytes before the block. Hadoop's framing, integers big-endian, is::
+
+    (uint32 size  (uint32 compressed size, LZ4 block)+)+      # blocks of the group yield `size`
+
+It is taken only if all lengths meet the end of the data and the declared size exactly.
+
+Each codec has a greatest ratio of output to input, by its format. A declared size beyond it is a
+lie and refused before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.enums import CompressionCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from _typeshed import ReadableBuffer
+
+__all__ = ["MAX_PAGE_SIZE", "compress", "decompress"]
+
+#: Sizes in a page header are signed 32-bit integers.
+MAX_PAGE_SIZE: Final = (1 << 31) - 1
+
+# Bytes that one compressed byte can stand for, rounded up: Snappy copies 64 bytes by 3; deflate 258
+# by 2 bits; an LZ4 length byte adds 255; a Zstandard block yields 128 KiB from 4 bytes; a Brotli
+# meta-block 16 MiB from about 4.
+_RATIO: Final[Mapping[CompressionCodec, int]] = {
+    CompressionCodec.SNAPPY: 32,
+    CompressionCodec.GZIP: 1_100,
+    CompressionCodec.BROTLI: 1 << 22,
+    CompressionCodec.ZSTD: 1 << 16,
+    CompressionCodec.LZ4: 256,
+    CompressionCodec.LZ4_RAW: 256,
+}
+_FRAME_MAGIC: Final = b"\x04\x22\x4d\x18"
+_TWO: Final = struct.Struct(">II")
+_ONE: Final = struct.Struct(">I")
+
+
+class _BadError(ValueError):
+    """What a codec says of bytes that are not its own."""
+
+
+def decompress(codec: int, data: ReadableBuffer, uncompressed_size: int) -> memoryview:
+    """The ``uncompressed_size`` bytes that ``data`` stands for.
+
+    Without compression these are the bytes given, not a copy. FormatError where the data are
+    damaged or yield another number of bytes, UnsupportedError for LZO and unknown codecs.
+    """
+    known = _known(codec)
+    view = memoryview(data).cast("B")
+    if not 0 <= uncompressed_size <= MAX_PAGE_SIZE:
+        raise FormatError(
+            "uncompressed size of a page",
+            expected=f"0 to {MAX_PAGE_SIZE} bytes",
+            got=uncompressed_size,
+        )
+    if known is CompressionCodec.UNCOMPRESSED:
+        if len(view) != uncompressed_size:
+            raise FormatError(
+                "size of an uncompressed page", expected=uncompressed_size, got=len(view)
+            )
+        return view
+    if not len(view) and not uncompressed_size:
+        return view  # an empty page that nobody bothered to compress
+    most = len(view) * _RATIO[known]
+    if uncompressed_size > most:
+        raise FormatError(
+            f"{len(view)} bytes of {known.name} cannot hold the declared size",
+            offset=0,
+            expected=f"at most {most} bytes",
+            got=uncompressed_size,
+        )
+    try:
+        made = _DECOMPRESS[known](view, uncompressed_size)
+    except _BadError as error:
+        raise FormatError(
+            f"{known.name} data are damaged ({error})",
+            offset=0,
+            expected=f"{uncompressed_size} bytes from {len(view)}",
+        ) from None
+    if len(made) != uncompressed_size:
+        raise FormatError(
+            f"size of {known.name} data", offset=0, expected=uncompressed_size, got=len(made)
+        )
+    return made
+
+
+def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> bytes:
+    """``data`` as one compressed page.
+
+    ``level`` is the codec's own (GZIP 1–9, BROTLI 0–11, ZSTD 1–22); the others have none and
+    ignore it. LZ4 gets Hadoop's framing, in one block.
+    """
+    known = _known(codec)
+    if known is CompressionCodec.UNCOMPRESSED:
+        return bytes(data)
+    return _COMPRESS[known](bytes(data), level)
+
+
+def _known(codec: int) -> CompressionCodec:
+    try:
+        known = CompressionCodec(codec)
+    except ValueError:
+        raise UnsupportedError(f"compression codec {codec} is unknown") from None
+    if known is CompressionCodec.LZO:
+        raise UnsupportedError("compression codec LZO is not supported")
+    return known
+
+
+def _output(size: int) -> Any:
+    import numpy as np
+
+    # Memory that is not touched until a codec writes there; a bytearray would be cleared first.
+    return np.empty(size, np.uint8)
+
+
+def _into(call: Callable[..., int], data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    output = _output(size)
+    try:
+        written = call(data, output)
+    except cramjam.DecompressionError as error:
+        raise _BadError(str(error)) from None
+    return memoryview(output)[:written]
+
+
+def _snappy(data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    try:
+        declared = cramjam.snappy.decompress_raw_len(data)
+    except cramjam.DecompressionError as error:
+        raise _BadError(str(error)) from None
+    if declared != size:
+        raise _BadError(f"its own length is {declared}")
+    return _into(cramjam.snappy.decompress_raw_into, data, size)
+
+
+def _gzip(data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    member = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        # One byte more than is wanted shows a member that is too long; 0 would mean no limit.
+        made = member.decompress(data, size + 1)
+    except zlib.error as error:
+        raise _BadError(str(error)) from None
+    if member.unused_data:
+        # What follows a member is copied out by zlib, which is quadratic over many members.
+        return _into(cramjam.gzip.decompress_into, data, size)
+    if not member.eof:
+        raise _BadError("it yields more" if len(made) > size else "it ends within a member")
+    return memoryview(made)
+
+
+def _brotli(data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    return _into(cramjam.brotli.decompress_into, data, size)
+
+
+def _zstd(data: memoryview, size: int) -> memoryview:
+    # Arrow's codec decodes in one go, so that it needs no window of a size that the data choose.
+    import pyarrow as pa
+
+    try:
+        return memoryview(pa.decompress(data, size, codec="zstd")).cast("B")
+    except (OSError, pa.ArrowException) as error:
+        raise _BadError(str(error)) from None
+
+
+def _lz4_raw(data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    if not len(data):
+        raise _BadError("it is empty")
+    return _into(cramjam.lz4.decompress_block_into, data, size)
+
+
+def _lz4(data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    if bytes(data[:4]) == _FRAME_MAGIC:
+        return _into(cramjam.lz4.decompress_into, data, size)
+    try:
+        return _hadoop(data, size)
+    except _BadError:
+        return _lz4_raw(data, size)
+
+
+def _hadoop(data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    output, made, at = _output(size), 0, 0
+    while at < len(data):
+        if made == size and not any(data[at : at + _ONE.size]):
+            break  # an empty last group, with or without an empty block
+        if len(data) - at < _TWO.size:
+            raise _BadError("it ends within a frame")
+        group = made + _ONE.unpack_from(data, at)[0]
+        at += _ONE.size
+        if group > size:
+            raise _BadError("its frames yield more")
+        while made < group:
+            if len(data) - at < _ONE.size:
+                raise _BadError("it ends within a frame")
+            length = _ONE.unpack_from(data, at)[0]
+            at += _ONE.size
+            if not 0 < length <= len(data) - at:
+                raise _BadError("a block ends beyond it")
+            try:
+                written = cramjam.lz4.decompress_block_into(
+                    data[at : at + length], output[made:group]
+                )
+            except cramjam.DecompressionError as error:
+                raise _BadError(str(error)) from None
+            at, made = at + length, made + written
+    if made != size:
+        raise _BadError(f"its frames yield {made}")
+    return memoryview(output)
+
+
+def _to_snappy(data: bytes, level: int | None) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def _to_gzip(data: bytes, level: int | None) -> bytes:
+    packer = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    return packer.compress(data) + packer.flush()
+
+
+def _to_brotli(data: bytes, level: int | None) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.brotli.compress(data, 5 if level is None else level))
+
+
+def _to_zstd(data: bytes, level: int | None) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
+
+
+def _to_lz4_raw(data: bytes, level: int | None) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.lz4.compress_block(data, store_size=False))
+
+
+def _to_lz4(data: bytes, level: int | None) -> bytes:
+    block = _to_lz4_raw(data, level)
+    return _TWO.pack(len(data), len(block)) + block
+
+
+_DECOMPRESS: Final[Mapping[CompressionCodec, Callable[[memoryview, int], memoryview]]] = {
+    CompressionCodec.SNAPPY: _snappy,
+    CompressionCodec.GZIP: _gzip,
+    CompressionCodec.BROTLI: _brotli,
+    CompressionCodec.ZSTD: _zstd,
+    CompressionCodec.LZ4: _lz4,
+    CompressionCodec.LZ4_RAW: _lz4_raw,
+}
+_COMPRESS: Final[Mapping[CompressionCodec, Callable[[bytes, int | None], bytes]]] = {
+    CompressionCodec.SNAPPY: _to_snappy,
+    CompressionCodec.GZIP: _to_gzip,
+    CompressionCodec.BROTLI: _to_brotli,
+    CompressionCodec.ZSTD: _to_zstd,
+    CompressionCodec.LZ4: _to_lz4,
+    CompressionCodec.LZ4_RAW: _to_lz4_raw,
+}

@@ -1,0 +1,134 @@
+"""PLAIN: values one after the other.
+
+======================  ===========================================================
+BOOLEAN                 1 bit each, from the least significant bit of a byte on
+INT32, FLOAT            4 bytes, little-endian
+INT64, DOUBLE           8 bytes, little-endian
+INT96                   12 bytes (deprecated: nanoseconds of the day, Julian day)
+BYTE_ARRAY              4 bytes of length, little-endian, then the bytes
+FIXED_LEN_BYTE_ARRAY    ``type_length`` bytes
+======================  ===========================================================
+
+Also the form of dictionary pages. Bytes after the last value are padding and not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import Type
+
+from .checks import check_count, check_room, too_short
+from .kernels import choose
+from .values import ByteArrays, as_bytes, room
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from .kernels import Kernels
+    from .values import U8, Buffer, Values
+
+__all__ = ["DTYPES", "decode", "encode", "fixed_length"]
+
+#: The types that are numbers of NumPy's own.
+DTYPES: Final[Mapping[Type, np.dtype[Any]]] = {
+    Type.INT32: np.dtype("<i4"),
+    Type.INT64: np.dtype("<i8"),
+    Type.FLOAT: np.dtype("<f4"),
+    Type.DOUBLE: np.dtype("<f8"),
+}
+_LONGEST: Final = (1 << 31) - 1
+
+
+def fixed_length(type_: Type, type_length: int | None) -> int:
+    """Bytes of a value of a type of fixed length, 12 for INT96. FormatError without a length."""
+    if type_ is Type.INT96:
+        return 12
+    if type_length is None or not 0 <= type_length <= _LONGEST:
+        raise FormatError("type_length of a column", expected="0 or more", got=type_length)
+    return type_length
+
+
+def decode(
+    data: Buffer,
+    count: int,
+    type_: Type,
+    type_length: int | None = None,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    kernels: Kernels | None = None,
+) -> Values:
+    """The first ``count`` values; in ``out`` if given (not for byte arrays).
+
+    Numbers share the memory of ``data`` where they lie aligned there, and are read-only then.
+    FormatError where the data hold fewer values.
+    """
+    check_count(count)
+    view = as_bytes(data)
+    if type_ is Type.BYTE_ARRAY:
+        return _decode_byte_arrays(view, count, kernels or choose(count))
+    if type_ is Type.BOOLEAN:
+        check_room(f"{count} booleans", count + 7 >> 3, len(view))
+        bits = np.unpackbits(view, count=count, bitorder="little")
+        return bits.view(np.bool_) if out is None else _into(out, bits)
+    if (dtype := DTYPES.get(type_)) is not None:
+        raw = _first(view, count, dtype.itemsize)
+        if out is not None:
+            return _into(out, raw)
+        values = raw.view(dtype)
+        return values if values.flags.aligned else _into(room(count, dtype), raw)
+    width = fixed_length(type_, type_length)
+    raw = _first(view, count, width)
+    return raw.reshape(count, width) if out is None else _into(out, raw)
+
+
+def _first(view: U8, count: int, width: int) -> U8:
+    if count * width > len(view):
+        raise too_short(f"{count} values of {width} bytes", 0, count * width, len(view))
+    return view[: count * width]
+
+
+def _into(out: npt.NDArray[Any], raw: U8) -> npt.NDArray[Any]:
+    out.reshape(-1).view(np.uint8)[:] = raw
+    return out
+
+
+def _decode_byte_arrays(view: U8, count: int, kernels: Kernels) -> ByteArrays:
+    check_room(f"lengths of {count} byte arrays", 4 * count, len(view))
+    offsets, content, end = kernels.plain(view, count)
+    if end < 0:
+        at = ~end
+        length = int.from_bytes(view[at : at + 4].tobytes(), "little")
+        left = len(view) - at
+        check_room("length of a byte array", 4, left, at)
+        check_room("a byte array", 4 + length, left, at)
+    return ByteArrays(content, offsets)
+
+
+def encode(values: Values, type_: Type) -> bytes:
+    """``values``, of the kind that ``decode`` gives for the type."""
+    if isinstance(values, ByteArrays):
+        return _encode_byte_arrays(values)
+    if type_ is Type.BOOLEAN:
+        return np.packbits(values.astype(np.bool_, copy=False), bitorder="little").tobytes()
+    if type_ in DTYPES:
+        return values.astype(DTYPES[type_], copy=False).tobytes()
+    return values.astype(np.uint8, copy=False).tobytes()
+
+
+def _encode_byte_arrays(values: ByteArrays) -> bytes:
+    lengths = values.lengths
+    if len(lengths) and lengths.max() > _LONGEST:
+        raise ValueError(f"a byte array of {lengths.max()} bytes: PLAIN has signed 32-bit lengths")
+    out = np.empty(values.nbytes + 4 * len(values), np.uint8)
+    starts = values.offsets[:-1] - values.offsets[0] + 4 * np.arange(len(values))
+    is_length = np.zeros(len(out), np.bool_)
+    is_length[starts[:, np.newaxis] + np.arange(4)] = True
+    out[is_length] = lengths.astype("<u4").view(np.uint8)
+    out[~is_length] = values.content
+    return out.tobytes()

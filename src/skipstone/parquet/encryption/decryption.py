@@ -1,0 +1,291 @@
+"""Keys: what a user passes to read encrypted files, and where a file's keys come from.
+
+For the footer and for each column the first that is there counts: the key given directly; what the
+retriever returns for the key metadata; the KMS client, where the metadata is key material.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError, KeyUnavailableError
+from skipstone.predicate.types import column_name, column_path
+
+from .ciphers import Cipher
+from .key_material import (
+    KeyMaterial,
+    KeyReference,
+    key_material_path,
+    read_key_material_file,
+    read_key_metadata,
+    unwrap_dek,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .key_material import KmsClient
+
+__all__ = ["Decryption", "FileKeys", "key_label"]
+
+_LABEL_LENGTH = 64
+
+
+class Decryption:
+    """What opens encrypted files. Keys are 16, 24 or 32 bytes; all of it is optional.
+
+    ``footer_key`` opens or verifies the footer, and the columns that are encrypted with it.
+    ``column_keys`` are by dotted column path; the key of a group opens all columns in it that have
+    none of their own. ``key_retriever`` takes the key metadata of a footer or column (bytes) and
+    returns its key, or ``None`` or ``LookupError`` where it has none. ``kms`` unwraps key material
+    as parquet-java and Arrow write it; the keys that it unwraps are remembered while this object
+    lives. ``aad_prefix`` is that of the file, or a function from the file's path to it.
+
+    ``check_footer_integrity``: verify the signature of plaintext footers where the key is at hand.
+    ``allow_plaintext_files``: also read files that are not encrypted at all. Without it they are
+    refused: one that takes the place of an encrypted file would otherwise be believed.
+
+    A repr names columns and sizes, never a key. It pickles, with its keys: mind where it goes.
+    """
+
+    __slots__ = (
+        "_column_keys",
+        "_footer_key",
+        "_keks",
+        "aad_prefix",
+        "allow_plaintext_files",
+        "check_footer_integrity",
+        "key_retriever",
+        "kms",
+    )
+
+    def __init__(
+        self,
+        *,
+        footer_key: bytes | None = None,
+        column_keys: Mapping[str, bytes] | None = None,
+        key_retriever: Callable[[bytes], bytes | None] | None = None,
+        kms: KmsClient | None = None,
+        aad_prefix: bytes | Callable[[str], bytes | None] | None = None,
+        check_footer_integrity: bool = True,
+        allow_plaintext_files: bool = False,
+    ) -> None:
+        self._footer_key = None if footer_key is None else _given(footer_key, "the footer key")
+        self._column_keys = {
+            column_path(name): _given(key, f"the key of column {name!r}")
+            for name, key in (column_keys or {}).items()
+        }
+        if (
+            aad_prefix is not None
+            and not isinstance(aad_prefix, bytes)
+            and not callable(aad_prefix)
+        ):
+            raise TypeError(f"aad_prefix is bytes or a function, not {type(aad_prefix).__name__}")
+        self.key_retriever, self.kms = key_retriever, kms
+        self.aad_prefix = aad_prefix
+        self.check_footer_integrity = check_footer_integrity
+        self.allow_plaintext_files = allow_plaintext_files
+        self._keks: dict[tuple[str, str], Cipher] = {}
+
+    def __repr__(self) -> str:
+        parts = [f"footer_key={self._footer_key!r}"] if self._footer_key else []
+        if self._column_keys:
+            parts.append(f"column_keys of {', '.join(map(column_name, self._column_keys))}")
+        parts += [name for name in ("key_retriever", "kms", "aad_prefix") if getattr(self, name)]
+        return f"Decryption({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (
+            {
+                "footer_key": self._footer_key and self._footer_key.reveal(),
+                "column_keys": {
+                    column_name(path): key.reveal() for path, key in self._column_keys.items()
+                },
+                "key_retriever": self.key_retriever,
+                "kms": self.kms,
+                "aad_prefix": self.aad_prefix,
+                "check_footer_integrity": self.check_footer_integrity,
+                "allow_plaintext_files": self.allow_plaintext_files,
+            },
+        )
+
+    def replaced(self, **arguments: object) -> Decryption:
+        """The same with other arguments."""
+        given = self.__reduce__()[1]
+        assert isinstance(given, tuple)
+        return _again({**given[0], **arguments})
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is anything that could give a key."""
+        return bool(self._footer_key or self._column_keys or self.key_retriever or self.kms)
+
+    def prefix_for(self, file: str | None) -> bytes | None:
+        """The AAD prefix that the user gives for a file."""
+        if callable(self.aad_prefix):
+            return self.aad_prefix(file or "")
+        return self.aad_prefix
+
+    def key_of_footer(self) -> Cipher | None:
+        """The footer key, where it is given directly."""
+        return self._footer_key
+
+    def key_of_column(self, path: tuple[str, ...]) -> Cipher | None:
+        """The key of a leaf or of the nearest group around it, where one is given directly."""
+        for length in range(len(path), 0, -1):
+            key = self._column_keys.get(path[:length])
+            if key is not None:
+                return key
+        return None
+
+    def unwrap(self, material: KeyMaterial, kms: KmsClient) -> Cipher:
+        """A data key out of its material."""
+        return unwrap_dek(material, kms, self._keks)
+
+
+def _again(arguments: dict[str, object]) -> Decryption:
+    return Decryption(**arguments)  # type: ignore[arg-type]
+
+
+def _given(key: object, name: str) -> Cipher:
+    if not isinstance(key, bytes | bytearray | memoryview):
+        raise TypeError(f"{name} is bytes, not {type(key).__name__}")
+    try:
+        return Cipher(key)
+    except ValueError:
+        raise ValueError(f"{name} has {len(key)} bytes: an AES key has 16, 24 or 32") from None
+
+
+def key_label(key_metadata: bytes | None) -> str | None:
+    """How to name a key to people: never more of the metadata than surely is a name.
+
+    Key material is named by its master key; other metadata by itself where it is short, printable
+    text without the looks of JSON, and by its length otherwise. ``None`` where there is none.
+    """
+    if not key_metadata:
+        return None
+    try:
+        found = read_key_metadata(key_metadata)
+    except FormatError:
+        return "damaged key material"
+    if isinstance(found, KeyMaterial):
+        return found.master_key_id
+    if isinstance(found, KeyReference):
+        return found.key_reference
+    try:
+        text = key_metadata.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if text.isprintable() and 0 < len(text) <= _LABEL_LENGTH and not text.startswith(("{", "[")):
+        return text
+    return f"{len(key_metadata)} bytes of key metadata"
+
+
+class FileKeys:
+    """The keys of one file. Each is looked for once; one that is not there stays so."""
+
+    __slots__ = ("_entries", "_found", "decryption", "file", "load_key_material")
+
+    def __init__(
+        self,
+        decryption: Decryption,
+        file: str | None,
+        load_key_material: Callable[[], bytes] | None,
+    ) -> None:
+        self.decryption, self.file = decryption, file
+        self.load_key_material = load_key_material
+        self._entries: dict[str, KeyMaterial] | None = None
+        self._found: dict[tuple[tuple[str, ...], bytes | None], Cipher | KeyUnavailableError] = {}
+
+    def footer_key(self, key_metadata: bytes | None) -> Cipher:
+        """Raises ``KeyUnavailableError``; ``FormatError`` for damaged key material."""
+        return self._get((), key_metadata)
+
+    def column_key(self, path: tuple[str, ...], key_metadata: bytes | None) -> Cipher:
+        """The key of a column with one of its own; raises as ``footer_key``."""
+        return self._get(path, key_metadata)
+
+    def _get(self, path: tuple[str, ...], key_metadata: bytes | None) -> Cipher:
+        name = (path, key_metadata)
+        found = self._found.get(name)
+        if found is None:
+            try:
+                found = self._find(path, key_metadata)
+            except KeyUnavailableError as error:
+                found = error
+            self._found[name] = found
+        if isinstance(found, KeyUnavailableError):
+            raise found.with_traceback(None)
+        return found
+
+    def _find(self, path: tuple[str, ...], key_metadata: bytes | None) -> Cipher:
+        decryption = self.decryption
+        given = decryption.key_of_column(path) if path else decryption.key_of_footer()
+        if given is not None:
+            return given
+        if decryption.key_retriever is not None and key_metadata:
+            key = self._retrieve(decryption.key_retriever, path, key_metadata)
+            if key is not None:
+                return key
+        material = read_key_metadata(key_metadata) if key_metadata else None
+        if material is None or decryption.kms is None:
+            raise self._missing(path, key_metadata)
+        if isinstance(material, KeyReference):
+            material = self._external(material.key_reference)
+        return decryption.unwrap(material, decryption.kms)
+
+    def _retrieve(
+        self, retriever: Callable[[bytes], bytes | None], path: tuple[str, ...], metadata: bytes
+    ) -> Cipher | None:
+        try:
+            key = retriever(metadata)
+        except LookupError:
+            return None
+        except Exception as error:
+            raise KeyUnavailableError(
+                f"{self._whose(path, metadata)}: the key retriever failed: {type(error).__name__}",
+                hint="the key retriever returns a key, or None where it has none",
+            ) from error
+        if key is None:
+            return None
+        try:
+            return _given(key, f"what the key retriever returns for {self._whose(path, metadata)}")
+        except (TypeError, ValueError) as error:
+            raise KeyUnavailableError(
+                str(error), hint="the key retriever returns 16, 24 or 32 bytes"
+            ) from None
+
+    def _external(self, reference: str) -> KeyMaterial:
+        if self._entries is None:
+            beside = key_material_path(self.file or "").rpartition("/")[2]
+            if self.load_key_material is None:
+                raise KeyUnavailableError(f"the key material lies outside the file, in {beside}")
+            try:
+                data = self.load_key_material()
+            except (OSError, LookupError) as error:
+                raise KeyUnavailableError(
+                    f"the key material file {beside} cannot be read: {type(error).__name__}",
+                    hint="keep it beside its data file",
+                ) from error
+            self._entries = read_key_material_file(data)
+        if reference not in self._entries:
+            raise KeyUnavailableError(
+                f"the key material file has no entry {reference!r}",
+                hint="it may be that of another file, or have been rotated half",
+            )
+        return self._entries[reference]
+
+    def _missing(self, path: tuple[str, ...], key_metadata: bytes | None) -> KeyUnavailableError:
+        label = key_label(key_metadata)
+        where = "footer_key" if not path else f"column_keys[{column_name(path)!r}]"
+        hint = f"pass it as {where}"
+        if label is not None:
+            hint += f", or a key_retriever that knows {label!r}"
+        return KeyUnavailableError(f"{self._whose(path, key_metadata)} was not given", hint=hint)
+
+    def _whose(self, path: tuple[str, ...], key_metadata: bytes | None) -> str:
+        label = key_label(key_metadata)
+        named = f" (label {label!r})" if label is not None else ""
+        of = f"column {column_name(path)!r}" if path else "the footer"
+        file = f"{self.file}: " if self.file else ""
+        return f"{file}the key of {of}{named}"

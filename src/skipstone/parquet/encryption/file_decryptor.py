@@ -1,0 +1,306 @@
+"""One file's keys, algorithm and AAD, joined: what decrypts its footer, and its columns' modules.
+
+    PARE   FileCryptoMetaData | module Footer            the algorithm lies before the footer
+    PAR1   FileMetaData | nonce 12 | tag 16              the algorithm lies in the footer
+
+The signature of a plaintext footer is the nonce and the tag of encrypting the bytes of FileMetaData
+with the footer key and the footer's AAD; the ciphertext is not kept.
+
+Nothing is asked of the user before it is needed: a file with a plaintext footer opens without any
+key, and its unencrypted columns read. A column whose key is missing is a ``KeyUnavailableError``
+when it is touched. With the wrong key, ``AuthenticationError`` (a ``FormatError``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.parquet.format.crypto import FileCryptoMetaData
+from skipstone.parquet.thrift.compact import Reader
+from skipstone.predicate.types import column_name
+
+from .ciphers import AuthenticationError, Cipher
+from .column_decryptor import ColumnDecryptor
+from .decryption import Decryption, FileKeys, key_label
+from .modules import SIGNATURE_LENGTH, Buffer, ModuleType, module_aad, module_length
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from skipstone.parquet.format.crypto import (
+        AesGcmCtrV1,
+        AesGcmV1,
+        ColumnCryptoMetaData,
+        EncryptionAlgorithm,
+    )
+
+__all__ = ["EncryptedFooter", "FileDecryptor"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedFooter:
+    """The footer of a PARE file: its crypto metadata, and the module after it.
+
+    ``offset`` is where the module begins, counted as ``base`` was.
+    """
+
+    crypto: FileCryptoMetaData
+    module: memoryview
+    offset: int
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, *, base: int = 0) -> EncryptedFooter:
+        """From all that lies before the 8 bytes of the tail; it must be used up exactly."""
+        view = memoryview(data)
+        reader = Reader(view, base=base)
+        crypto = FileCryptoMetaData.read(reader)
+        module = view[reader.at :]
+        length = module_length(module, base=base + reader.at)
+        if length != len(module):
+            raise FormatError(
+                "the encrypted footer does not fill its place",
+                offset=base + reader.at,
+                expected=len(module),
+                got=length,
+            )
+        return cls(crypto, module, base + reader.at)
+
+
+class FileDecryptor:
+    """Decrypts one file. Make it with ``of_encrypted_footer`` or ``of_plaintext_footer``.
+
+    ``key_metadata`` is that of the footer key, encrypting or signing. ``load_key_material`` returns
+    the bytes of the key material file (``material.key_material_path``), and is called only if keys
+    lie there.
+    """
+
+    __slots__ = ("_aad", "_keys", "algorithm", "ctr", "encrypted_footer", "file", "key_metadata")
+
+    def __init__(
+        self,
+        decryption: Decryption | None,
+        algorithm: EncryptionAlgorithm,
+        key_metadata: bytes | None,
+        *,
+        encrypted_footer: bool,
+        file: str | None = None,
+        load_key_material: Callable[[], bytes] | None = None,
+    ) -> None:
+        gcm, ctr = algorithm.AES_GCM_V1, algorithm.AES_GCM_CTR_V1
+        if gcm is None and ctr is None:
+            raise UnsupportedError(
+                "the file is encrypted with an unknown algorithm",
+                hint="AES_GCM_V1 and AES_GCM_CTR_V1 are supported",
+            )
+        if gcm is not None and ctr is not None:
+            raise FormatError("the file names two encryption algorithms", file=file)
+        self.algorithm: AesGcmV1 | AesGcmCtrV1 = gcm or ctr  # type: ignore[assignment]
+        self.ctr = ctr is not None
+        self.key_metadata, self.encrypted_footer, self.file = key_metadata, encrypted_footer, file
+        self._keys = FileKeys(decryption or Decryption(), file, load_key_material)
+        self._aad: bytes | None = None
+
+    @classmethod
+    def of_encrypted_footer(
+        cls,
+        decryption: Decryption | None,
+        crypto: FileCryptoMetaData,
+        *,
+        file: str | None = None,
+        load_key_material: Callable[[], bytes] | None = None,
+    ) -> FileDecryptor:
+        """Of a PARE file."""
+        return cls(
+            decryption,
+            crypto.encryption_algorithm,
+            crypto.key_metadata,
+            encrypted_footer=True,
+            file=file,
+            load_key_material=load_key_material,
+        )
+
+    @classmethod
+    def of_plaintext_footer(
+        cls,
+        decryption: Decryption | None,
+        algorithm: EncryptionAlgorithm | None,
+        key_metadata: bytes | None,
+        *,
+        file: str | None = None,
+        load_key_material: Callable[[], bytes] | None = None,
+    ) -> FileDecryptor | None:
+        """Of a PAR1 file, with two fields of its FileMetaData; ``None`` if it is not encrypted.
+
+        ``FormatError`` where it is not encrypted, and keys were given that do not allow for it.
+        """
+        if algorithm is not None:
+            return cls(
+                decryption,
+                algorithm,
+                key_metadata,
+                encrypted_footer=False,
+                file=file,
+                load_key_material=load_key_material,
+            )
+        if decryption is not None and decryption.has_keys and not decryption.allow_plaintext_files:
+            raise FormatError(
+                "keys were given, but the file is not encrypted",
+                file=file,
+                hint="if that is as it should be, pass allow_plaintext_files=True with the keys",
+            )
+        return None
+
+    def __repr__(self) -> str:
+        return f"<FileDecryptor of {self.file!r}, {self.algorithm_name}>"
+
+    @property
+    def algorithm_name(self) -> str:
+        """As the specification calls it."""
+        return "AES_GCM_CTR_V1" if self.ctr else "AES_GCM_V1"
+
+    @property
+    def file_aad(self) -> bytes:
+        """AAD prefix and unique part of the file.
+
+        ``KeyUnavailableError`` where the prefix must be given and is not; ``FormatError`` where the
+        one given is not that of the file: it is another file than was meant.
+        """
+        if self._aad is None:
+            self._aad = self._prefix() + (self.algorithm.aad_file_unique or b"")
+        return self._aad
+
+    def _prefix(self) -> bytes:
+        stored = self.algorithm.aad_prefix
+        given = self._keys.decryption.prefix_for(self.file)
+        if stored is None and self.algorithm.supply_aad_prefix:
+            if given is None:
+                where = f"{self.file}: " if self.file else ""
+                raise KeyUnavailableError(
+                    f"{where}the AAD prefix is not stored in the file, and was not given",
+                    hint="pass the prefix that the writer used as aad_prefix",
+                )
+            return given
+        if given is not None and given != (stored or b""):
+            raise FormatError(
+                "the AAD prefix given is not that of the file"
+                if stored
+                else "an AAD prefix was given, but the file was encrypted without one",
+                file=self.file,
+                hint="this is another file than was meant, or another aad_prefix is needed",
+            )
+        return stored or b""
+
+    # -- the footer --------------------------------------------------------------------------------
+
+    def footer_cipher(self) -> Cipher:
+        """The footer key; raises ``KeyUnavailableError``."""
+        return self._keys.footer_key(self.key_metadata)
+
+    def decrypt_footer(self, module: Buffer, *, base: int = 0) -> bytes:
+        """The bytes of FileMetaData out of the module after FileCryptoMetaData."""
+        cipher = self.footer_cipher()
+        aad = module_aad(self.file_aad, ModuleType.FOOTER)
+        plain, _ = cipher.decrypt_module(
+            module, aad, base=base, file=self.file, what=self._footer_name()
+        )
+        return plain
+
+    def encrypt_footer(self, metadata: Buffer) -> bytes:
+        """The pair of ``decrypt_footer``."""
+        return self.footer_cipher().encrypt_module(
+            metadata, module_aad(self.file_aad, ModuleType.FOOTER)
+        )
+
+    def verify_signature(self, footer: Buffer, *, base: int = 0) -> None:
+        """Check a plaintext footer: the bytes of FileMetaData and the 28 bytes after them.
+
+        Raises ``AuthenticationError`` if it was altered, ``KeyUnavailableError`` without the key.
+        """
+        view = memoryview(footer)
+        split = len(view) - SIGNATURE_LENGTH
+        if split < 0:
+            raise FormatError(
+                "a signed footer is too short",
+                file=self.file,
+                offset=base,
+                expected=f"more than {SIGNATURE_LENGTH} bytes",
+                got=len(view),
+            )
+        aad = module_aad(self.file_aad, ModuleType.FOOTER)
+        if not self.footer_cipher().verify(view[:split], view[split:], aad):
+            raise AuthenticationError(
+                f"the signature of {self._footer_name()} is wrong",
+                file=self.file,
+                offset=base + split,
+            )
+
+    def verify_if_possible(self, footer: Buffer, *, base: int = 0) -> bool:
+        """Verify unless the user does not want it or the key is missing; whether it was done."""
+        if not self._keys.decryption.check_footer_integrity:
+            return False
+        try:
+            self.verify_signature(footer, base=base)
+        except KeyUnavailableError:
+            return False
+        return True
+
+    def sign_footer(self, metadata: Buffer) -> bytes:
+        """The 28 bytes that follow the bytes of FileMetaData in a plaintext footer."""
+        return self.footer_cipher().sign(metadata, module_aad(self.file_aad, ModuleType.FOOTER))
+
+    def _footer_name(self) -> str:
+        label = key_label(self.key_metadata)
+        return "the footer" if label is None else f"the footer (key label {label!r})"
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def column(
+        self,
+        path: tuple[str, ...],
+        row_group_ordinal: int,
+        column_ordinal: int,
+        crypto_metadata: ColumnCryptoMetaData | None,
+    ) -> ColumnDecryptor | None:
+        """What decrypts one column chunk; ``None`` if it is not encrypted.
+
+        ``row_group_ordinal`` is ``RowGroup.ordinal``, or its index where that is absent. Raises
+        ``KeyUnavailableError`` naming the column and its key's label.
+        """
+        if crypto_metadata is None:
+            return None
+        name = column_name(path)
+        own = crypto_metadata.ENCRYPTION_WITH_COLUMN_KEY
+        with_footer = crypto_metadata.ENCRYPTION_WITH_FOOTER_KEY
+        if (own is None) == (with_footer is None):
+            raise FormatError(f"column {name!r} has not one kind of key", file=self.file)
+        if own is None:
+            label = key_label(self.key_metadata)
+            try:
+                cipher = self.footer_cipher()
+            except KeyUnavailableError as error:
+                raise KeyUnavailableError(
+                    f"column {name!r} is encrypted with the footer key: {error.message}",
+                    hint=error.hint,
+                ) from None
+        else:
+            if own.path_in_schema != path:
+                raise FormatError(
+                    "the crypto metadata of a column is that of another",
+                    file=self.file,
+                    expected=name,
+                    got=column_name(own.path_in_schema),
+                )
+            label = key_label(own.key_metadata)
+            cipher = self._keys.column_key(path, own.key_metadata)
+        return ColumnDecryptor(
+            cipher,
+            self.file_aad,
+            self.ctr,
+            name,
+            label,
+            row_group_ordinal,
+            column_ordinal,
+            self.file,
+        )

@@ -1,0 +1,348 @@
+"""Bloom filters as evidence: a header once, then one block of 32 bytes per value and row group.
+
+Where ``bloom_filter_length`` is known, the usual header leaves only one size for the bitset: then
+the blocks are asked for together with the header, which is checked before a block is believed. A
+header is remembered. Many values of a small filter take the whole bitset: one request for all. An
+encrypted filter is two modules that are read and decrypted whole.
+
+Proves absence, never presence: it excludes row groups for ``=`` and ``IN``, and says no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
+from skipstone.parquet.format.bloom_filter import (
+    BLOCK_BYTES,
+    HEADER_GUESS,
+    MAX_BYTES,
+    BloomFilter,
+    block_of,
+    guess_bitset,
+    read_header,
+    set_in,
+)
+from skipstone.pruning import Answer, ByteRange, Cause, Level, Reason
+from skipstone.pruning.interval import with_nulls
+
+from .bloom_hashes import hashes_of
+from .indexed_file import why
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, Fetched, Units
+
+    from .bloom_hashes import Hashes
+    from .indexed_file import IndexedFile
+
+__all__ = ["BloomEvidence"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# A second look at a header that the first one did not hold whole.
+_LONG_HEADER = 4_096
+# Of an encrypted one: parquet-java pads it to 100 bytes, and 32 come around it.
+_SEALED_HEADER = 160
+# A request costs about as much as this many bytes more of one that is made anyway.
+_REQUEST = 8_192
+
+
+@dataclass(slots=True, eq=False)
+class _Filters:
+    """What is known of the filters of one leaf of one file, per row group.
+
+    ``bitset`` is where the bitset begins in the file and ``blocks`` how many it has: 0 unknown yet,
+    -1 none that could be used. ``header`` is how many bytes to read for the header.
+    """
+
+    offset: IntArray
+    length: IntArray
+    bitset: IntArray
+    blocks: IntArray
+    header: IntArray
+    encrypted: BoolArray
+    reasons: dict[int, Reason] = field(default_factory=dict)
+
+
+class BloomEvidence:
+    """The Bloom filters of one column in all files that have it; see the module."""
+
+    name = "bloom filter"
+    level = Level.ROW_GROUP
+    cost = 5.0
+
+    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
+        self.column, self.files = column, files
+        self._hashes: dict[tuple[Leaf, int], Hashes | None] = {}
+        self._plans: dict[object, _Probe] = {}
+
+    @classmethod
+    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
+        """The evidence where any of ``files`` has a filter for ``column``."""
+        some = {
+            ordinal: file
+            for ordinal, file in files.items()
+            if (_filters(file, file.columns[column]).offset > 0).any()
+        }
+        return cls(column, some) if some else None
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Headers that are not known yet, and the blocks of every wanted value."""
+        wanted: list[ByteRange] = []
+        for probe in self._probes(leaves, units):
+            wanted += probe.needs(have)
+        return wanted
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        answers = []
+        for leaf in leaves:
+            probes = self._probes((leaf,), units)
+            if not probes:
+                text = f"says nothing of {leaf.op}"
+                answers.append(Answer.silent(Cause.NOT_APPLICABLE, self._subject, text))
+                continue
+            some = np.ones(len(units), np.bool_)
+            nulls = np.full(len(units), -1, np.int64)
+            reasons: dict[Reason, None] = {}
+            for probe in probes:
+                some[probe.at] = probe.found(have, reasons)
+                bounds = probe.file.chunk_bounds(probe.leaf)
+                nulls[probe.at] = bounds.all.nulls[probe.groups]
+            none = np.zeros(len(units), np.bool_)
+            bounds_ = with_nulls(leaf.op, some, none, units.rows, nulls)
+            answers.append(Answer(bounds=bounds_, reasons=_counted(reasons, self._subject)))
+        return answers
+
+    def _probes(self, leaves: Sequence[Leaf], units: Units) -> list[_Probe]:
+        found = []
+        for ordinal, file in self.files.items():
+            at = None
+            for leaf in leaves:
+                key = (leaf, ordinal)
+                if key not in self._hashes:
+                    self._hashes[key] = hashes_of(leaf, file.stored(file.columns[self.column]))
+                hashes = self._hashes[key]
+                if hashes is None:
+                    continue
+                if at is None:
+                    at = np.flatnonzero(units.file == ordinal)
+                if not len(at):
+                    continue
+                groups = units.ordinal[at]
+                known = self._plans.get(key)
+                if known is None or not np.array_equal(known.groups, groups):
+                    known = _Probe(file, file.columns[self.column], hashes, groups, at)
+                    self._plans[key] = known
+                known.at = at
+                found.append(known)
+        return found
+
+    @property
+    def _subject(self) -> str:
+        return f"{self.name}({self.column})"
+
+
+class _Probe:
+    """One leaf's hashes against the filters of some row groups of one file.
+
+    Row groups are asked block by block (``single``: one range per hash), or whole; ``ranges`` are
+    those of all known filters, the single ones first. Worked out once no header is missing.
+    """
+
+    def __init__(
+        self, file: IndexedFile, leaf: int, hashes: Hashes, groups: IntArray, at: IntArray
+    ) -> None:
+        self.file, self.leaf, self.hashes, self.groups, self.at = file, leaf, hashes, groups, at
+        self.filters = _filters(file, leaf)
+        self.single = self.whole = np.empty(0, np.int64)
+        self.ranges: list[ByteRange] | None = None if len(hashes) else []
+
+    def needs(self, have: Fetched) -> list[ByteRange]:
+        """What is missing; takes the headers in that have come."""
+        if self.ranges is None:
+            wanted = self._headers(have)
+            if wanted:
+                return wanted
+            self.ranges = self._plan()
+        if not have:
+            return self.ranges
+        return [each for each in self.ranges if each not in have]
+
+    def _headers(self, have: Fetched) -> list[ByteRange]:
+        """Headers that are missing, and the blocks that the usual header would lead to."""
+        filters, wanted = self.filters, []
+        for group in self.groups[filters.blocks[self.groups] == 0].tolist():
+            missing = _take_header(self.file, self.leaf, group, filters, have)
+            if missing is None:
+                continue
+            wanted.append(missing)
+            start, length = int(filters.offset[group]), int(filters.length[group])
+            guess = guess_bitset(length) if self.file.fits(start, length, self.leaf) else None
+            if guess is not None and not filters.encrypted[group]:
+                blocks = np.array([guess[0] // BLOCK_BYTES])
+                if not self._takes_whole(blocks)[0]:
+                    wanted += self._blocks(np.array([start + guess[1]]), blocks)
+        return wanted
+
+    def _takes_whole(self, blocks: IntArray) -> BoolArray:
+        """Whether so many hashes are cheaper asked of the whole bitset."""
+        many = len(self.hashes)
+        return np.asarray((many > 1) & (many * _REQUEST >= blocks * BLOCK_BYTES))
+
+    def _blocks(self, bitset: IntArray, blocks: IntArray) -> list[ByteRange]:
+        """The block of every hash in each of these bitsets, bitset by bitset."""
+        places = bitset[:, None] + BLOCK_BYTES * block_of(self.hashes, blocks[:, None])
+        path = self.file.home(self.leaf)[0]
+        return [ByteRange(path, place, BLOCK_BYTES) for place in places.ravel().tolist()]
+
+    def _plan(self) -> list[ByteRange]:
+        filters = self.filters
+        blocks, bitset = filters.blocks[self.groups], filters.bitset[self.groups]
+        known, sealed = blocks > 0, filters.encrypted[self.groups]
+        whole = known & (sealed | self._takes_whole(blocks))
+        self.single, self.whole = np.flatnonzero(known & ~whole), np.flatnonzero(whole)
+        ranges = self._blocks(bitset[self.single], blocks[self.single])
+        for i in self.whole.tolist():
+            size = int(blocks[i]) * BLOCK_BYTES + (GCM_OVERHEAD if sealed[i] else 0)
+            ranges.append(ByteRange(self.file.home(self.leaf)[0], int(bitset[i]), size))
+        return ranges
+
+    def found(self, have: Fetched, reasons: dict[Reason, None]) -> BoolArray:
+        """Per row group: False where no value can be in it."""
+        some = np.ones(len(self.groups), np.bool_)
+        if not len(self.hashes):
+            some[:] = False
+            return some
+        blocks = self.filters.blocks[self.groups]
+        for i in np.flatnonzero(blocks <= 0).tolist():
+            reasons.setdefault(self.filters.reasons.get(int(self.groups[i]), _UNREAD))
+        if self.ranges is None:
+            return some
+        count = len(self.single) * len(self.hashes)
+        parts = [have.get(each) for each in self.ranges]
+        blocks_read = [each for each in parts[:count] if each is not None]
+        if len(blocks_read) < count:
+            reasons.setdefault(_UNREAD)
+        elif count:
+            words = np.frombuffer(b"".join(blocks_read), "<u4").reshape(-1, len(self.hashes), 8)
+            some[self.single] = set_in(words, self.hashes).any(axis=1)
+        wholes = zip(self.whole.tolist(), parts[count:], self.ranges[count:], strict=True)
+        for i, data, where in wholes:
+            if data is None:
+                reasons.setdefault(_UNREAD)
+            else:
+                some[i] = self._whole(int(self.groups[i]), data, where, reasons)
+        return some
+
+    def _whole(
+        self, group: int, data: bytes | memoryview, where: ByteRange, reasons: dict[Reason, None]
+    ) -> bool:
+        try:
+            if self.filters.encrypted[group]:
+                decryptor = self.file.decryptor_of(group, self.leaf)
+                assert decryptor is not None
+                data = decryptor.decrypt(ModuleType.BLOOM_FILTER_BITSET, data, base=where.offset)
+            found = BloomFilter.from_bitset(data, base=where.offset)
+            if len(found.blocks) != self.filters.blocks[group]:
+                raise FormatError("a bitset of another size than its header says")
+            return bool(found.check(self.hashes).any())
+        except SkipstoneError as error:
+            reasons.setdefault(why(error, "bloom filter"))
+            return True
+
+
+_UNREAD = Reason(cause=Cause.UNREADABLE, subject="bloom filter", text="not fetched")
+
+
+def _counted(reasons: Mapping[Reason, None], subject: str) -> tuple[Reason, ...]:
+    return tuple(Reason(cause=each.cause, subject=subject, text=each.text) for each in reasons)
+
+
+def _filters(file: IndexedFile, leaf: int) -> _Filters:
+    """What is known of the filters of a leaf; made once per file."""
+    key = ("bloom", leaf)
+    known: _Filters | None = file.cache.get(key)
+    if known is not None:
+        return known
+    footer = file.footer
+    offset = footer.chunk("bloom_filter_offset")[:, leaf].copy()
+    length = footer.chunk("bloom_filter_length")[:, leaf]
+    encrypted = footer.chunk("encrypted")[:, leaf] > 0
+    made = _Filters(
+        offset=offset,
+        length=length,
+        bitset=np.full(len(offset), -1, np.int64),
+        blocks=np.where(offset > 0, 0, -1),
+        header=np.where(encrypted, _SEALED_HEADER, HEADER_GUESS),
+        encrypted=encrypted,
+    )
+    absent = Reason(cause=Cause.ABSENT, subject="bloom filter", text="not in the file")
+    for group in range(len(offset)):
+        if made.blocks[group] < 0:
+            made.reasons[group] = absent
+        elif not file.fits(int(offset[group]), 1, leaf) or file.elsewhere(group, leaf):
+            made.blocks[group] = -1
+            made.reasons[group] = absent
+        elif made.encrypted[group]:
+            try:
+                file.decryptor_of(group, leaf)
+            except (SkipstoneError, ValueError) as error:
+                made.blocks[group] = -1
+                made.reasons[group] = why(error, "bloom filter")
+    file.cache[key] = made
+    return made
+
+
+def _take_header(
+    file: IndexedFile, leaf: int, group: int, filters: _Filters, have: Fetched
+) -> ByteRange | None:
+    """Take a filter's header in; the range that is missing, if one is."""
+    offset, length = int(filters.offset[group]), int(filters.header[group])
+    path, file_size = file.home(leaf)
+    room = _LONG_HEADER + MAX_BYTES if file_size is None else file_size - offset
+    whole = int(filters.length[group])
+    if whole > 0:
+        room = min(room, whole)
+    need = ByteRange(path, offset, min(length, room))
+    data = have.get(need)
+    if data is None:
+        return need
+    try:
+        if filters.encrypted[group]:
+            bitset, size = _encrypted_header(file, leaf, group, data, offset, room)
+        else:
+            size, at = read_header(data, base=offset, end=room)
+            bitset = offset + at
+    except (SkipstoneError, ValueError) as error:
+        if need.length < min(_LONG_HEADER, room) and length < _LONG_HEADER:
+            filters.header[group] = _LONG_HEADER  # it may be longer than anybody writes it
+            return _take_header(file, leaf, group, filters, have)
+        filters.blocks[group] = -1
+        filters.reasons[group] = why(error, "bloom filter")
+        return None
+    filters.bitset[group], filters.blocks[group] = bitset, size // BLOCK_BYTES
+    return None
+
+
+def _encrypted_header(
+    file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, offset: int, room: int
+) -> tuple[int, int]:
+    """Where the module of the bitset begins, and how long the bitset is."""
+    stop = module_length(data, base=offset)
+    decryptor = file.decryptor_of(group, leaf)
+    assert decryptor is not None
+    plain = decryptor.decrypt(ModuleType.BLOOM_FILTER_HEADER, data[:stop], base=offset)
+    size, _ = read_header(plain, base=offset)
+    if size > room - stop - GCM_OVERHEAD:
+        raise FormatError("an encrypted Bloom filter that ends past the file", offset=offset)
+    return offset + stop, size

@@ -1,0 +1,161 @@
+"""Bounds and null counts of a leaf column's chunks, from ``Statistics`` in the footer.
+
+``min_value`` and ``max_value`` count where ``column_orders`` says what order they are in. The
+deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the type. They count
+where the others are absent and
+
+- the type's own order is that one: signed integers, dates, timestamps, booleans, floats, decimals
+  kept as integers; or
+- they are equal: then all values are, in any order. For byte arrays this takes a writer that is
+  known, and not parquet-mr before 1.8, which wrote other values' bytes there (PARQUET-251).
+
+Never for INT96. A null count is unknown where absent, and 0 where the column cannot be null.
+Arrow's C++ writer counts of strings and bytes that it has as a dictionary only their own nulls, not
+those of the group above them: a null count below an optional group says nothing there. A
+chunk that does not hold one value per row contradicts itself, and so does one that has bounds
+and nothing but nulls: nothing is used.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.enums import FieldRepetitionType, Type
+
+from .stored_values import Form, Stored
+from .value_bounds import Order, ValueBounds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+
+__all__ = ["chunk_bounds", "miscounts_nulls", "order_of"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+
+_BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
+_SIGNED = (Form.BOOLEAN, Form.SIGNED, Form.TIMESTAMP, Form.FLOATING, Form.DECIMAL)
+_PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
+
+
+def order_of(footer: FooterArrays, leaf: int) -> str:
+    """The order in which bounds of this leaf are written."""
+    try:
+        orders = footer.column_orders
+    except FormatError:
+        return Order.UNKNOWN
+    if orders is None:
+        return Order.ABSENT
+    if len(orders) != footer.num_leaves or orders[leaf].unknown:
+        return Order.UNKNOWN
+    named = orders[leaf]
+    found = [
+        name for name in (Order.TYPE, Order.IEEE, Order.INT96) if getattr(named, name) is not None
+    ]
+    return found[0] if len(found) == 1 else Order.UNKNOWN
+
+
+def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = False) -> ValueBounds:
+    """Bounds of all row groups of one leaf, in their order.
+
+    ``below_lists``: also those of a leaf that has any number of values per row. Such bounds are
+    about values, and say nothing of rows.
+    """
+    leaf = stored.column.ordinal
+    order = order_of(footer, leaf)
+    rows = footer.group("num_rows")
+    values = footer.chunk("num_values")[:, leaf]
+    nulls = footer.chunk("null_count")[:, leaf]
+    nans = footer.chunk("nan_count")[:, leaf]
+    if below_lists and stored.column.max_repetition_level:
+        rows = values
+    whole = values == rows
+    if not stored.column.max_definition_level:
+        nulls = np.zeros_like(rows)
+    if miscounts_nulls(footer, stored):
+        nulls = np.full_like(rows, -1)
+    nulls = np.where(whole, nulls, -1)
+    nans = np.where(nans > values, -1, nans)
+
+    groups = slice(None)
+    starts_lo, lengths_lo = footer.bytes_of("min_value", groups, leaf)
+    starts_hi, lengths_hi = footer.bytes_of("max_value", groups, leaf)
+    known_lo, known_hi = lengths_lo >= 0, lengths_hi >= 0
+    if order == Order.ABSENT:
+        known_lo, known_hi = np.zeros_like(known_lo), np.zeros_like(known_hi)
+    if _is_long_decimal(stored):
+        # The sign is in the first byte and the size in the length: a prefix bounds nothing.
+        known_lo &= footer.chunk("is_min_value_exact")[:, leaf] != 0
+        known_hi &= footer.chunk("is_max_value_exact")[:, leaf] != 0
+    if order in (Order.ABSENT, Order.TYPE) and stored.form not in (Form.NONE, Form.INT96):
+        old_lo, old_lengths_lo = footer.bytes_of("min", groups, leaf)
+        old_hi, old_lengths_hi = footer.bytes_of("max", groups, leaf)
+        old = (old_lengths_lo >= 0) & (old_lengths_hi >= 0) & ~known_lo & ~known_hi
+        if stored.form not in _SIGNED or stored.column.type in _BYTES:
+            if stored.column.type in _BYTES and not _trusted(footer.created_by):
+                old[:] = False
+            for at in np.flatnonzero(old).tolist():
+                low = footer.data[old_lo[at] : old_lo[at] + old_lengths_lo[at]]
+                high = footer.data[old_hi[at] : old_hi[at] + old_lengths_hi[at]]
+                old[at] = low == high
+        if old.any():
+            starts_lo, lengths_lo = (
+                np.where(old, a, b) for a, b in ((old_lo, starts_lo), (old_lengths_lo, lengths_lo))
+            )
+            starts_hi, lengths_hi = (
+                np.where(old, a, b) for a, b in ((old_hi, starts_hi), (old_lengths_hi, lengths_hi))
+            )
+            known_lo, known_hi = known_lo | old, known_hi | old
+        order = Order.TYPE
+    # Nothing but nulls has no bounds.
+    odd = (nulls == rows) & (rows > 0) & (known_lo | known_hi)
+    nulls, whole = np.where(odd, -1, nulls), whole & ~odd
+    known_lo, known_hi = known_lo & whole, known_hi & whole
+    return ValueBounds.of(
+        stored,
+        order,
+        lo=stored.keys(_gather(footer.data, starts_lo, lengths_lo, known_lo), known_lo),
+        hi=stored.keys(_gather(footer.data, starts_hi, lengths_hi, known_hi), known_hi, upper=True),
+        rows=rows,
+        nulls=nulls,
+        nans=nans,
+    )
+
+
+def miscounts_nulls(footer: FooterArrays, stored: Stored) -> bool:
+    """Whether null counts of this leaf may leave nulls out; see the module."""
+    column = stored.column
+    return (
+        column.type is Type.BYTE_ARRAY
+        and (footer.created_by or "").startswith("parquet-cpp")
+        and any(node.repetition is FieldRepetitionType.OPTIONAL for node in column.ancestors[1:])
+    )
+
+
+def _is_long_decimal(stored: Stored) -> bool:
+    return stored.form is Form.DECIMAL and stored.column.type in _BYTES
+
+
+def _trusted(created_by: str | None) -> bool:
+    """Whether deprecated bounds of byte arrays are those of the column."""
+    if not created_by:
+        return False
+    found = _PARQUET_MR.match(created_by)
+    if found is None:
+        return True
+    return found[1] is not None and (int(found[1]), int(found[2])) >= (1, 8)
+
+
+def _gather(data: bytes, starts: IntArray, lengths: IntArray, known: BoolArray) -> ByteArrays:
+    """The parts of ``data`` that lie there, empty where not ``known``."""
+    places = zip(starts.tolist(), lengths.tolist(), known.tolist(), strict=True)
+    return ByteArrays.from_list(
+        [data[start : start + length] if ok else b"" for start, length, ok in places]
+    )

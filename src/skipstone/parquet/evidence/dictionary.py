@@ -1,0 +1,250 @@
+"""Dictionaries as evidence: the exact set of values that a chunk may hold.
+
+Used only where ``encoding_stats`` prove that every data page of the chunk is dictionary-encoded.
+A leaf is evaluated on each value of the dictionary, so it is exact for every operator, LIKE with
+its whole pattern included. A dictionary may hold values that no row uses: a leaf that none of them
+matches has no row, one that all of them match (and no null) has every row.
+
+Whether the read pays: a dictionary page of at most an eighth of what the row group takes in the
+file. Skipping the row group saves eight times that or more; and where it is not skipped, its
+dictionary page is read to decode the column anyway. Dictionaries are remembered, decoded, up to 64
+MiB per file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.indexes.valuelist import evaluate
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page_values import decode_dictionary_page
+from skipstone.predicate.tree import Const, Op
+from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Level, Reason
+from skipstone.pruning.interval import null_bounds, with_nulls
+
+from .indexed_file import why
+from .stored_values import Form
+from .value_bounds import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.encodings.values import Values
+    from skipstone.predicate.literals import Keys
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import Fetched, Units
+
+    from .indexed_file import IndexedFile
+
+__all__ = ["PAYS", "DictionaryEvidence", "plain_values"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Values:
+    """Dictionaries of one file: ``keys`` of all, one after the other, ``counts`` of each, and the
+    positions ``at`` of their row groups among the units."""
+
+    file: IndexedFile
+    at: IntArray
+    keys: Keys
+    counts: IntArray
+
+
+#: the row group is at least so many times the dictionary page
+PAYS = 8
+_MOST_BYTES = 64 << 20
+
+
+class DictionaryEvidence:
+    """The dictionaries of one column in all files that have it; see the module."""
+
+    name = "dictionary"
+    level = Level.ROW_GROUP
+    cost = 20.0
+
+    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
+        self.column, self.files = column, files
+
+    @classmethod
+    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
+        """The evidence where any of ``files`` has a dictionary for ``column`` that pays."""
+        some = {
+            ordinal: file
+            for ordinal, file in files.items()
+            if (_places(file, file.columns[column])[1] > 0).any()
+        }
+        return cls(column, some) if some else None
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """The dictionary pages that are not remembered."""
+        if not any(_useful(leaf) for leaf in leaves):
+            return ()
+        wanted = []
+        for ordinal, file in self.files.items():
+            leaf = file.columns[self.column]
+            offset, length = _places(file, leaf)
+            for group in units.ordinal[units.file == ordinal].tolist():
+                if length[group] > 0 and (leaf, group) not in _remembered(file):
+                    need = ByteRange(file.home(leaf)[0], int(offset[group]), int(length[group]))
+                    if need not in have:
+                        wanted.append(need)
+        return wanted
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        found: list[_Values] = []
+        reasons: dict[Reason, None] = {}
+        useful = any(_useful(leaf) for leaf in leaves)
+        for ordinal, file in self.files.items() if useful else ():
+            at: list[int] = []
+            parts: list[Keys] = []
+            for i in np.flatnonzero(units.file == ordinal).tolist():
+                keys = self._keys(file, file.columns[self.column], int(units.ordinal[i]), have)
+                if isinstance(keys, Reason):
+                    reasons.setdefault(keys)
+                elif keys is not None:
+                    at.append(i)
+                    parts.append(keys)
+            if at:
+                counts = np.array([len(each) for each in parts], np.int64)
+                found.append(_Values(file, np.array(at, np.int64), joined(parts), counts))
+        said = tuple(reasons)
+        return [self._answer(leaf, units, found, said) for leaf in leaves]
+
+    def _answer(
+        self, leaf: Leaf, units: Units, found: Sequence[_Values], reasons: tuple[Reason, ...]
+    ) -> Answer:
+        must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
+        spoke = False
+        for each in found if _useful(leaf) else ():
+            column = each.file.columns[self.column]
+            local = each.file.stored(column).localise(leaf)
+            if local is None:
+                continue
+            rows = units.rows[each.at]
+            nulls = each.file.chunk_bounds(column).all.nulls[units.ordinal[each.at]]
+            if isinstance(local, Const):
+                bounds = (Bounds.everything if local.value else Bounds.nothing)(len(rows))
+            elif local.op in (Op.IS_NULL, Op.NOT_NULL):
+                bounds = null_bounds(local.op, rows, nulls)
+            else:
+                matching = _sums(evaluate(local, each.keys), each.counts)
+                bounds = with_nulls(local.op, matching > 0, matching == each.counts, rows, nulls)
+            must[each.at], may[each.at] = bounds.must, bounds.may
+            spoke = True
+        if spoke:
+            return Answer(bounds=Bounds(must, may), reasons=reasons)
+        text = f"says nothing of {leaf.op}"
+        silent = Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
+        return Answer(bounds=None, reasons=reasons) if reasons else silent
+
+    def _keys(
+        self, file: IndexedFile, leaf: int, group: int, have: Fetched
+    ) -> Keys | Reason | None:
+        """The values of one dictionary as keys; ``None`` where there is none that pays."""
+        offset, length = _places(file, leaf)
+        if length[group] <= 0:
+            return None
+        remembered = _remembered(file)
+        found: Keys | Reason | None = remembered.get((leaf, group))
+        if found is None:
+            need = ByteRange(file.home(leaf)[0], int(offset[group]), int(length[group]))
+            data = have.get(need)
+            if data is None:
+                return Reason(cause=Cause.UNREADABLE, subject=self._subject, text="not fetched")
+            try:
+                found = _decode(file, leaf, group, data, need.offset)
+            except (SkipstoneError, ValueError) as error:
+                found = why(error, self._subject)
+            size = 0 if isinstance(found, Reason) else found.data.nbytes
+            spent = file.cache.get(("dictionary bytes",), 0) + size
+            if spent <= _MOST_BYTES:
+                file.cache[("dictionary bytes",)] = spent
+                remembered[leaf, group] = found
+        return found
+
+    @property
+    def _subject(self) -> str:
+        return f"{self.name}({self.column})"
+
+
+def _sums(match: NDArray[np.bool_], counts: IntArray) -> IntArray:
+    """How many match of each run of ``counts`` values."""
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(match)))
+    ends = np.cumsum(counts)
+    return np.asarray(before[ends] - before[ends - counts])
+
+
+def _useful(leaf: Leaf) -> bool:
+    return leaf.op not in (Op.IS_NULL, Op.NOT_NULL)
+
+
+def _remembered(file: IndexedFile) -> dict[tuple[int, int], Keys | Reason]:
+    found: dict[tuple[int, int], Keys | Reason] = file.cache.setdefault(("dictionaries",), {})
+    return found
+
+
+def _places(file: IndexedFile, leaf: int) -> tuple[IntArray, IntArray]:
+    """Offset and length of the dictionary pages that pay, per row group; length 0 for the rest."""
+    key = ("dictionary places", leaf)
+    known: tuple[IntArray, IntArray] | None = file.cache.get(key)
+    if known is not None:
+        return known
+    footer = file.footer
+    offset = footer.chunk("dictionary_page_offset")[:, leaf]
+    length = footer.chunk("data_page_offset")[:, leaf] - offset
+    sizes = footer.chunk("total_compressed_size")
+    held = np.where(sizes > 0, sizes, 0).sum(axis=1)
+    pays = (
+        (offset > 0)
+        & (length > 0)
+        & (footer.chunk("dict_only")[:, leaf] == 1)
+        & (length <= held // PAYS)
+        & (file.stored(leaf).form is not Form.NONE)
+    )
+    for group in np.flatnonzero(pays).tolist():
+        fits = file.fits(int(offset[group]), int(length[group]), leaf)
+        if not fits or file.elsewhere(group, leaf):
+            pays[group] = False
+    known = file.cache[key] = offset, np.where(pays, length, 0)
+    return known
+
+
+def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, base: int) -> Keys:
+    column = file.footer.schema.leaves[leaf]
+    decryptor = file.decryptor_of(group, leaf)
+    page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
+    if page.type != PageType.DICTIONARY_PAGE:
+        raise FormatError("no dictionary page where one should be", offset=base, got=page.type)
+    codec = int(file.footer.chunk("codec")[group, leaf])
+    values = decode_dictionary_page(page, column, codec, page.decrypted(decryptor))
+    stored = file.stored(leaf)
+    plain, every = plain_values(values), np.ones(len(values), np.bool_)
+    keys = stored.keys(plain, every)
+    if not keys.valid.all():
+        raise FormatError("a dictionary with values that are none of its type", offset=base)
+    if stored.rounds and np.any(stored.keys(plain, every, upper=True).data != keys.data):
+        raise FormatError("a dictionary with parts of microseconds", offset=base)
+    return keys
+
+
+def plain_values(values: Values) -> ByteArrays:
+    """Decoded values as their PLAIN bytes."""
+    if isinstance(values, ByteArrays):
+        return values
+    plain = np.ascontiguousarray(values)
+    if plain.ndim == 1:
+        plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
+    width = plain.itemsize * (plain.shape[1] if plain.ndim == 2 else 1)
+    offsets = np.arange(0, width * (len(plain) + 1), width, dtype=np.int64)
+    return ByteArrays(plain.view(np.uint8).ravel(), offsets)

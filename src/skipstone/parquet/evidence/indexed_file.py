@@ -1,0 +1,306 @@
+"""One Parquet file as evidence sees it: its footer, and what was read of its indexes so far.
+
+What is parsed once stays: bounds of all row groups of a leaf, page indexes, the headers of Bloom
+filters, dictionaries. That is what a warm file has over a cold one. Nothing here does I/O: ranges
+are named, and bytes are taken when somebody has fetched them. Bytes that cannot be used leave a
+``Reason`` in their place, so that nobody asks for them again.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.parquet.encryption.column_metadata import chunk_decryptor
+from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.format.metadata import ColumnMetaData
+from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.pages.page import chunk_range
+from skipstone.pruning import ByteRange, Cause, Reason
+
+from .chunk_bounds import chunk_bounds, miscounts_nulls, order_of
+from .index_pages import LONGEST_ROOTS, page_index_of
+from .page_bounds import check_place, page_bounds, with_nulls_by_level
+from .stored_values import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.pruning import Fetched
+
+    from .value_bounds import ValueBounds
+
+__all__ = ["IndexedFile", "why"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# A page index or a filter beyond this is a lie, or not worth it.
+_LONGEST = 256 << 20
+_INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.OFFSET_INDEX}
+
+
+def why(error: Exception, subject: str) -> Reason:
+    """The reason that an error is, for "says nothing"."""
+    if isinstance(error, KeyUnavailableError):
+        cause = Cause.UNDECRYPTABLE
+    elif isinstance(error, UnsupportedError):
+        cause = Cause.UNSUPPORTED
+    else:
+        cause = Cause.CORRUPT
+    text = error.message if isinstance(error, SkipstoneError) else str(error)
+    return Reason(cause=cause, subject=subject, text=text)
+
+
+class IndexedFile:
+    """See the module.
+
+    ``columns`` maps predicate columns (dotted names) to ordinals of leaves; without it every leaf
+    that is not below a list or map has its own name. ``size`` is the file's, where it is known.
+    ``homes`` are path and size of the files that whole columns lie in, by leaf, where they lie in
+    other files that are known (``scan/column_files.py``).
+    ``verified`` holds ``(row group, leaf)`` where somebody has checked that the row group really is
+    sorted by that leaf, as its ``sorting_columns`` say.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        footer: FooterArrays,
+        decryptor: FileDecryptor | None = None,
+        columns: Mapping[str, int] | None = None,
+        *,
+        size: int | None = None,
+        homes: Mapping[int, tuple[str, int]] | None = None,
+    ) -> None:
+        self.path, self.footer, self.decryptor, self.size = path, footer, decryptor, size
+        self._homes = homes or {}
+        if columns is None:
+            columns = {leaf.name: leaf.ordinal for leaf in footer.schema.leaves}
+        self.columns = self._reachable(columns)
+        self.verified: set[tuple[int, int]] = set()
+        self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
+        self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}
+        self.page_bounds: dict[tuple[int, int], ValueBounds | Reason] = {}
+        #: what the kinds of evidence remember, by names of their own
+        self.cache: dict[Any, Any] = {}
+        self._stored: dict[int, Stored] = {}
+        self._bounds: dict[int, ValueBounds] = {}
+
+    def _reachable(self, columns: Mapping[str, int]) -> dict[str, int]:
+        # A leaf below a list or map has not one value per row: predicates cannot reach it.
+        leaves = self.footer.schema.leaves
+        return {
+            name: leaf for name, leaf in columns.items() if not leaves[leaf].max_repetition_level
+        }
+
+    def named(self, columns: Mapping[str, int]) -> IndexedFile:
+        """The same file, and all that is known of it, under other names of columns."""
+        other = copy.copy(self)
+        other.columns = self._reachable(columns)
+        return other
+
+    def stored(self, leaf: int) -> Stored:
+        """What a leaf stores."""
+        found = self._stored.get(leaf)
+        if found is None:
+            found = self._stored[leaf] = Stored.of(self.footer.schema.leaves[leaf])
+        return found
+
+    def chunk_bounds(self, leaf: int) -> ValueBounds:
+        """Bounds of a leaf over all row groups."""
+        found = self._bounds.get(leaf)
+        if found is None:
+            found = self._bounds[leaf] = chunk_bounds(self.footer, self.stored(leaf))
+        return found
+
+    def decryptor_of(self, row_group: int, leaf: int) -> ColumnDecryptor | None:
+        """What decrypts a chunk, ``None`` if it is not encrypted; ``KeyUnavailableError``."""
+        footer = self.footer
+        if footer.chunk("encrypted")[row_group, leaf] <= 0:
+            return None
+        column = footer.schema.leaves[leaf]
+        if self.decryptor is None:
+            raise KeyUnavailableError(f"column {column.name!r} is encrypted")
+        key = ("decryptor", row_group, leaf)
+        found: ColumnDecryptor | None = self.cache.get(key)
+        if found is None:
+            found = chunk_decryptor(footer, self.decryptor, row_group, leaf)
+            self.cache[key] = found
+        return found
+
+    def elsewhere(self, row_group: int, leaf: int) -> bool:
+        """True where the chunk names another file, and nothing is known of that: its offsets are
+        not of this one."""
+        if leaf in self._homes:
+            return False
+        return bool(self.footer.value_bytes("file_path", row_group, leaf))
+
+    def home(self, leaf: int) -> tuple[str, int | None]:
+        """The file that a column lies in, and its size where it is known."""
+        return self._homes.get(leaf) or (self.path, self.size)
+
+    def fits(self, offset: int, length: int, leaf: int) -> bool:
+        """Whether so many bytes from there on can be bytes of the file that a column lies in."""
+        if offset < 0 or not 0 < length <= _LONGEST:
+            return False
+        size = self.home(leaf)[1]
+        return size is None or offset <= size - length
+
+    # -- the page index ----------------------------------------------------------------------------
+
+    def index_range(self, kind: str, row_group: int, leaf: int) -> ByteRange | None:
+        """Where the ``column_index`` or ``offset_index`` of a chunk lies, ``None`` for nowhere."""
+        offset = int(self.footer.chunk(f"{kind}_offset")[row_group, leaf])
+        length = int(self.footer.chunk(f"{kind}_length")[row_group, leaf])
+        if not self.fits(offset, length, leaf) or self.elsewhere(row_group, leaf):
+            return None
+        return ByteRange(self.home(leaf)[0], offset, length)
+
+    def take_index(self, kind: str, row_group: int, leaf: int, have: Fetched) -> ByteRange | None:
+        """Parse an index unless it is known; the range that is missing, if one is."""
+        known: dict[tuple[int, int], Any] = (
+            self.column_indexes if kind == "column_index" else self.offset_indexes
+        )
+        key = (row_group, leaf)
+        if key in known:
+            return None
+        subject = f"{kind.replace('_', ' ')} of {self.footer.schema.leaves[leaf].name}"
+        need = self.index_range(kind, row_group, leaf)
+        if need is None:
+            need = self._tree_range(row_group, leaf)
+            if need is not None:
+                return self._take_tree(kind, key, need, have)
+            known[key] = Reason(cause=Cause.ABSENT, subject=subject, text="not in the file")
+            return None
+        data = have.get(need)
+        if data is None:
+            return need
+        try:
+            decryptor = self.decryptor_of(row_group, leaf)
+            if decryptor is not None:
+                data = decryptor.decrypt(_INDEXES[kind], data, base=need.offset)
+            if kind == "column_index":
+                known[key] = ColumnIndexArrays.from_bytes(data, base=need.offset)
+            else:
+                known[key] = OffsetIndexArrays.from_bytes(
+                    data,
+                    size=self.home(leaf)[1],
+                    num_rows=int(self.footer.group("num_rows")[row_group]),
+                    base=need.offset,
+                )
+        except (SkipstoneError, ValueError) as error:
+            known[key] = why(error, subject)
+        return None
+
+    def _tree_range(self, row_group: int, leaf: int) -> ByteRange | None:
+        """Where the roots of a chunk's index pages lie, if it has any and no offset index."""
+        offset = int(self.footer.chunk("index_page_offset")[row_group, leaf])
+        if offset <= 0 or self.index_range("offset_index", row_group, leaf) is not None:
+            return None
+        if self.elsewhere(row_group, leaf) or self.footer.chunk("encrypted")[row_group, leaf] > 0:
+            return None
+        try:
+            start, stop = self._chunk_range(row_group, leaf)
+        except FormatError:
+            return None
+        if not start <= offset < stop:
+            return None
+        return ByteRange(self.home(leaf)[0], offset, min(stop - offset, LONGEST_ROOTS))
+
+    def _take_tree(
+        self, kind: str, key: tuple[int, int], need: ByteRange, have: Fetched
+    ) -> ByteRange | None:
+        """Both indexes from the roots, which are asked for once."""
+        data = have.get(need)
+        if data is None:
+            return need if kind == "offset_index" else None
+        leaf = self.footer.schema.leaves[key[1]]
+        places: OffsetIndexArrays | Reason
+        bounds: ColumnIndexArrays | Reason | None
+        try:
+            places, bounds = page_index_of(
+                data,
+                leaf,
+                base=need.offset,
+                start=self._chunk_range(*key)[0],
+                data_page_offset=int(self.footer.chunk("data_page_offset")[key]),
+                size=self.home(key[1])[1],
+                num_rows=int(self.footer.group("num_rows")[key[0]]),
+            )
+        except (SkipstoneError, ValueError) as error:
+            places = bounds = why(error, f"index pages of {leaf.name}")
+        self.offset_indexes[key] = places
+        if bounds is None:
+            subject, text = f"index pages of {leaf.name}", "they have no keys"
+            bounds = Reason(cause=Cause.ABSENT, subject=subject, text=text)
+        self.column_indexes[key] = bounds
+        return None
+
+    def bounds_of_pages(self, row_group: int, leaf: int) -> ValueBounds | Reason:
+        """Bounds of the pages of a chunk, once both indexes were taken."""
+        key = (row_group, leaf)
+        found = self.page_bounds.get(key)
+        if found is not None:
+            return found
+        offsets, index = self.offset_indexes.get(key), self.column_indexes.get(key)
+        if isinstance(index, Reason):
+            found = index
+        elif isinstance(offsets, Reason):
+            found = offsets
+        elif index is None or offsets is None:
+            subject = f"page index of {self.footer.schema.leaves[leaf].name}"
+            return Reason(cause=Cause.UNREADABLE, subject=subject, text="not fetched")
+        else:
+            null_count = int(self.footer.chunk("null_count")[row_group, leaf])
+            if miscounts_nulls(self.footer, self.stored(leaf)):
+                null_count, index = -1, with_nulls_by_level(index)
+            try:
+                check_place(offsets, *self._chunk_range(row_group, leaf))
+                found = page_bounds(
+                    self.stored(leaf),
+                    order_of(self.footer, leaf),
+                    index,
+                    offsets,
+                    num_rows=int(self.footer.group("num_rows")[row_group]),
+                    null_count=null_count,
+                    chunk=self.chunk_bounds(leaf).where(np.array([row_group])),
+                )
+            except FormatError as error:
+                found = why(error, f"page index of {self.footer.schema.leaves[leaf].name}")
+        self.page_bounds[key] = found
+        return found
+
+    def _chunk_range(self, row_group: int, leaf: int) -> tuple[int, int]:
+        """First byte of a chunk and the byte after it."""
+
+        def of(field: str) -> int:
+            return int(self.footer.chunk(field)[row_group, leaf])
+
+        meta = ColumnMetaData(
+            type=of("type"),
+            encodings=(),
+            codec=of("codec"),
+            num_values=of("num_values"),
+            total_uncompressed_size=0,
+            total_compressed_size=of("total_compressed_size"),
+            data_page_offset=of("data_page_offset"),
+            dictionary_page_offset=of("dictionary_page_offset"),
+        )
+        size = self.home(leaf)[1]
+        size = sys.maxsize if size is None else size
+        return chunk_range(meta, file_size=size, created_by=self.footer.created_by)
+
+    def first_rows(self, row_group: int, leaf: int) -> IntArray | None:
+        """First rows of the pages of a chunk, from the start of the row group; ``None`` where its
+        offset index is not known."""
+        found = self.offset_indexes.get((row_group, leaf))
+        return found.first_row_index if isinstance(found, OffsetIndexArrays) else None

@@ -1,0 +1,252 @@
+"""The page level: row groups cut at the borders of pages, and what the column index says of them.
+
+The pages of two columns do not begin at the same rows. A unit of this level is a run of rows
+between the page borders of **any** predicate column that has an offset index, so that it lies
+within one page of each of them.
+
+``PageSource.split`` has to know the borders, so it fetches: the offset index of every predicate
+column in the row groups that are left, and in the same wave the column index, which the evidence
+asks for next. Nothing of other columns or row groups is read. What was parsed is remembered by the
+file; ``bytes_read`` and ``requests`` count what this source fetched by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
+
+from .sorted_pages import SortedEvidence
+from .value_bounds import ValueBounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import ByteRange, Evidence, Fetched
+
+    from .indexed_file import IndexedFile
+
+__all__ = ["PageIndexEvidence", "PageSource", "page_source"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
+
+log = logging.getLogger("skipstone")
+_KINDS = ("offset_index", "column_index")
+
+
+class PageSource:
+    """Units and evidence of the pages of ``files``; see the module."""
+
+    level = Level.PAGE
+
+    def __init__(self, files: Mapping[int, IndexedFile], fetch: Fetch) -> None:
+        self.files, self.fetch = files, fetch
+        self.bytes_read = self.requests = 0
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
+        """The runs of rows between page borders, of every row group where any are known."""
+        self._read(units, columns)
+        starts: list[IntArray] = []
+        parents: list[int] = []
+        places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
+        for at, (ordinal, group) in enumerate(places):
+            file = self.files.get(ordinal)
+            found = None if file is None else _borders(file, group, columns)
+            if found is not None:
+                starts.append(found)
+                parents.append(at)
+        none = np.empty(0, np.int64)
+        counts = np.array([len(each) for each in starts], np.int64)
+        parent = np.repeat(np.array(parents, np.int64), counts)
+        first = np.concatenate([none, *starts])
+        rows = np.diff(first, append=0)
+        # The last run of a row group ends with it.
+        last = np.cumsum(counts) - 1
+        rows[last] = units.rows[parents] - first[last]
+        return Units(
+            level=Level.PAGE,
+            file=units.file[parent],
+            ordinal=units.ordinal[parent],
+            first_row=units.first_row[parent] + first,
+            rows=rows,
+        ), parent
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """The column indexes of the columns that are here, and searches where they are sorted."""
+        found: list[Evidence[Leaf]] = []
+        for column in sorted(columns):
+            holding = {
+                ordinal: file for ordinal, file in self.files.items() if column in file.columns
+            }
+            if not holding:
+                continue
+            found.append(PageIndexEvidence(column, holding))
+            search = SortedEvidence.of(column, holding)
+            if search is not None:
+                found.append(search)
+        return found
+
+    def _read(self, units: Units, columns: frozenset[str]) -> None:
+        wanted = self._missing(units, columns, {})
+        if not wanted:
+            return
+        self.bytes_read += sum(each.length for each in wanted)
+        self.requests += len(wanted)
+        have: Fetched = {}
+        try:
+            have = self.fetch(wanted)
+        except (OSError, LookupError) as error:
+            log.warning("page index not read: %s: %s", type(error).__name__, error)
+        self._missing(units, columns, have)
+
+    def _missing(self, units: Units, columns: frozenset[str], have: Fetched) -> list[ByteRange]:
+        missing: list[ByteRange] = []
+        places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
+        for ordinal, group in places:
+            file = self.files.get(ordinal)
+            if file is None:
+                continue
+            for column in columns:
+                leaf = file.columns.get(column)
+                if leaf is None:
+                    continue
+                for kind in _KINDS:
+                    need = file.take_index(kind, group, leaf, have)
+                    if need is not None:
+                        missing.append(need)
+        return missing
+
+
+def _borders(file: IndexedFile, group: int, columns: frozenset[str]) -> IntArray | None:
+    """First rows of the runs in a row group, from its start; ``None`` where no border is known."""
+    known: list[IntArray] = []
+    leaves = sorted({file.columns[column] for column in columns if column in file.columns})
+    for leaf in leaves:
+        first = file.first_rows(group, leaf)
+        if first is not None and len(first):
+            known.append(first)
+    if not known:
+        return None
+    if len(known) == 1 and np.all(known[0][1:] > known[0][:-1]):
+        borders = known[0]
+    else:
+        borders = np.unique(np.concatenate(known))
+    # An empty page at the very end begins no run.
+    rows = int(file.footer.group("num_rows")[group])
+    return borders if borders[-1] < rows else np.asarray(borders[borders < rows])
+
+
+class PageIndexEvidence:
+    """Bounds and null counts of pages (``page_bounds.py``) of one column."""
+
+    name = "page index"
+    level = Level.PAGE
+    cost = 1.0
+
+    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
+        self.column, self.files = column, files
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """The indexes of the chunks that the units lie in, where nobody has read them yet."""
+        wanted: list[ByteRange] = []
+        for ordinal, file in self.files.items():
+            leaf = file.columns[self.column]
+            for group in _groups(units, ordinal):
+                for kind in _KINDS:
+                    need = file.take_index(kind, group, leaf, have)
+                    if need is not None:
+                        wanted.append(need)
+        return wanted
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        parts: list[tuple[IntArray, IntArray, ValueBounds]] = []
+        reasons: dict[Reason, None] = {}
+        for ordinal, file in self.files.items():
+            groups = _groups(units, ordinal)
+            if groups:
+                self._collect(file, ordinal, groups, units, parts, reasons)
+        subject = f"{self.name}({self.column})"
+        said = tuple(Reason(cause=each.cause, subject=subject, text=each.text) for each in reasons)
+        answers = []
+        for leaf in leaves:
+            must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
+            spoke = False
+            for at, page, bounds in parts:
+                found = bounds.judge(leaf)
+                if found is not None:
+                    must[at], may[at] = found.must[page], found.may[page]
+                    spoke = True
+            if spoke:
+                answers.append(Answer(bounds=Bounds(must, may), reasons=said))
+            elif said and not parts:
+                answers.append(Answer(bounds=None, reasons=said))
+            else:
+                text = f"says nothing of {leaf.op}"
+                answers.append(Answer.silent(Cause.NOT_APPLICABLE, subject, text))
+        return answers
+
+    def _collect(
+        self,
+        file: IndexedFile,
+        ordinal: int,
+        groups: list[int],
+        units: Units,
+        parts: list[tuple[IntArray, IntArray, ValueBounds]],
+        reasons: dict[Reason, None],
+    ) -> None:
+        """Add the units of one file, the page that each lies in, and the bounds of the pages."""
+        leaf = file.columns[self.column]
+        key = ("pages together", leaf)
+        known: tuple[list[int], IntArray, ValueBounds | None, list[Reason]] | None
+        known = file.cache.get(key)
+        if known is None or known[0] != groups:
+            known = (groups, *_together(file, leaf, groups))
+            if all(each.cause is not Cause.UNREADABLE for each in known[3]):
+                file.cache[key] = known
+        _, first_row, together, silent = known
+        reasons.update(dict.fromkeys(silent))
+        if together is None:
+            return
+        last_row = first_row + together.all.rows
+        at = np.flatnonzero(units.file == ordinal)
+        row = units.first_row[at]
+        page = np.searchsorted(first_row, row, side="right") - 1
+        inside = (page >= 0) & (row + units.rows[at] <= last_row[page]) & (units.rows[at] >= 0)
+        parts.append((at[inside], page[inside], together))
+
+
+def _together(
+    file: IndexedFile, leaf: int, groups: list[int]
+) -> tuple[IntArray, ValueBounds | None, list[Reason]]:
+    """First rows in the file, and bounds, of the pages of all these row groups; and what is not
+    known of some."""
+    bounds, firsts, silent = [], [], []
+    for group in groups:
+        found, first = file.bounds_of_pages(group, leaf), file.first_rows(group, leaf)
+        if isinstance(found, Reason):
+            silent.append(found)
+        elif first is not None:
+            bounds.append(found)
+            firsts.append(first + file.footer.row_starts[group])
+    if not bounds:
+        return np.empty(0, np.int64), None, silent
+    return np.concatenate(firsts), ValueBounds.concat(bounds), silent
+
+
+def _groups(units: Units, ordinal: int) -> list[int]:
+    """The row groups of a file that the units lie in."""
+    mine = units.ordinal[units.file == ordinal]
+    return mine[np.flatnonzero(np.diff(mine, prepend=-1))].tolist() if len(mine) else []
+
+
+def page_source(files: Mapping[int, IndexedFile], fetch: Fetch) -> PageSource:
+    """The page level of these files, by their ordinals in the plan's listing."""
+    return PageSource(files, fetch)

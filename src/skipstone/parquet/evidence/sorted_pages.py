@@ -1,0 +1,314 @@
+"""Pages of a sorted column without bounds: found by looking into a few of them.
+
+Where a row group is known to be sorted by a leaf (``IndexedFile.verified``, and the first of its
+``sorting_columns`` says so), the values of one page bound those of all pages before and after it:
+
+    ascending    page a | … | page p | … | page b       last(a) <= v <= first(b) for every v of p
+
+So a page is fetched from the middle of each run of pages that are undecided, and with what it holds
+the predicate is judged anew (``interval.py``), until no run is longer than reading it would be
+worth. That is binary search for any leaf that ranges can answer; of many pages several are fetched
+at a time, so that seven rounds are enough. Of a column with a column index nothing is fetched.
+
+Sorted means: the values that are no null ascend (or descend) in the order of their keys, NaN
+largest, and all nulls are at one end. Spark leaves INT96 timestamps without a column index: sorted
+ones are what this is for. Page places come from the offset index, or from whoever walked the page
+headers and put them into ``IndexedFile.offset_indexes``. What pages hold is remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.format.page_index import OffsetIndexArrays
+from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
+from skipstone.predicate.literals import Keys
+from skipstone.predicate.tree import Op
+from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Level, Reason
+from skipstone.pruning.interval import Intervals
+
+from .dictionary import plain_values
+from .indexed_file import why
+from .stored_values import Form
+from .value_bounds import ValueBounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.encodings.values import Values
+    from skipstone.predicate.literals import Key
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, Fetched, Units
+
+    from .indexed_file import IndexedFile
+
+__all__ = ["SortedEvidence"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# Runs of so few undecided pages are read rather than looked into.
+_SHORT = 2
+# The rounds that a search should take; the planner grants a few more.
+_ROUNDS = 6
+# Leaves that match in one part of a sorted column, or in a few.
+_FOUND = frozenset((Op.EQ, Op.IN, Op.LT, Op.LE, Op.GT, Op.GE, Op.STARTS_WITH, Op.LIKE))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A page that was looked into: its least and its largest key, ``None`` if it holds nulls only,
+    and its nulls."""
+
+    lo: Key | None
+    hi: Key | None
+    nulls: int
+
+
+class _Search:
+    """What is known of the pages of one chunk."""
+
+    def __init__(
+        self, file: IndexedFile, group: int, leaf: int, places: OffsetIndexArrays, descending: bool
+    ) -> None:
+        self.file, self.group, self.leaf = file, group, leaf
+        self.places, self.descending = places, descending
+        self.stored = file.stored(leaf)
+        self.column = file.footer.schema.leaves[leaf]
+        self.codec = int(file.footer.chunk("codec")[group, leaf])
+        self.rows = places.rows(int(file.footer.group("num_rows")[group]))
+        self.first_row = places.first_row_index + file.footer.row_starts[group]
+        self.seen: dict[int, _Seen] = {}
+        self.asked: set[int] = set()
+        self.dictionary: Values | None = None
+        self.failed: Reason | None = None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def bounds(self, *, nulls: bool = True) -> ValueBounds:
+        """Bounds of every page, from the pages that were seen; without ``nulls``, of the values."""
+        lo: list[Key | None] = [None] * len(self)
+        hi: list[Key | None] = [None] * len(self)
+        known = self.file.chunk_bounds(self.leaf).all
+        none = not nulls or known.nulls[self.group] == 0
+        counts = np.full(len(self), 0 if none else -1, np.int64)
+        # Nulls are at one end: there is none between two values.
+        held = [page for page, seen in self.seen.items() if seen.lo is not None]
+        counts[min(held, default=0) : max(held, default=0)] = 0
+        rising = range(len(self))[:: -1 if self.descending else 1]
+        floor: Key | None = None
+        for page in rising:
+            seen = self.seen.get(page)
+            lo[page] = floor if seen is None else seen.lo
+            if seen is not None:
+                counts[page] = seen.nulls
+                floor = floor if seen.hi is None else seen.hi
+        ceiling: Key | None = None
+        for page in reversed(rising):
+            seen = self.seen.get(page)
+            hi[page] = ceiling if seen is None else seen.hi
+            if seen is not None:
+                ceiling = ceiling if seen.lo is None else seen.lo
+        assert self.stored.type is not None
+        intervals = Intervals.checked(
+            type=self.stored.type,
+            lo=_keys(lo, known.lo),
+            hi=_keys(hi, known.lo),
+            rows=self.rows,
+            nulls=counts,
+        )
+        return ValueBounds(stored=self.stored, all=intervals)
+
+    def wanted(self, undecided: BoolArray) -> list[ByteRange]:
+        """Pages to look into, and the dictionary page if there is one; none once all is clear."""
+        pages: list[int] = []
+        edges = np.flatnonzero(np.diff(undecided.astype(np.int8), prepend=0, append=0))
+        for start, stop in edges.reshape(-1, 2).tolist():
+            if stop - start > _SHORT:
+                pages += [page for page in self._pivots(start, stop) if page not in self.seen]
+        if not pages:
+            return []
+        self.asked.update(pages)
+        ranges = [self._range(page) for page in pages]
+        place = self._dictionary_range()
+        return ranges if place is None or self.dictionary is not None else [place, *ranges]
+
+    def _pivots(self, start: int, stop: int) -> list[int]:
+        """Pages that cut a run, so many that the rounds are enough whatever the number of pages."""
+        parts = 2
+        while parts**_ROUNDS < len(self):
+            parts += 1
+        return sorted({start + (stop - start) * part // parts for part in range(1, parts)})
+
+    def take(self, have: Fetched) -> None:
+        """Look into the pages that have come."""
+        try:
+            place = self._dictionary_range()
+            if self.dictionary is None and place is not None and place in have:
+                self.dictionary = self._read_dictionary(have[place], place.offset)
+            for page in sorted(self.asked - self.seen.keys()):
+                data = have.get(self._range(page))
+                if data is not None:
+                    self.seen[page] = self._look(page, data)
+        except (SkipstoneError, ValueError) as error:
+            self.failed = why(error, "sorted")
+
+    def _range(self, page: int) -> ByteRange:
+        offset, length = self.places.offset[page], self.places.compressed_page_size[page]
+        return ByteRange(self.file.home(self.leaf)[0], int(offset), int(length))
+
+    def _dictionary_range(self) -> ByteRange | None:
+        footer = self.file.footer
+        offset = int(footer.chunk("dictionary_page_offset")[self.group, self.leaf])
+        length = int(footer.chunk("data_page_offset")[self.group, self.leaf]) - offset
+        if offset <= 0 or not self.file.fits(offset, length, self.leaf):
+            return None
+        return ByteRange(self.file.home(self.leaf)[0], offset, length)
+
+    def _read_dictionary(self, data: bytes | memoryview, base: int) -> Values:
+        decryptor = self.file.decryptor_of(self.group, self.leaf)
+        page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
+        body = page.decrypted(decryptor)
+        return decode_dictionary_page(page, self.column, self.codec, body)
+
+    def _look(self, number: int, data: bytes | memoryview) -> _Seen:
+        decryptor = self.file.decryptor_of(self.group, self.leaf)
+        base, rows = int(self.places.offset[number]), int(self.rows[number])
+        page = read_page(data, base=base, ordinal=number, decryptor=decryptor)
+        if not page.is_data or page.num_values != rows:
+            raise FormatError(
+                "a page of other rows than its index says", offset=base, expected=rows
+            )
+        body = page.decrypted(decryptor)
+        column = decode_data_page(page, self.column, self.codec, self.dictionary, body)
+        values = plain_values(column.values())
+        count = len(values)
+        if not count:
+            return _Seen(None, None, rows)
+        known = np.ones(count, np.bool_)
+        lower, upper = self.stored.keys(values, known), self.stored.keys(values, known, upper=True)
+        if not (lower.valid.all() and upper.valid.all()):
+            raise FormatError("values that are none of the column's type", offset=base)
+        least, most = (count - 1, 0) if self.descending else (0, count - 1)
+        (low,) = lower.take(np.array([least])).to_list()
+        (high,) = upper.take(np.array([most])).to_list()
+        return _Seen(low, high, rows - count)
+
+
+def _keys(values: list[Key | None], like: Keys) -> Keys:
+    valid = np.array([value is not None for value in values], np.bool_)
+    if like.is_int:
+        return Keys(np.array([int(value or 0) for value in values], np.int64), valid)
+    return Keys(pa.array(values, pa.large_binary()), valid)
+
+
+class SortedEvidence:
+    """Searches in the sorted chunks of one column that have no bounds; see the module."""
+
+    name = "sorted"
+    level = Level.PAGE
+    cost = 10.0
+
+    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
+        self.column, self.files = column, files
+
+    @classmethod
+    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
+        """The evidence where anything of ``column`` was verified to be sorted."""
+        some = {
+            ordinal: file
+            for ordinal, file in files.items()
+            if any(leaf == file.columns[column] for _, leaf in file.verified)
+        }
+        return cls(column, some) if some else None
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """The next pages to look into."""
+        wanted: list[ByteRange] = []
+        for search, _, page in self._searches(units):
+            search.take(have)
+            if search.failed is not None:
+                continue
+            bounds = search.bounds(nulls=False)
+            undecided = np.zeros(len(search), np.bool_)
+            for leaf in leaves:
+                found = bounds.judge(leaf) if leaf.op in _FOUND else None
+                if found is not None:
+                    undecided |= found.may & ~found.must
+            here = np.zeros(len(search), np.bool_)
+            here[page] = True
+            wanted += [each for each in search.wanted(undecided & here) if each not in have]
+        return wanted
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        subject = f"{self.name}({self.column})"
+        reasons: dict[Reason, None] = {}
+        parts = []
+        for search, at, page in self._searches(units):
+            search.take(have)
+            if search.failed is not None:
+                failed = search.failed
+                reasons[Reason(cause=failed.cause, subject=subject, text=failed.text)] = None
+            else:
+                parts.append((at, page, search.bounds()))
+        answers = []
+        for leaf in leaves:
+            must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
+            for at, page, bounds in parts:
+                found = bounds.judge(leaf)
+                if found is not None:
+                    must[at], may[at] = found.must[page], found.may[page]
+            if parts:
+                answers.append(Answer(bounds=Bounds(must, may), reasons=tuple(reasons)))
+            elif reasons:
+                answers.append(Answer(bounds=None, reasons=tuple(reasons)))
+            else:
+                text = "no chunk here is sorted, or all have bounds"
+                answers.append(Answer.silent(Cause.ABSENT, subject, text))
+        return answers
+
+    def _searches(self, units: Units) -> list[tuple[_Search, IntArray, IntArray]]:
+        """The searches that the units lie in; which units, and the page of each."""
+        found = []
+        for ordinal, file in self.files.items():
+            leaf = file.columns[self.column]
+            mine = units.file == ordinal
+            for group in np.unique(units.ordinal[mine]).tolist():
+                search = _search(file, group, leaf)
+                if search is None:
+                    continue
+                at = np.flatnonzero(mine & (units.ordinal == group))
+                row = units.first_row[at]
+                page = np.searchsorted(search.first_row, row, side="right") - 1
+                last = (search.first_row + search.rows)[page]
+                inside = (page >= 0) & (row + units.rows[at] <= last) & (units.rows[at] >= 0)
+                found.append((search, at[inside], page[inside]))
+        return found
+
+
+def _search(file: IndexedFile, group: int, leaf: int) -> _Search | None:
+    """The search in a chunk; ``None`` where it is not sorted, or needs none."""
+    key = ("sorted", group, leaf)
+    if key in file.cache:
+        known: _Search | None = file.cache[key]
+        return known
+    places, bounds = file.offset_indexes.get((group, leaf)), file.bounds_of_pages(group, leaf)
+    unread = isinstance(bounds, Reason) and bounds.cause is Cause.UNREADABLE
+    if (group, leaf) not in file.verified or not isinstance(places, OffsetIndexArrays) or unread:
+        return None  # that may still change
+    made: _Search | None = None
+    order = file.footer.sorting_columns(group)
+    sound = isinstance(bounds, Reason) and not file.elsewhere(group, leaf)
+    if sound and order and order[0].column_idx == leaf and file.stored(leaf).form is not Form.NONE:
+        made = _Search(file, group, leaf, places, order[0].descending)
+    file.cache[key] = made
+    return made

@@ -1,0 +1,265 @@
+"""Split-block Bloom filters: whether a value can be in a column chunk at all.
+
+    BloomFilterHeader   numBytes, algorithm BLOCK, hash XXHASH, compression UNCOMPRESSED
+    bitset              z blocks of 32 bytes = eight little-endian words of 32 bits
+
+A value of hash ``h`` (XXH64, seed 0, of its PLAIN bytes; see ``xxh64.py``) belongs to one block,
+and sets one bit in each word of it:
+
+    block = ((h >> 32) × z) >> 32
+    bit of word i = ((h mod 2^32) × SALT[i] mod 2^32) >> 27
+
+A value whose bits are not all set was never inserted; one whose bits are may have been: absence is
+proved, never presence. A probe takes the header and one block, not the bitset.
+
+Bits for ``ndv`` distinct values and a false positive probability ``fpp``, as parquet-java and Arrow
+reckon, rounded up to a power of two of bytes:
+
+    bits = -8 × ndv / ln(1 - fpp^(1/8))
+
+| distinct values | fpp 0.1 | 0.05 | 0.01 | 0.001 |
+|---|---|---|---|---|
+| 1,000 | 1 KiB | 1 KiB | 2 KiB | 2 KiB |
+| 10,000 | 8 KiB | 16 KiB | 16 KiB | 32 KiB |
+| 100,000 | 128 KiB | 128 KiB | 128 KiB | 256 KiB |
+| 1,000,000 | 1 MiB | 1 MiB | 2 MiB | 2 MiB |
+
+``numBytes`` is a multiple of 32 between 32 and 128 MiB. An encrypted filter is two modules, header
+and bitset, each with its length before it; a part of a module cannot be decrypted. Filters of the
+time before the header was Thrift (Murmur3 hashes) begin with numBytes, hash strategy and algorithm
+as u32 each; they are refused. Source: BloomFilter.md of parquet-format.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.thrift.compact import Reader
+
+from .page_header import (
+    BloomFilterAlgorithm,
+    BloomFilterCompression,
+    BloomFilterHash,
+    BloomFilterHeader,
+    SplitBlockAlgorithm,
+    Uncompressed,
+    XxHash,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BLOCK_BYTES",
+    "HEADER_GUESS",
+    "MAX_BYTES",
+    "MIN_BYTES",
+    "BloomFilter",
+    "block_of",
+    "guess_bitset",
+    "optimal_bytes",
+    "read_header",
+    "set_in",
+]
+
+Hashes: TypeAlias = "NDArray[np.uint64]"
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+
+BLOCK_BYTES = 32
+MIN_BYTES = BLOCK_BYTES
+MAX_BYTES = 128 << 20
+#: bytes that hold a header as all writers have it (at most 19), with room for more
+HEADER_GUESS = 64
+
+SALT = np.array(
+    [
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    ],
+    np.uint32,
+)
+_LOW = np.uint64(0xFFFF_FFFF)
+_HALF = np.uint64(32)
+# Hashes inserted at a time: what is reckoned of them stays in the processor's cache.
+_RUN = 1 << 15
+
+
+def read_header(
+    data: bytes | memoryview, *, base: int = 0, end: int | None = None
+) -> tuple[int, int]:
+    """``(num_bytes, header_length)`` of the filter at the start of ``data``.
+
+    ``end``: bytes from the start of the filter to what it must not reach beyond (the file's end).
+    ``FormatError`` where it is no header; ``UnsupportedError`` where it is one of another
+    algorithm, hash or compression.
+    """
+    reader = Reader(data, base=base)
+    try:
+        header = BloomFilterHeader.read(reader)
+    except FormatError as error:
+        if _is_murmur3(data):
+            raise UnsupportedError(
+                "a Bloom filter of Murmur3 hashes, before the format had any"
+            ) from error
+        raise
+    if header.algorithm.BLOCK is None:
+        raise UnsupportedError("a Bloom filter of an unknown algorithm")
+    if header.hash.XXHASH is None:
+        raise UnsupportedError("a Bloom filter of an unknown hash")
+    if header.compression.UNCOMPRESSED is None:
+        raise UnsupportedError("a Bloom filter of an unknown compression")
+    size = header.numBytes
+    if size % BLOCK_BYTES or not MIN_BYTES <= size <= MAX_BYTES:
+        raise FormatError(
+            "numBytes of a Bloom filter",
+            offset=base,
+            expected=f"a multiple of {BLOCK_BYTES} up to {MAX_BYTES}",
+            got=size,
+        )
+    if end is not None and size > end - reader.at:
+        raise FormatError(
+            "a Bloom filter that ends past the file",
+            offset=base,
+            expected=f"at most {end - reader.at} bytes",
+            got=size,
+        )
+    return size, reader.at
+
+
+def _is_murmur3(data: bytes | memoryview) -> bool:
+    head = np.frombuffer(bytes(data[:12]).ljust(12, b"\xff"), "<u4")
+    return bool(MIN_BYTES <= head[0] <= MAX_BYTES and not head[0] % 32 and not head[1:].any())
+
+
+def guess_bitset(length: int) -> tuple[int, int] | None:
+    """``(num_bytes, header_length)`` of a filter of ``length`` bytes with the usual header.
+
+    Good for asking early, not for an answer: the header may have fields that nobody knows yet.
+    """
+    for varint in range(1, 6):
+        size = length - 14 - varint
+        if size < MIN_BYTES:
+            return None
+        if len(_header(size)) == 14 + varint:
+            return (size, 14 + varint) if not size % BLOCK_BYTES else None
+    return None
+
+
+def _header(num_bytes: int) -> bytes:
+    return BloomFilterHeader(
+        numBytes=num_bytes,
+        algorithm=BloomFilterAlgorithm(BLOCK=SplitBlockAlgorithm()),
+        hash=BloomFilterHash(XXHASH=XxHash()),
+        compression=BloomFilterCompression(UNCOMPRESSED=Uncompressed()),
+    ).to_bytes()
+
+
+def optimal_bytes(ndv: int, fpp: float) -> int:
+    """Bytes of the bitset for ``ndv`` distinct values; see the module."""
+    if ndv < 0 or not 0.0 < fpp < 1.0:
+        raise ValueError(f"ndv {ndv} is a number of values and fpp {fpp} a probability above 0")
+    bits = -8 * ndv / math.log(1 - fpp ** (1 / 8))
+    size = min(max(math.ceil(bits / 8), MIN_BYTES), MAX_BYTES)
+    return 1 << (size - 1).bit_length()
+
+
+def block_of(hashes: Hashes, blocks: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """The block that each hash belongs to, of so many ``blocks`` (broadcast), int64."""
+    count = np.asarray(blocks).astype(np.uint64)
+    return (((hashes >> _HALF) * count) >> _HALF).astype(np.int64)
+
+
+def set_in(blocks: NDArray[np.uint32], hashes: Hashes) -> BoolArray:
+    """Whether all bits of each hash are set in its block: ``(…, 8)`` words against ``(…)``."""
+    return np.asarray(((blocks >> _bits(hashes)) & np.uint32(1)).all(axis=-1))
+
+
+def _bits(hashes: Hashes) -> NDArray[np.uint32]:
+    """The bit to set in each of eight words, 0 to 31: ``(…, 8)``."""
+    low = (hashes & _LOW).astype(np.uint32)
+    return np.asarray((low[..., None] * SALT) >> np.uint32(27))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BloomFilter:
+    """A whole filter: ``blocks`` uint32 ``(z, 8)``. ``insert`` changes it in place."""
+
+    blocks: NDArray[np.uint32]
+
+    def __repr__(self) -> str:
+        return f"BloomFilter({self.num_bytes:,} bytes)"
+
+    @classmethod
+    def of_size(cls, num_bytes: int) -> Self:
+        """An empty filter of ``num_bytes`` bytes, a multiple of 32."""
+        if num_bytes % BLOCK_BYTES or not MIN_BYTES <= num_bytes <= MAX_BYTES:
+            raise ValueError(f"{num_bytes} is no multiple of {BLOCK_BYTES} up to {MAX_BYTES}")
+        return cls(np.zeros((num_bytes // BLOCK_BYTES, 8), np.uint32))
+
+    @classmethod
+    def of_ndv(cls, ndv: int, fpp: float = 0.01) -> Self:
+        """An empty filter for so many distinct values."""
+        return cls.of_size(optimal_bytes(ndv, fpp))
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, *, base: int = 0) -> Self:
+        """The filter at the start of ``data``: header and bitset."""
+        size, at = read_header(data, base=base, end=len(data))
+        return cls.from_bitset(data[at : at + size], base=base + at)
+
+    @classmethod
+    def from_bitset(cls, data: bytes | memoryview, *, base: int = 0) -> Self:
+        """The filter of a bare bitset."""
+        if len(data) % BLOCK_BYTES or not data:
+            raise FormatError(
+                "a bitset that is not made of blocks",
+                offset=base,
+                expected=f"a multiple of {BLOCK_BYTES} bytes",
+                got=len(data),
+            )
+        words = np.frombuffer(data, "<u4").astype(np.uint32)
+        return cls(words.reshape(-1, 8))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the bitset."""
+        return len(self.blocks) * BLOCK_BYTES
+
+    def insert(self, hashes: Hashes) -> None:
+        """Set the bits of all ``hashes``, uint64 ``(n,)``."""
+        if len(hashes) * 4 < len(self.blocks):
+            at = 8 * block_of(hashes, len(self.blocks))[:, None] + np.arange(8)
+            np.bitwise_or.at(self.blocks.reshape(-1), at, np.uint32(1) << _bits(hashes))
+            return
+        flags = np.zeros((8, 32 * len(self.blocks)), np.bool_)  # a row per word of the blocks
+        for start in range(0, len(hashes), _RUN):
+            run = hashes[start : start + _RUN]
+            at = 32 * block_of(run, len(self.blocks))
+            low = (run & _LOW).astype(np.uint32)
+            for salt, row in zip(SALT, flags, strict=True):
+                row[at + ((low * salt) >> np.uint32(27))] = True
+        for word, row in enumerate(flags):
+            self.blocks[:, word] |= np.packbits(row, bitorder="little").view("<u4")
+
+    def check(self, hashes: Hashes) -> BoolArray:
+        """Per hash: False where it was surely never inserted."""
+        return set_in(self.blocks[block_of(hashes, len(self.blocks))], hashes)
+
+    def bitset(self) -> bytes:
+        """The bytes of the bitset."""
+        return self.blocks.astype("<u4").tobytes()
+
+    def to_bytes(self) -> bytes:
+        """Header and bitset."""
+        return _header(self.num_bytes) + self.bitset()

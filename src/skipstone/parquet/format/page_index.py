@@ -1,0 +1,391 @@
+"""The page index of a column chunk as arrays: where its P pages lie, and what bounds their values.
+
+    OffsetIndex     page_locations                     P × (offset, compressed_page_size,
+                                                            first_row_index)
+                    unencoded_byte_array_data_bytes    P numbers, or absent
+    ColumnIndex     null_pages                         P flags
+                    min_values, max_values             P byte strings each, PLAIN without length
+                    boundary_order                     of the pages that are no null pages
+                    null_counts, nan_counts            P numbers each; absent or -1: unknown
+                    repetition_level_histograms        P × (max_repetition_level + 1), or absent
+                    definition_level_histograms        P × (max_definition_level + 1), or absent
+
+``compressed_page_size`` includes the page's header; ``first_row_index`` counts from the first row
+of the row group, and a page begins with a row. The bounds of a null page are placeholders. Some
+writers leave -1 in ``null_counts``, and call the page a null page, where they kept no statistics.
+Both structs are Thrift compact (``indexes.py``); the lists in them are read as arrays: a run of
+varints ends at its bytes below 128, and so does every part of a run of page locations, because the
+heads of their fields (``16 v 15 v 16 v 00``) are bytes below 128 too. What is written in another
+way is read value by value. Source: PageIndex.md and parquet.thrift of parquet-format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.thrift import compact as thrift
+from skipstone.parquet.thrift.compact import Field, Limits, Reader
+
+from .enums import BoundaryOrder
+from .page_index_structs import ColumnIndex, OffsetIndex, PageLocation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ColumnIndexArrays", "OffsetIndexArrays"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+U8: TypeAlias = "NDArray[np.uint8]"
+
+# Heads of the three fields of a page location in order, and the end of the struct.
+_LOCATION = bytes((0x16, 0x15, 0x16, 0x00))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class OffsetIndexArrays:
+    """Where the pages of a chunk lie: int64 ``(P,)`` each; see the module."""
+
+    offset: IntArray
+    compressed_page_size: IntArray
+    first_row_index: IntArray
+    unencoded_byte_array_data_bytes: IntArray | None = None
+    unknown: tuple[Field, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | memoryview,
+        *,
+        size: int | None = None,
+        num_rows: int | None = None,
+        base: int = 0,
+        limits: Limits | None = None,
+    ) -> OffsetIndexArrays:
+        """The index at the start of ``data``, of a file of ``size`` bytes and a row group of
+        ``num_rows`` rows where these are given. ``FormatError`` when it cannot be one."""
+        reader = Reader(bytes(data), base=base, limits=limits)
+        locations: tuple[IntArray, IntArray, IntArray] | None = None
+        unencoded: IntArray | None = None
+        unknown: list[Field] = []
+        reader.down()
+        previous = 0
+        while True:
+            kind, previous = reader.field_head(previous)
+            if not kind:
+                break
+            if previous == 1 and kind == thrift.LIST:
+                locations = _locations(reader)
+            elif previous == 2 and kind == thrift.LIST:
+                unencoded = _integers(reader)
+            else:
+                unknown.append(Field(previous, kind, reader.value(kind)))
+        if locations is None:
+            raise reader.fail("OffsetIndex.page_locations is missing")
+        offset, sizes, rows = locations
+        made = cls(
+            offset=offset,
+            compressed_page_size=sizes,
+            first_row_index=rows,
+            unencoded_byte_array_data_bytes=unencoded,
+            unknown=tuple(unknown),
+        )
+        made._check(size, num_rows, base)
+        return made
+
+    def _check(self, size: int | None, num_rows: int | None, base: int) -> None:
+        count = len(self)
+        unencoded = self.unencoded_byte_array_data_bytes
+        if unencoded is not None:
+            _check_length("unencoded_byte_array_data_bytes", unencoded, count, base)
+        if not count:
+            if num_rows:
+                raise FormatError("an offset index without pages", offset=base, expected=num_rows)
+            return
+        offset, length, first = self.offset, self.compressed_page_size, self.first_row_index
+        if offset.min() < 0 or length.min() < 0:
+            raise FormatError("a page at a negative offset or of a negative size", offset=base)
+        if first[0] != 0 or np.any(first[1:] < first[:-1]):
+            raise FormatError("first_row_index that does not ascend from 0", offset=base)
+        if num_rows is not None and first[-1] > num_rows:
+            raise FormatError(
+                "a page past the rows of its row group",
+                offset=base,
+                expected=f"at most {num_rows}",
+                got=int(first[-1]),
+            )
+        # Compared so that no sum can overflow.
+        if size is not None and np.any(length > size - offset):
+            raise FormatError("a page that ends past the file", offset=base, expected=size)
+
+    def rows(self, num_rows: int) -> IntArray:
+        """Rows of each page, in a row group of ``num_rows`` rows."""
+        return np.diff(self.first_row_index, append=num_rows)
+
+    def to_bytes(self) -> bytes:
+        """As Thrift bytes."""
+        unencoded = self.unencoded_byte_array_data_bytes
+        columns = (self.offset, self.compressed_page_size, self.first_row_index)
+        return OffsetIndex(
+            page_locations=tuple(
+                [
+                    PageLocation(offset=at, compressed_page_size=length, first_row_index=row)
+                    for at, length, row in zip(*(c.tolist() for c in columns), strict=True)
+                ]
+            ),
+            unencoded_byte_array_data_bytes=_listed(unencoded),
+            unknown=self.unknown,
+        ).to_bytes()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ColumnIndexArrays:
+    """Bounds of the pages of a chunk; see the module.
+
+    ``null_pages`` bool ``(P,)``; ``min_values`` and ``max_values`` P byte strings; counts int64
+    ``(P,)``; histograms int64 ``(P, levels)``.
+    """
+
+    null_pages: BoolArray
+    min_values: ByteArrays
+    max_values: ByteArrays
+    boundary_order: BoundaryOrder | int
+    null_counts: IntArray | None = None
+    repetition_level_histograms: IntArray | None = None
+    definition_level_histograms: IntArray | None = None
+    nan_counts: IntArray | None = None
+    unknown: tuple[Field, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.null_pages)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes | memoryview, *, base: int = 0, limits: Limits | None = None
+    ) -> ColumnIndexArrays:
+        """The index at the start of ``data``. ``FormatError`` when it cannot be one."""
+        reader = Reader(bytes(data), base=base, limits=limits)
+        flags: BoolArray | None = None
+        bounds: dict[int, ByteArrays] = {}
+        numbers: dict[int, IntArray] = {}
+        order: int | None = None
+        unknown: list[Field] = []
+        reader.down()
+        previous = 0
+        while True:
+            kind, previous = reader.field_head(previous)
+            if not kind:
+                break
+            if previous == 4 and kind == thrift.I32:
+                order = reader.integer(32)
+            elif kind != thrift.LIST or previous not in _LISTS:
+                unknown.append(Field(previous, kind, reader.value(kind)))
+            elif previous == 1:
+                flags = _flags(reader)
+            elif previous in (2, 3):
+                bounds[previous] = _binaries(reader, flags)
+            else:
+                numbers[previous] = _integers(reader)
+        if flags is None or 2 not in bounds or 3 not in bounds or order is None:
+            raise reader.fail("a required field of ColumnIndex is missing")
+        count = len(flags)
+        _check_length("min_values", bounds[2], count, base)
+        _check_length("max_values", bounds[3], count, base)
+        for id, name in ((5, "null_counts"), (8, "nan_counts")):
+            if id in numbers:
+                _check_length(name, numbers[id], count, base)
+                if count and numbers[id].min() < -1:
+                    raise FormatError(f"a negative number in {name}", offset=base)
+        return cls(
+            null_pages=flags,
+            min_values=bounds[2],
+            max_values=bounds[3],
+            boundary_order=BoundaryOrder(order) if 0 <= order <= 2 else order,
+            null_counts=numbers.get(5),
+            repetition_level_histograms=_histogram(numbers.get(6), count, base),
+            definition_level_histograms=_histogram(numbers.get(7), count, base),
+            nan_counts=numbers.get(8),
+            unknown=tuple(unknown),
+        )
+
+    def to_bytes(self) -> bytes:
+        """As Thrift bytes."""
+        return ColumnIndex(
+            null_pages=tuple(self.null_pages.tolist()),
+            min_values=tuple(self.min_values),
+            max_values=tuple(self.max_values),
+            boundary_order=self.boundary_order,
+            null_counts=_listed(self.null_counts),
+            repetition_level_histograms=_listed(self.repetition_level_histograms),
+            definition_level_histograms=_listed(self.definition_level_histograms),
+            nan_counts=_listed(self.nan_counts),
+            unknown=self.unknown,
+        ).to_bytes()
+
+
+_LISTS = frozenset((1, 2, 3, 5, 6, 7, 8))
+
+
+def _check_length(name: str, values: ByteArrays | IntArray, count: int, base: int) -> None:
+    if len(values) != count:
+        raise FormatError(
+            f"{name} of another length than the pages", offset=base, expected=count, got=len(values)
+        )
+
+
+def _histogram(values: IntArray | None, count: int, base: int) -> IntArray | None:
+    if values is None:
+        return None
+    levels, rest = divmod(len(values), count) if count else (0, len(values))
+    if rest:
+        raise FormatError(
+            "a histogram that is no multiple of the pages",
+            offset=base,
+            expected=count,
+            got=len(values),
+        )
+    return values.reshape(count, levels)
+
+
+def _listed(values: IntArray | None) -> tuple[int, ...] | None:
+    return None if values is None else tuple(values.ravel().tolist())
+
+
+# -- lists as arrays -------------------------------------------------------------------------------
+
+
+def _list(reader: Reader, *kinds: int) -> int:
+    """The size of a list whose elements are of one of ``kinds``."""
+    kind, size = reader.list_head()
+    if size and kind not in kinds:
+        raise reader.fail("a list of other elements", expected=kinds[0], got=kind)
+    return size
+
+
+def _rest(reader: Reader) -> U8:
+    return np.frombuffer(reader.data, np.uint8, reader.end - reader.at, reader.at)
+
+
+def _flags(reader: Reader) -> BoolArray:
+    size = _list(reader, thrift.TRUE, thrift.FALSE)
+    flags: BoolArray = _rest(reader)[:size] == 1
+    reader.take(size)
+    return flags
+
+
+def _integers(reader: Reader) -> IntArray:
+    size = _list(reader, thrift.I64, thrift.I32)
+    buffer = _rest(reader)[: 10 * size]
+    starts, ends = _tokens(reader, buffer, size)
+    values = _zigzag(reader, buffer, starts, ends)
+    reader.take(int(ends[-1]) + 1 if size else 0)
+    return values
+
+
+def _tokens(reader: Reader, buffer: U8, count: int) -> tuple[IntArray, IntArray]:
+    """First and last byte of each of the first ``count`` runs that end with a byte below 128."""
+    ends = np.flatnonzero(buffer < 0x80)[:count]
+    if len(ends) < count:
+        raise reader.fail("ends within a varint")
+    starts = np.empty(count, np.int64)
+    starts[:1] = 0
+    starts[1:] = ends[:-1] + 1
+    return starts, ends
+
+
+def _zigzag(reader: Reader, buffer: U8, starts: IntArray, ends: IntArray) -> IntArray:
+    """The zigzag varints that lie there."""
+    lengths = ends - starts
+    longest = int(lengths.max(initial=0))
+    if longest > 9 or (longest == 9 and buffer[ends[lengths == 9]].max() > 1):
+        raise reader.fail("a varint of more than 64 bits")
+    raw = (buffer[starts] & 0x7F).astype(np.uint64)
+    for at in range(1, longest + 1):
+        here = np.flatnonzero(lengths >= at)
+        part = (buffer[starts[here] + at] & 0x7F).astype(np.uint64)
+        raw[here] |= part << np.uint64(7 * at)
+    return ((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))).view(np.int64)
+
+
+def _locations(reader: Reader) -> tuple[IntArray, IntArray, IntArray]:
+    size = _list(reader, thrift.STRUCT)
+    buffer = _rest(reader)[: 34 * size]
+    ends = np.flatnonzero(buffer < 0x80)[: 7 * size]
+    if len(ends) == 7 * size:
+        starts = np.concatenate((np.zeros(min(size, 1), np.int64), ends[:-1] + 1))
+        heads = buffer[ends.reshape(size, 7)[:, ::2]]
+        alone = (starts == ends).reshape(size, 7)[:, ::2]
+        if alone.all() and (heads == np.frombuffer(_LOCATION, np.uint8)).all():
+            first, last = (each.reshape(size, 7)[:, 1::2].ravel() for each in (starts, ends))
+            offset, length, row = _zigzag(reader, buffer, first, last).reshape(size, 3).T.copy()
+            reader.take(int(ends[-1]) + 1 if size else 0)
+            if size and (length.min() < -(1 << 31) or length.max() >= 1 << 31):
+                raise reader.fail("a compressed_page_size of more than 32 bits")
+            return offset, length, row
+    found = [PageLocation.read(reader) for _ in range(size)]
+    columns = (
+        [each.offset for each in found],
+        [each.compressed_page_size for each in found],
+        [each.first_row_index for each in found],
+    )
+    offset, length, row = (np.array(each, np.int64) for each in columns)
+    return offset, length, row
+
+
+def _binaries(reader: Reader, nulls: BoolArray | None) -> ByteArrays:
+    """A list of byte strings; ``nulls`` tells where a writer of fixed widths left them empty."""
+    size = _list(reader, thrift.BINARY)
+    if nulls is not None and len(nulls) == size:
+        fixed = _fixed(reader, nulls)
+        if fixed is not None:
+            return fixed
+    data, end, at = reader.data, reader.end, reader.at
+    pieces: list[bytes | memoryview] = []
+    append = pieces.append
+    for _ in range(size):
+        if at < end and data[at] < 0x80:
+            length = data[at]
+            at += 1
+        else:
+            reader.at = at
+            length = reader.varint()
+            at = reader.at
+        stop = at + length
+        if stop > end:
+            reader.at = at
+            raise reader.fail("ends within bytes", expected=length, got=end - at)
+        append(data[at:stop])
+        at = stop
+    reader.at = at
+    offsets = np.zeros(size + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, pieces), np.int64, size), out=offsets[1:])
+    return ByteArrays(np.frombuffer(b"".join(pieces), np.uint8), offsets)
+
+
+def _fixed(reader: Reader, nulls: BoolArray) -> ByteArrays | None:
+    """Byte strings of one width below 128, and empty where ``nulls``; ``None`` if they are not."""
+    buffer = _rest(reader)
+    full = np.flatnonzero(~nulls)
+    if not len(full) or full[0] >= len(buffer):
+        return None
+    width = int(buffer[full[0]])  # every string before it is empty: one byte each
+    if not 0 < width < 0x80:
+        return None
+    lengths = np.where(nulls, 0, width)
+    offsets = np.zeros(len(nulls) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    heads = offsets[:-1] + np.arange(len(nulls))
+    total = int(offsets[-1]) + len(nulls)
+    if total > len(buffer) or np.any(buffer[heads] != lengths):
+        return None
+    reader.take(total)
+    values = np.lib.stride_tricks.sliding_window_view(buffer[:total], width)[heads[full] + 1]
+    return ByteArrays(values.ravel(), offsets)

@@ -1,0 +1,390 @@
+"""A ``_metadata`` file that says of which versions of its files it is.
+
+    PAR1
+    Versions       JSON: of each file path, size, mtime, etag; what its footer says but row groups
+    FileMetaData   the row groups of all files, file by file, each chunk with its ``file_path``
+    length u32, PAR1
+
+To others this is a summary like any (``summary.py``): bytes before the footer are no concern of
+theirs. The key ``skipstone.summary`` of the footer says where ``Versions`` lie, and their CRC-32;
+they hold that of the bytes of ``row_groups``, so that damage anywhere in between is seen. Key and
+checksums go stale together when somebody else writes the file anew.
+
+What a file says besides its row groups (schema, key-values, writer, orders of columns) is kept
+once for all files of which it is the same, as a footer without row groups: a *head*. Head and row
+groups make up what the file's own footer holds, down to fields that nobody knows yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.identity import TimeUnit
+from skipstone.parquet.thrift.compact import (
+    BINARY,
+    LIST,
+    STRUCT,
+    Limits,
+    ListOf,
+    Struct,
+    read_struct,
+    write_struct,
+)
+from skipstone.parquet.thrift.footer_layout import BYTES
+from skipstone.parquet.thrift.footer_scan import LONGEST
+from skipstone.parquet.writing.splice_footer import with_row_groups, without_row_groups
+
+from .footer import MAGIC, TAIL_LENGTH, Tail
+from .footer_arrays import FooterArrays
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "KEY",
+    "FileVersion",
+    "Summary",
+    "Versions",
+    "common_file",
+    "head_of",
+    "is_own",
+    "summary_file",
+]
+
+#: where ``Versions`` lie, in the footer's key-values
+KEY: Final = "skipstone.summary"
+_VERSION: Final = 1
+_KEY_VALUES, _ROW_GROUPS = 5, 4
+_INT64 = 1 << 63
+_UNITS = get_args(TimeUnit)
+# Of a part nothing else is read that stands in no row group.
+_SHARED = ("version", "created_by", "key_value_metadata", "column_orders", "schema_elements")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileVersion:
+    """One file: its ``path`` from the summary's folder, which version of it, and what of it lies
+    where: ``row_groups`` many, after those of the files before, under the head of that number.
+    ``footer_length`` is in bytes, ``mtime`` in the unit of ``Versions``."""
+
+    path: str
+    size: int
+    mtime: int
+    etag: str | None
+    footer_length: int
+    row_groups: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """See the module; ``row_groups_crc32`` is of the list of all row groups, as it is written."""
+
+    unit: TimeUnit
+    files: tuple[FileVersion, ...]
+    heads: tuple[bytes, ...]
+    row_groups_crc32: int
+
+    def to_bytes(self) -> bytes:
+        """JSON, by columns."""
+        files = self.files
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "unit": self.unit,
+                "row_groups_crc32": self.row_groups_crc32,
+                "path": [each.path for each in files],
+                "size": [each.size for each in files],
+                "mtime": [each.mtime for each in files],
+                "etag": [each.etag for each in files],
+                "footer_length": [each.footer_length for each in files],
+                "row_groups": [each.row_groups for each in files],
+                "head": [each.head for each in files],
+                "heads": [base64.b64encode(each).decode() for each in self.heads],
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Versions:
+        """``FormatError`` for what is none, ``UnsupportedError`` for one of a later version."""
+        held = _json(bytes(data), "the versions of a summary")
+        if held.get("version") != _VERSION:
+            raise UnsupportedError(f"a summary of version {held.get('version')!r}")
+        unit: Any = held.get("unit")
+        if unit not in _UNITS:
+            raise FormatError("the unit of times in a summary", got=unit)
+        heads = _column(held, "heads", str)
+        paths = _column(held, "path", str)
+        etags = held.get("etag")
+        if not isinstance(etags, list) or not all(e is None or isinstance(e, str) for e in etags):
+            raise FormatError("the etags of a summary")
+        numbers = [
+            _column(held, name, int) for name in ("size", "mtime", "footer_length", "row_groups")
+        ]
+        numbers.append(_column(held, "head", int))
+        if any(len(each) != len(paths) for each in (etags, *numbers)):
+            raise FormatError("columns of a summary are not of one length", expected=len(paths))
+        sizes, mtimes, lengths, groups, of_head = numbers
+        for name, values, stop in (
+            ("size", sizes, _INT64),
+            ("footer_length", lengths, _INT64),
+            ("row_groups", groups, 1 << 31),
+            ("head", of_head, len(heads)),
+        ):
+            if any(not 0 <= value < stop for value in values):
+                raise FormatError(f"{name} of a file in a summary", expected=f"below {stop}")
+        if any(not -_INT64 <= value < _INT64 for value in mtimes):
+            raise FormatError("mtime of a file in a summary")
+        crc: Any = held.get("row_groups_crc32")
+        if not _is_int(crc):
+            raise FormatError("row_groups_crc32 of a summary", got=type(crc).__name__)
+        try:
+            decoded = tuple([base64.b64decode(each, validate=True) for each in heads])
+        except ValueError as error:
+            raise FormatError(f"a head in a summary: {error}") from error
+        return cls(
+            unit=unit,
+            files=tuple(
+                [
+                    FileVersion(
+                        path=path, size=size, mtime=mtime, etag=etag,
+                        footer_length=length, row_groups=count, head=head,
+                    )
+                    for path, size, mtime, etag, length, count, head in zip(
+                        paths, sizes, mtimes, etags, lengths, groups, of_head, strict=True
+                    )
+                ]
+            ),
+            heads=decoded,
+            row_groups_crc32=crc,
+        )  # fmt: skip
+
+
+def _json(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        held = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{what} are no JSON") from error
+    if not isinstance(held, dict):
+        raise FormatError(f"{what} are no object", got=type(held).__name__)
+    return held
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _column(held: Mapping[str, Any], name: str, kind: type[_T]) -> list[_T]:
+    values = held.get(name)
+    if not isinstance(values, list) or not all(
+        isinstance(each, kind) and not isinstance(each, bool) for each in values
+    ):
+        raise FormatError(f"{name} in a summary", expected=f"a list of {kind.__name__}")
+    return values
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def summary_file(
+    top: bytes,
+    unit: TimeUnit,
+    files: Sequence[FileVersion],
+    heads: Sequence[bytes],
+    row_groups: Sequence[bytes],
+    num_rows: int,
+) -> bytes:
+    """The whole file. ``top`` is a footer without row groups: what the summary says of all files;
+    ``row_groups`` are those of the files, in their order, and name them."""
+    bare = FooterArrays.scan(with_row_groups(FooterArrays.scan(top), num_rows, row_groups))
+    _, start, stop = bare.scanned.fields[_ROW_GROUPS]
+    versions = Versions(
+        unit=unit,
+        files=tuple(files),
+        heads=tuple(heads),
+        row_groups_crc32=zlib.crc32(bare.data[start:stop]),
+    ).to_bytes()
+    place = {
+        "version": _VERSION,
+        "offset": len(MAGIC),
+        "length": len(versions),
+        "crc32": zlib.crc32(versions),
+    }
+    noted = FooterArrays.scan(_with_note(top, json.dumps(place)))
+    footer = with_row_groups(noted, num_rows, row_groups)
+    return _file(versions, footer)
+
+
+def common_file(top: bytes) -> bytes:
+    """``_common_metadata``: a file of no rows with the schema and key-values of all."""
+    return _file(b"", top)
+
+
+def _file(before: bytes, footer: bytes) -> bytes:
+    if len(footer) > LONGEST:
+        raise UnsupportedError(
+            f"a summary of {len(footer):,} bytes, more than 2 GiB",
+            hint="write summaries of parts of the table",
+        )
+    size = len(MAGIC) + len(before) + len(footer) + TAIL_LENGTH
+    return b"".join([MAGIC, before, footer, Tail(size, len(footer), False).to_bytes()])
+
+
+def _with_note(top: bytes, note: str) -> bytes:
+    struct = read_struct(top, limits=Limits(values=max(1 << 16, 2 * len(top))))[0]
+    held = struct.get(_KEY_VALUES)
+    pairs = held.values if isinstance(held, ListOf) else ()
+    mine = Struct(()).replace(1, BINARY, KEY.encode()).replace(2, BINARY, note.encode())
+    listed = ListOf(STRUCT, (*pairs, mine))
+    return write_struct(struct.replace(_KEY_VALUES, LIST, listed))
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def is_own(tail: bytes | memoryview) -> bool:
+    """Whether the last bytes of a file look as if it says of which versions it is: else it need not
+    be read any further."""
+    return KEY.encode() in bytes(tail)
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """A summary that was read: its ``versions``, and the footer of each of its files as a part."""
+
+    footer: FooterArrays
+    versions: Versions
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Summary:
+        """The whole file. ``FormatError`` where it is damaged, ``UnsupportedError`` where it is
+        another's, or of a later version."""
+        view = memoryview(data)
+        tail = Tail.from_bytes(view[-TAIL_LENGTH:], len(view))
+        if tail.encrypted:
+            raise UnsupportedError("the summary is encrypted")
+        footer = FooterArrays.scan(view[tail.offset : -TAIL_LENGTH], tail.offset)
+        notes = [each.value for each in footer.key_value_metadata or () if each.key == KEY]
+        if not notes:
+            raise UnsupportedError("the summary does not say of which versions of its files it is")
+        place = _json((notes[-1] or "").encode("utf-8", "replace"), "the place of versions")
+        offset, length, crc = (place.get(name) for name in ("offset", "length", "crc32"))
+        if not (_is_int(offset) and _is_int(length)):
+            raise FormatError("the place of versions", got=f"{offset!r}, {length!r}")
+        assert isinstance(offset, int)
+        assert isinstance(length, int)
+        if offset < 0 or length < 0 or offset + length > tail.offset:
+            raise FormatError("versions beyond the file", expected=tail.offset, got=offset + length)
+        held = view[offset : offset + length]
+        if zlib.crc32(held) != crc:
+            raise FormatError("the checksum of the versions is wrong", offset=offset)
+        versions = Versions.from_bytes(held)
+        _, start, stop = footer.scanned.fields[_ROW_GROUPS]
+        if zlib.crc32(footer.data[start:stop]) != versions.row_groups_crc32:
+            raise FormatError("the checksum of the row groups is wrong", offset=tail.offset + start)
+        found = cls(footer, versions)
+        if found.first_group[-1] != footer.num_row_groups:
+            raise FormatError(
+                "row groups of a summary",
+                expected=found.first_group[-1],
+                got=footer.num_row_groups,
+            )
+        return found
+
+    @cached_property
+    def first_group(self) -> list[int]:
+        """Row groups before each file, and all at the end."""
+        return list(accumulate((each.row_groups for each in self.versions.files), initial=0))
+
+    @cached_property
+    def _heads(self) -> list[FooterArrays | FormatError]:
+        """Each head, or what is wrong with it."""
+        return [self._head(each) for each in self.versions.heads]
+
+    def _head(self, data: bytes) -> FooterArrays | FormatError:
+        try:
+            head = FooterArrays.scan(data)
+            _ = head.schema
+            same = head.num_leaves == self.footer.num_leaves
+            if not same or not np.array_equal(head.scanned.types, self.footer.scanned.types):
+                return FormatError("a head of other columns than the summary's")
+            if head.num_row_groups or head.encryption_algorithm is not None:
+                return FormatError("a head with row groups, or of an encrypted file")
+        except FormatError as error:
+            return error
+        return head
+
+    @cached_property
+    def _bytes(self) -> tuple[bytes, list[int]]:
+        """The bytes that places of parts count in, and where the heads begin in them."""
+        heads = self.versions.heads
+        starts = list(accumulate((len(each) for each in heads), initial=len(self.footer.data)))
+        return b"".join([self.footer.data, *heads]), starts
+
+    @cached_property
+    def _narrow(self) -> Any:
+        """Without ``file_path``: a part is of one file."""
+        narrow = self.footer.scanned.narrow.copy()
+        narrow[BYTES["file_path"] : BYTES["file_path"] + 2] = 0
+        return narrow
+
+    def is_sound(self, at: int) -> bool:
+        """Whether file ``at`` has a footer here: its head may be none."""
+        return not isinstance(self._heads[self.versions.files[at].head], FormatError)
+
+    def head_file(self, at: int) -> bytes:
+        """A Parquet file of no rows that says what file ``at`` says but for its row groups."""
+        return _file(b"", self.versions.heads[self.versions.files[at].head])
+
+    def part(self, at: int) -> FooterArrays:
+        """The footer of file ``at``: over the bytes of the summary, without copying them.
+
+        As values (``metadata``) only its own file has it. ``FormatError`` where its head is none.
+        """
+        number = self.versions.files[at].head
+        head = self._heads[number]
+        if isinstance(head, FormatError):
+            raise head
+        data, starts = self._bytes
+        first, stop = self.first_group[at : at + 2]
+        cells = slice(first * self.footer.num_leaves, stop * self.footer.num_leaves)
+        shift, scanned = starts[number], self.footer.scanned
+        made = FooterArrays(
+            data=data,
+            base=self.footer.base,
+            scanned=replace(
+                scanned,
+                end=0,
+                fields={
+                    id: (kind, start + shift, end + shift)
+                    for id, (kind, start, end) in head.scanned.fields.items()
+                },
+                groups=scanned.groups[first:stop],
+                wide=scanned.wide[:, cells],
+                narrow=self._narrow[:, cells],
+            ),
+            selected=tuple(range(first, stop)),
+        )
+        # What all files share is decoded once.
+        for name in (*_SHARED, "schema"):
+            made.__dict__[name] = getattr(head, name)
+        return made
+
+
+def head_of(footer: FooterArrays) -> bytes:
+    """What a footer says but for its row groups. ``UnsupportedError`` for one of a file with
+    encrypted columns: their statistics are nobody's."""
+    if footer.encryption_algorithm is not None:
+        raise UnsupportedError("its columns are encrypted, and a summary would hold them in clear")
+    return without_row_groups(footer)

@@ -1,0 +1,418 @@
+"""``IndexPages``: rows found by the index pages of 2013 alone, without any index of today.
+
+>>> index = skipstone.ParquetFile("events.parquet").index_pages("ts")
+>>> index.range(lo, hi)                      # the data pages of ts that may hold such a value
+>>> index.ordinals(1_000_000, 1_001_000)     # those that hold these rows
+>>> index.read(lo, hi, columns=["amount"])   # down the tree of ts, then by row down the others
+
+As the specification describes it: in row groups that the statistics of the footer leave, down the
+tree of keys to data pages, which are read for the rows that match; with these down the trees of
+ordinals of all other columns. A row group without a tree of keys is read whole, a column without
+any is found by its offset index, or by its page headers.
+Values compare as everywhere here: NaN is the largest, 0.0 equals -0.0, a null matches nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.evidence.stored_values import Stored
+from skipstone.parquet.format.page_index import OffsetIndexArrays
+from skipstone.parquet.reading.chunk_pages import ChunkPages
+from skipstone.parquet.reading.fetch import Templates, group_rows, read_groups
+from skipstone.parquet.reading.file_errors import names_its_file
+from skipstone.parquet.reading.query import column_at
+from skipstone.predicate import bind, leaves
+from skipstone.predicate.tree import And, ColumnRef, Comparison, Const, Literal, Not, NullTest
+from skipstone.predicate.types import column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.residual import matching
+
+from .descent import Descent, Found, together
+from .keys import Interval, interval_of, picking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.reading.chunk_pages import Cell
+    from skipstone.parquet.reading.fetch import GroupRows
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.predicate.tree import Bound, Expr
+
+    from .descent import Roots, Steps
+
+__all__ = ["DataPages", "IndexPages", "descent_of", "index_page_root"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DataPages:
+    """Data pages that were found, in the order of the file: int64 ``(n,)`` each.
+
+    ``offset`` and ``length`` are bytes of the file, headers included. ``first_row`` and
+    ``stop_row`` are rows of the file, -1 where they were found by keys, which do not tell them.
+    """
+
+    row_group: IntArray
+    offset: IntArray
+    length: IntArray
+    first_row: IntArray
+    stop_row: IntArray
+    bytes_read: int = 0
+    requests: int = 0
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"DataPages({len(self):,} pages, {int(self.length.sum()):,} bytes; found by"
+            f" {self.bytes_read:,} bytes in {self.requests:,} requests)"
+        )
+
+
+@dataclass(slots=True)
+class _Count:
+    """What one call took; known when it is done."""
+
+    bytes_read: int = 0
+    requests: int = 0
+
+
+class IndexPages:
+    """The trees of one column in all row groups; see the module.
+
+    ``keyed`` tells for each row group whether it has keys, ``levels`` is not known before a search.
+    What was read of a tree is kept. ``bytes_read`` and ``requests`` count what searches and reads
+    of this object took. Raises ``FormatError`` for trees that are damaged.
+    """
+
+    def __init__(self, file: ParquetFile, column: str) -> None:
+        self.file, self.path = file, file.path
+        leaf = file.footer.schema.leaf(column)
+        self._leaf = file.cell(0, column)[1] if leaf is None else leaf.ordinal
+        #: the dotted path of the leaf
+        self.column = file.footer.schema.leaves[self._leaf].name
+        self.bytes_read = self.requests = 0
+        self._descents: dict[Cell, Descent | None] = {}
+
+    def __repr__(self) -> str:
+        held = sum(self._descent((r, self._leaf)) is not None for r in self._groups)
+        return f"IndexPages({self.path!r}, {self.column!r}, {held} of {len(self._groups)} chunks)"
+
+    @property
+    def _groups(self) -> range:
+        return range(self.file.num_row_groups)
+
+    @property
+    @names_its_file
+    def keyed(self) -> tuple[bool, ...]:
+        """Of each row group, whether the chunk has a tree of keys."""
+        with self._counting():
+            return self._keyed
+
+    @property
+    def _keyed(self) -> tuple[bool, ...]:
+        keyed = self._keyed_of(self._groups)
+        return tuple([keyed[r] for r in self._groups])
+
+    def _keyed_of(self, groups: Iterable[int]) -> dict[int, bool]:
+        found = {r: self._descent((r, self._leaf)) for r in groups}
+        self._run([each.root() for each in found.values() if each is not None])
+        return {r: each is not None and each.keyed for r, each in found.items()}
+
+    def _alive(self, tree: Bound) -> list[int]:
+        """Row groups whose statistics in the footer do not speak against ``tree``, a conjunction:
+        of the others no tree is read."""
+        may = np.ones(self.file.num_row_groups, np.bool_)
+        if not isinstance(tree, Const):
+            bounds = self.file.indexed.chunk_bounds(self._leaf)
+            for leaf in leaves(tree):
+                found = bounds.judge(leaf)
+                if found is not None:
+                    may &= found.may
+        return [int(r) for r in np.flatnonzero(may)]
+
+    # -- searches ----------------------------------------------------------------------------------
+
+    def find(self, key: object) -> DataPages:
+        """The data pages that may hold ``key``; ``UnsupportedError`` where no chunk has keys.
+
+        Keys are Python values, or a ``Literal`` of ``skipstone.predicate``.
+        """
+        return self._by_key(self._compared("=", key))
+
+    def range(self, low: object = None, high: object = None) -> DataPages:
+        """The data pages that may hold values from ``low`` to ``high``, both included; ``None`` is
+        open."""
+        return self._by_key(self._between(low, high))
+
+    @names_its_file
+    def ordinals(self, start: int, stop: int) -> DataPages:
+        """The data pages that hold rows ``start:stop`` of the file, by their ordinals.
+
+        ``UnsupportedError`` where a chunk that is needed has no tree of ordinals.
+        """
+        groups = group_rows(RowSet([start], [stop]), self.file.row_starts)
+        with self._counting() as count:
+            found = self._by_row((self._leaf,), groups)
+        parts = []
+        for group in groups:
+            pages = found[group.row_group, self._leaf]
+            if pages is None:
+                raise UnsupportedError(
+                    f"row group {group.row_group} has no ordinals of {self.column}",
+                    hint="`skipstone retrofit FILE --index-pages COLUMN` adds index pages",
+                )
+            parts.append((group.row_group, pages))
+        return self._made(parts, count)
+
+    @names_its_file
+    def _by_key(self, asked: Expr) -> DataPages:
+        tree = bind(asked, self.file.schema)
+        with self._counting() as count:
+            alive = self._alive(tree)
+            keyed = self._keyed_of(alive)
+            cells = [(r, self._leaf) for r in alive if keyed[r]]
+            found = self._search(cells, interval_of(tree, self._stored)) if cells else []
+            none = not cells and not any(self._keyed)
+        if none:
+            raise UnsupportedError(
+                f"no index pages of {self.path} hold keys of {self.column}",
+                hint=f"`skipstone retrofit FILE --index-pages {self.column}` adds them",
+            )
+        parts = [(cell[0], each) for cell, each in zip(cells, found, strict=True)]
+        return self._made(parts, count)
+
+    def _made(self, parts: Sequence[tuple[int, Found]], count: _Count) -> DataPages:
+        none = np.empty(0, np.int64)
+        columns: list[list[IntArray]] = [[none], [none], [none], [none], [none]]
+        for r, found in parts:
+            first = stop = np.full(len(found), -1, np.int64)
+            if found.first_row is not None:
+                first = found.first_row + self.file.row_starts[r]
+                stop = np.append(found.first_row[1:], found.stop_row) + self.file.row_starts[r]
+            every = (np.full(len(found), r, np.int64), found.offset, found.length, first, stop)
+            for column, values in zip(columns, every, strict=True):
+                column.append(values)
+        group, offset, length, first, stop = map(np.concatenate, columns)
+        return DataPages(
+            row_group=group,
+            offset=offset,
+            length=length,
+            first_row=first,
+            stop_row=stop,
+            bytes_read=count.bytes_read,
+            requests=count.requests,
+        )
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    @names_its_file
+    def read(
+        self, low: object = None, high: object = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows whose value is from ``low`` to ``high``, both included, found by trees alone."""
+        tree = bind(self._between(low, high), self.file.schema)
+        with self._counting():
+            interval = interval_of(tree, self._stored)
+            alive = self._alive(tree)
+            keyed = self._keyed_of(alive)
+            cells = [(r, self._leaf) for r in alive if keyed[r]]
+            found = dict(zip(cells, self._search(cells, interval), strict=True))
+            rows = self._matching(tree, self._candidates(alive, found, interval))
+            if not rows:
+                return self.file.selection.empty_table(columns)
+            return self._fetched(self.file.selection.fields(columns), rows)
+
+    def _candidates(
+        self, alive: Sequence[int], found: Mapping[Cell, Found], interval: Interval
+    ) -> RowSet:
+        """The rows of the data pages that were found, and all rows where nothing says."""
+        starts: list[int] = []
+        stops: list[int] = []
+        cells = [cell for cell, pages in found.items() if len(pages)]
+        edges: list[tuple[Cell, int]] = []
+        for cell in cells:
+            ends = found[cell].offset
+            edges += [(cell, int(ends[0])), (cell, int(ends[-1]))]
+        placed = self._placed(edges)
+        for r in alive:
+            begin, end = (int(each) for each in self.file.row_starts[r : r + 2])
+            cell = (r, self._leaf)
+            if cell not in found:
+                if not interval.empty:
+                    starts.append(begin)
+                    stops.append(end)
+            elif len(found[cell]):
+                offsets = found[cell].offset
+                starts.append(begin + placed[cell, int(offsets[0])][0])
+                stops.append(begin + placed[cell, int(offsets[-1])][1])
+        return RowSet(starts, stops)
+
+    def _placed(self, edges: Sequence[tuple[Cell, int]]) -> dict[tuple[Cell, int], tuple[int, int]]:
+        """First row and the row after the last of data pages, in their row groups."""
+        made: dict[tuple[Cell, int], tuple[int, int]] = {}
+        steps, asked = [], []
+        for cell, offset in dict.fromkeys(edges):
+            descent = self._descent(cell)
+            assert descent is not None
+            if descent.ordinals is not None:
+                steps.append(descent.holding(offset))
+                asked.append((cell, offset))
+                continue
+            (table,) = self.file.chunks_pages.tables([cell])
+            at = int(np.searchsorted(table.offset, offset))
+            if at == len(table) or int(table.offset[at]) != offset:
+                raise FormatError("an entry that is no data page", offset=offset)
+            made[cell, offset] = (int(table.first_row[at]), int(table.first_row[at + 1]))
+        for key, pages in zip(asked, self._run(steps), strict=True):
+            assert pages.first_row is not None
+            made[key] = (int(pages.first_row[0]), pages.stop_row)
+        return made
+
+    def _matching(self, tree: Bound, rows: RowSet) -> RowSet:
+        """Those of ``rows`` that match, row group by row group."""
+        if isinstance(tree, Const):
+            return rows if tree.value else RowSet()
+        paths = {each.column: column_path(each.column) for each in leaves(tree)}
+        fields = self.file.selection.of_paths(list(paths.values()))
+        found = []
+        for begin, end in pairwise(self.file.row_starts.tolist()):
+            mine = rows & RowSet([begin], [end])
+            if not mine:
+                continue
+            table = self._fetched(fields, mine)
+            columns = {name: column_at(table, path) for name, path in paths.items()}
+            at = np.flatnonzero(matching(tree, columns, table.num_rows))
+            found.append(mine.positions()[at])
+        return RowSet.of(np.concatenate(found)) if found else RowSet()
+
+    def _fetched(self, fields: Sequence[Any], rows: RowSet) -> pa.Table:
+        """Rows whose pages the trees of ordinals find, all columns side by side."""
+        schema = pa.schema([each.field for each in fields], self.file.schema.metadata)
+        groups = group_rows(rows, self.file.row_starts)
+        if not groups or not fields:
+            return schema.empty_table()
+        every = [leaf for field in fields for leaf in field.shape.leaves]
+        known: dict[Cell, Any] = {}
+        for cell, pages in self._by_row(every, groups).items():
+            if pages is not None:
+                known[cell] = self._around(cell, pages)
+        file = self.file
+        chunks = ChunkPages(file.reader, file.path, file.footer, file.chunks_pages.decryptor, known)
+        read = read_groups(chunks, Templates(file.selection), fields, groups)
+        return pa.Table.from_arrays(read, schema=schema)
+
+    def _around(self, cell: Cell, pages: Found) -> OffsetIndexArrays:
+        """These pages as an offset index; what lies before and after them has no bytes."""
+        assert pages.first_row is not None
+        descent = self._descent(cell)
+        assert descent is not None
+        end = int(pages.offset[-1] + pages.length[-1])
+        return OffsetIndexArrays(
+            offset=np.concatenate(([descent.data_page_offset], pages.offset, [end])),
+            compressed_page_size=np.concatenate(([0], pages.length, [0])),
+            first_row_index=np.concatenate(([0], pages.first_row, [pages.stop_row])),
+        )
+
+    # -- descents ----------------------------------------------------------------------------------
+
+    def _descent(self, cell: Cell) -> Descent | None:
+        return descent_of(self.file, cell, self._descents)
+
+    def _search(self, cells: Sequence[Cell], interval: Interval) -> list[Found]:
+        stored = self._stored
+        steps = []
+        for cell in cells:
+            descent = self._descent(cell)
+            assert descent is not None
+            steps.append(descent.keys(picking(stored, interval)))
+        return self._run(steps)
+
+    def _by_row(
+        self, every: Iterable[int], groups: Sequence[GroupRows]
+    ) -> dict[Cell, Found | None]:
+        """Of each chunk the data pages that hold rows of its group, ``None`` without ordinals."""
+        wanted: dict[Cell, tuple[Descent, int, int]] = {}
+        made: dict[Cell, Found | None] = {}
+        for group in groups:
+            for leaf in dict.fromkeys(every):
+                cell = (group.row_group, leaf)
+                descent = self._descent(cell)
+                made[cell] = None
+                if descent is not None:
+                    wanted[cell] = descent, int(group.starts[0]), int(group.stops[-1])
+        self._run([descent.root() for descent, _, _ in wanted.values()])
+        asked = {cell: each for cell, each in wanted.items() if each[0].ordinals is not None}
+        found = self._run([descent.rows(start, stop) for descent, start, stop in asked.values()])
+        made.update(zip(asked, found, strict=True))
+        return made
+
+    def _run(self, steps: Sequence[Steps]) -> list[Found]:
+        return together(self.file.reader, steps)
+
+    @contextmanager
+    def _counting(self) -> Iterator[_Count]:
+        count, file = _Count(), self.file
+        bytes_before, requests_before = file.bytes_read, file.requests
+        yield count
+        count.bytes_read = file.bytes_read - bytes_before
+        count.requests = file.requests - requests_before
+        self.bytes_read += count.bytes_read
+        self.requests += count.requests
+
+    # -- predicates --------------------------------------------------------------------------------
+
+    @cached_property
+    def _stored(self) -> Stored:
+        return Stored.of(self.file.footer.schema.leaves[self._leaf])
+
+    def _compared(self, op: str, value: object) -> Expr:
+        column = ColumnRef(column_path(self.column))
+        return Comparison(op, column, value if isinstance(value, Literal) else Literal(value))
+
+    def _between(self, low: object, high: object) -> Expr:
+        parts = [
+            self._compared(op, value)
+            for op, value in ((">=", low), ("<=", high))
+            if value is not None
+        ]
+        if not parts:
+            return Not(NullTest(ColumnRef(column_path(self.column))))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def descent_of(file: ParquetFile, cell: Cell, known: dict[Cell, Descent | None]) -> Descent | None:
+    """The trees of a chunk, kept in ``known``; ``None`` where the footer names none."""
+    if cell not in known:
+        known[cell] = None
+        offset = int(file.footer.chunk("index_page_offset")[cell])
+        if offset > 0 and file.chunks_pages.column_decryptor(cell) is None:
+            known[cell] = Descent(
+                place=file.chunks_pages.place(cell),
+                leaf=file.footer.schema.leaves[cell[1]],
+                index_page_offset=offset,
+                data_page_offset=int(file.footer.chunk("data_page_offset")[cell]),
+            )
+    return known[cell]
+
+
+def index_page_root(file: ParquetFile, cell: Cell) -> Roots | None:
+    """The roots of the trees of a chunk, ``None`` where the footer names none."""
+    descent = descent_of(file, cell, {})
+    if descent is None:
+        return None
+    together(file.reader, [descent.root()])
+    return descent.roots

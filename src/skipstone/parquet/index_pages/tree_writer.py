@@ -1,0 +1,260 @@
+"""Index pages made and placed: from what is known of the data pages of a chunk to the tree of 2013.
+
+    by default     data pages | ordinals below their root | keys below theirs | root, root
+    interleave     data pages and index pages in post order, as the specification draws it
+
+By default the whole tree follows the last data page: every reader has its values by then and looks
+no further, while several fail on an index page between data pages. Either way the index pages are
+part of the chunk.
+
+The specification gives a sorted column a tree of keys alone, and reads "the row id" from the data
+page that was found; but no data page says which row it begins with. So a chunk with a tree of keys
+has one of ordinals as well, whose root is the page behind the root of the keys (not interleaved:
+there the letter counts, and the rows come from the offset index or from the headers of the pages).
+
+How to use it while a file is written, with the pages of a chunk in hand: ::
+
+    plan = place_index_pages(
+        first=dictionary_bytes,              # where the first data page lies, from the chunk's
+        sizes=[len(page) for page in data],  # first byte; header and body of each, back to back
+        keys=bounds,                         # PLAIN upper bounds without length prefix, or None
+        ordinals=first_rows,                 # first row of each page in the row group, or None
+        leaf=leaf,
+    )
+    for piece in plan.order():               # int: that data page; bytes: an index page
+        out.write(data[piece] if isinstance(piece, int) else piece)
+
+Then ``index_page_offset`` is the chunk's offset plus ``plan.index_page_offset``; ``plan.length`` is
+added to both total sizes of the chunk and of its row group; with ``interleave`` the data pages lie
+at ``plan.data_offsets``, which the offset index must say. ``index_pages_chunk.index_pages_of`` does
+all of this from the pages of a chunk as they were encoded: it finds bounds and first rows itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import UnsupportedError
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.format.index_pages import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from skipstone.parquet.format.schema import Leaf
+
+__all__ = ["IndexPagePlan", "PlacedIndexPage", "place_index_pages"]
+
+_MOST: Final = (1 << 31) - 1
+# A page of one entry makes no level smaller than the one below it.
+_FEWEST: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedIndexPage:
+    """``data``, header and body, lies at ``offset`` of its chunk, behind ``after`` data pages."""
+
+    offset: int
+    after: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPagePlan:
+    """Where everything goes, in bytes from the first byte of the chunk.
+
+    ``pages`` are in the order of the file. ``index_page_offset`` is that of the root; ``levels``
+    counts the index pages from it down to a data page, ``keyed`` says that they hold keys.
+    """
+
+    index_page_offset: int
+    pages: tuple[PlacedIndexPage, ...]
+    data_offsets: tuple[int, ...]
+    levels: int
+    keyed: bool
+
+    @property
+    def length(self) -> int:
+        """Bytes of all index pages."""
+        return sum(len(each.data) for each in self.pages)
+
+    def order(self) -> Iterator[int | bytes]:
+        """What is written, in order: the number of a data page, or the bytes of an index page."""
+        done = 0
+        for each in self.pages:
+            yield from range(done, each.after)
+            done = each.after
+            yield each.data
+        yield from range(done, len(self.data_offsets))
+
+
+@dataclass(slots=True)
+class _Node:
+    """An index page to be: its children are entries ``start:stop`` of the level below."""
+
+    start: int
+    stop: int
+    key: bytes | int
+    offset: int = -1
+    size: int = 0
+
+
+def place_index_pages(
+    *,
+    first: int,
+    sizes: Sequence[int],
+    leaf: Leaf,
+    keys: Sequence[bytes] | None = None,
+    ordinals: Sequence[int] | None = None,
+    interleave: bool = False,
+    roll_over: int = ROLL_OVER,
+) -> IndexPagePlan:
+    """The tree over the data pages of one chunk; see the module.
+
+    ``keys`` are the upper bounds, ascending in the column's order, ``ordinals`` the first rows; at
+    least one of them is given, and with ``interleave`` only one. ``roll_over`` is in bytes of a
+    body; at least two entries go into a page, however long their keys. ``UnsupportedError`` where
+    offsets in the chunk, or its rows, are beyond 31 bits.
+    """
+    count = len(sizes)
+    if keys is None and ordinals is None:
+        raise ValueError("an index has keys or ordinals")
+    if not count:
+        raise ValueError("an index of no pages")
+    if interleave and keys is not None and ordinals is not None:
+        raise ValueError("one tree is interleaved with the data pages, not two")
+    given = [held for held in (keys, ordinals) if held is not None]
+    if any(len(held) != count for held in given):
+        raise ValueError(f"as many keys and ordinals as pages: {count}")
+    made = [_Tree(held, leaf, roll_over) for held in given]
+    placing = _Placing(first, sizes)
+    if interleave:
+        made[0].interleave(placing)
+    else:
+        placing.data(count)
+        for tree in reversed(made):
+            for node, level in tree.post_order()[:-1]:
+                tree.put(node, level, placing)
+        for tree in made:
+            tree.put(tree.root, len(tree.levels) - 1, placing)
+    return IndexPagePlan(
+        index_page_offset=made[0].root.offset,
+        pages=tuple(placing.pages),
+        data_offsets=tuple(placing.data_offsets),
+        levels=len(made[0].levels),
+        keyed=keys is not None,
+    )
+
+
+class _Placing:
+    """What lies where so far, from the first data page at byte ``at`` on."""
+
+    def __init__(self, at: int, sizes: Sequence[int]) -> None:
+        self.at, self.sizes = at, sizes
+        self.data_offsets: list[int] = []
+        self.pages: list[PlacedIndexPage] = []
+
+    def data(self, stop: int) -> None:
+        """Data pages up to ``stop``, back to back."""
+        for size in self.sizes[len(self.data_offsets) : stop]:
+            self.data_offsets.append(self.at)
+            self.at += size
+
+    def index(self, data: bytes) -> int:
+        """An index page; where it lies."""
+        at, after = self.at, len(self.data_offsets)
+        self.pages.append(PlacedIndexPage(offset=at, after=after, data=data))
+        self.at += len(data)
+        return at
+
+
+class _Tree:
+    """One tree: ``levels`` from the one above the data pages to that of the root alone."""
+
+    def __init__(self, held: Sequence[bytes] | Sequence[int], leaf: Leaf, roll_over: int) -> None:
+        self.leaf, self.held = leaf, list[bytes | int](held)
+        self.keyed = isinstance(held[0], bytes)
+        if self.keyed:
+            key_bytes(leaf.type, leaf.type_length)  # which booleans have not
+        last = self.held[-1]
+        if isinstance(last, int) and last > _MOST:
+            raise UnsupportedError(f"row {last} is beyond the 31 bits of an ordinal")
+        self.levels: list[list[_Node]] = []
+        below = self.held
+        while not self.levels or len(self.levels[-1]) > 1:
+            self.levels.append(self._grouped(below, roll_over))
+            below = [each.key for each in self.levels[-1]]
+
+    @property
+    def root(self) -> _Node:
+        """The last page of the tree."""
+        return self.levels[-1][0]
+
+    def _grouped(self, keys: list[bytes | int], roll_over: int) -> list[_Node]:
+        prefix = 4 if self.leaf.type is Type.BYTE_ARRAY else 0
+        level: list[_Node] = []
+        start = size = 0
+        for at, key in enumerate(keys):
+            more = ENTRY_BYTES + (len(key) + prefix if isinstance(key, bytes) else 0)
+            if size + more > roll_over and at - start >= _FEWEST:
+                level.append(self._node(keys, start, at))
+                start, size = at, 0
+            size += more
+        level.append(self._node(keys, start, len(keys)))
+        return level
+
+    def _node(self, keys: list[bytes | int], start: int, stop: int) -> _Node:
+        # Of upper bounds the last is that of all, of first rows the first.
+        return _Node(start, stop, keys[stop - 1 if self.keyed else start])
+
+    def post_order(self) -> list[tuple[_Node, int]]:
+        """The index pages with their levels, children before their parents."""
+        found: list[tuple[_Node, int]] = []
+
+        def below(level: int, at: int) -> None:
+            node = self.levels[level][at]
+            if level:
+                for child in range(node.start, node.stop):
+                    below(level - 1, child)
+            found.append((node, level))
+
+        below(len(self.levels) - 1, 0)
+        return found
+
+    def interleave(self, placing: _Placing) -> None:
+        """Each index page right behind the last of its children."""
+        for node, level in self.post_order():
+            if not level:
+                placing.data(node.stop)
+            self.put(node, level, placing)
+
+    def put(self, node: _Node, level: int, placing: _Placing) -> None:
+        """The page of a node, whose children have their places."""
+        here = slice(node.start, node.stop)
+        if level:
+            below = self.levels[level - 1][here]
+            keys = [each.key for each in below]
+            offsets, sizes = [each.offset for each in below], [each.size for each in below]
+        else:
+            keys, offsets = self.held[here], placing.data_offsets[here]
+            sizes = list(placing.sizes[here])
+        if offsets[-1] + sizes[-1] > _MOST:
+            raise UnsupportedError(
+                "a chunk of 2 GiB: offsets in index pages have 31 bits",
+                hint="write smaller row groups",
+            )
+        values = [each for each in keys if isinstance(each, bytes)]
+        rows = [each for each in keys if isinstance(each, int)]
+        page = IndexPage(
+            page_offset=np.array(offsets, np.int64),
+            page_len=np.array(sizes, np.int64),
+            keys=ByteArrays.from_list(values) if self.keyed else None,
+            ordinals=None if self.keyed else np.array(rows, np.int64),
+        )
+        data = page.to_bytes(self.leaf.type, self.leaf.type_length)
+        node.size = len(data)
+        node.offset = placing.index(data)

@@ -1,0 +1,349 @@
+"""The page tables of one file, found once and remembered.
+
+A chunk's table comes from its offset index; the offset indexes of all chunks that are asked for
+come in one wave. A chunk without one may have index pages of 2013; else it is walked: from page
+header to page header where that tells the rows, and over whole pages where only repetition levels
+do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.parquet.encodings.codecs import decompress
+from skipstone.parquet.encodings.levels import levels_v1
+from skipstone.parquet.encryption.column_metadata import chunk_decryptor
+from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.page_index import OffsetIndexArrays
+from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
+from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.thrift.compact import Reader
+from skipstone.pruning import ByteRange
+
+from .chunk_place import ChunkPlace, beside, chunk_place
+from .dictionaries import Dictionaries
+from .null_pages import table_of_nulls
+from .page_places import PageTable, WalkedPage, table_of_chunk, table_of_index, table_of_walk
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.pruning import Reason
+
+    from .pinned_reader import PinnedReader
+
+__all__ = ["Cell", "ChunkPages", "HeaderAt", "header_at", "in_file", "plain_header"]
+
+#: row group and leaf
+Cell = tuple[int, int]
+
+# Read at a header's place: with luck the next header lies within it too. A request to an object
+# store costs as much as a few megabytes.
+_WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
+# Chunks up to this are not walked where they could be read at once.
+_WHOLE = 64 << 10
+# Most headers are shorter.
+_SHORTEST = 256
+
+
+class HeaderAt(NamedTuple):
+    """The header of the page at ``offset``; ``ordinal`` counts data pages, -1 for others."""
+
+    header: PageHeader
+    offset: int
+    header_length: int
+    ordinal: int
+    num_values: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and body on disk."""
+        return self.header_length + self.header.compressed_page_size
+
+
+class ChunkPages:
+    """Places, page tables and decryptors of the chunks of the file at ``path``."""
+
+    def __init__(
+        self,
+        reader: PinnedReader,
+        path: str,
+        footer: FooterArrays,
+        decryptor: FileDecryptor | None,
+        known: Mapping[Cell, OffsetIndexArrays | Reason],
+        nulls: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """``known``: offset indexes that planning has read. ``nulls`` (row groups, leaves): where
+        every value is known to be null, so that nothing is read."""
+        self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
+        self._known, self._nulls = known, nulls
+        self.dictionaries = Dictionaries()
+        self._places: dict[Cell, ChunkPlace] = {}
+        self._tables: dict[Cell, PageTable] = {}
+        self._decryptors: dict[Cell, ColumnDecryptor | None] = {}
+
+    def place(self, cell: Cell) -> ChunkPlace:
+        """Where a chunk lies. ``KeyUnavailableError`` where only a key tells."""
+        found = self._places.get(cell)
+        if found is None:
+            row_group, leaf = cell
+            if not self.footer.chunk("has_meta_data")[row_group, leaf]:
+                self.column_decryptor(cell)  # says which key is missing
+                name = self.footer.schema.leaves[leaf].name
+                raise FormatError(
+                    f"no metadata of column {name} in row group {row_group}", file=self.path
+                )
+            name_of = self.footer.value_bytes("file_path", row_group, leaf)
+            path = self.path
+            if name_of is not None:
+                path = beside(self.path, name_of.decode("utf-8", "surrogateescape"))
+            found = chunk_place(
+                self.footer,
+                row_group,
+                leaf,
+                path=path,
+                size=self.reader.size(path),
+            )
+            self._places[cell] = found
+        return found
+
+    def column_decryptor(self, cell: Cell) -> ColumnDecryptor | None:
+        """What decrypts a chunk, ``None`` if it is in the clear; raises ``KeyUnavailableError``."""
+        if cell not in self._decryptors:
+            self._decryptors[cell] = self._decryptor(cell)
+        return self._decryptors[cell]
+
+    def _decryptor(self, cell: Cell) -> ColumnDecryptor | None:
+        row_group, leaf = cell
+        if self.footer.chunk("encrypted")[row_group, leaf] != 1:
+            return None
+        if self.decryptor is None:
+            raise FormatError("an encrypted column in a file that is not", file=self.path)
+        return chunk_decryptor(self.footer, self.decryptor, row_group, leaf)
+
+    def is_known(self, cell: Cell) -> bool:
+        """Whether the pages of a chunk are known, so that ``tables`` reads nothing for it."""
+        return cell in self._tables or isinstance(self._known.get(cell), OffsetIndexArrays)
+
+    def has_index(self, cell: Cell) -> bool:
+        """Whether the file has an offset index of a chunk."""
+        return self._index_range(cell) is not None
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def all_null(self, cell: Cell) -> bool:
+        """Whether a chunk is known to be nothing but nulls."""
+        return self._nulls is not None and bool(self._nulls[cell])
+
+    def tables(self, cells: Iterable[Cell], full: Collection[int] = ()) -> list[PageTable]:
+        """The table of each chunk, in order. Of row groups that are read in ``full`` a chunk that
+        has no offset index is one entry: its pages are found once they are there."""
+        cells = list(cells)
+        made = {cell: self._whole(cell) for cell in cells if self._is_whole(cell, full)}
+        missing = [cell for cell in cells if cell not in self._tables and cell not in made]
+        if missing:
+            self._find(missing)
+        return [made[cell] if cell in made else self._tables[cell] for cell in cells]
+
+    def _is_whole(self, cell: Cell, full: Collection[int]) -> bool:
+        if cell in self._tables:
+            return False
+        if self.all_null(cell):
+            return True
+        if self._nulls is None and (self.is_known(cell) or self.has_index(cell)):
+            return False
+        place = self.place(cell)
+        if place.num_values != place.rows:
+            return False  # a walk says what is wrong
+        # To walk first is to read it twice.
+        if cell[0] in full:
+            return True
+        if self._nulls is None and not self.reader.storage.remote:
+            return False
+        window = _REMOTE_WINDOW if self.reader.storage.remote else _WHOLE
+        return place.stop - place.start <= window
+
+    def _whole(self, cell: Cell) -> PageTable:
+        place = self.place(cell)
+        return table_of_nulls(place) if self.all_null(cell) else table_of_chunk(place)
+
+    def _find(self, cells: list[Cell]) -> None:
+        wanted: dict[Cell, ByteRange] = {}
+        for cell in cells:
+            if not isinstance(self._known.get(cell), OffsetIndexArrays):
+                where = self._index_range(cell)
+                if where is not None:
+                    wanted[cell] = where
+        found = self.reader.read(list(wanted.values())) if wanted else {}
+        leaves = self.footer.schema.leaves
+        for cell in cells:
+            place, leaf = self.place(cell), leaves[cell[1]]
+            where, index = wanted.get(cell), self._known.get(cell)
+            try:
+                if isinstance(index, OffsetIndexArrays):
+                    table = table_of_index(index, place, not leaf.max_repetition_level)
+                elif where is None:
+                    tree = self._tree(cell, place, leaf)
+                    if tree is None:
+                        table = table_of_walk(self.walked(cell), leaf, place)
+                    else:
+                        table = table_of_index(tree, place, not leaf.max_repetition_level)
+                else:
+                    data: bytes | memoryview = found[where]
+                    decryptor = self.column_decryptor(cell)
+                    if decryptor is not None:
+                        data = decryptor.decrypt(ModuleType.OFFSET_INDEX, data)
+                    index = OffsetIndexArrays.from_bytes(
+                        data, size=self.reader.size(place.path), num_rows=place.rows
+                    )
+                    table = table_of_index(index, place, not leaf.max_repetition_level)
+            except FormatError as error:
+                raise in_file(error, place.path) from error
+            self._tables[cell] = table
+
+    def _tree(self, cell: Cell, place: ChunkPlace, leaf: Leaf) -> OffsetIndexArrays | None:
+        """The places of the pages by index pages of 2013, ``None`` where these do not tell."""
+        offset = int(self.footer.chunk("index_page_offset")[cell])
+        if offset <= 0 or self.column_decryptor(cell) is not None:
+            return None
+        data_page_offset = int(self.footer.chunk("data_page_offset")[cell])
+        return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))
+
+    def _index_range(self, cell: Cell) -> ByteRange | None:
+        offset = int(self.footer.chunk("offset_index_offset")[cell])
+        length = int(self.footer.chunk("offset_index_length")[cell])
+        if offset <= 0 or length <= 0:
+            return None
+        place = self.place(cell)
+        # In a summary file the index lies where the chunk lies.
+        return ByteRange(place.path, offset, length)
+
+    # -- walks -------------------------------------------------------------------------------------
+
+    def walk(self, cell: Cell) -> Iterator[HeaderAt]:
+        """The header of every page of a chunk, in order, until its values are complete."""
+        place, decryptor = self.place(cell), self.column_decryptor(cell)
+        window = _Window(self.reader, place)
+        at, ordinal, seen = place.start, 0, 0
+        while at < place.stop and (seen < place.num_values or not place.num_values):
+            header, length = window.header(at, decryptor, ordinal)
+            size = length + header.compressed_page_size
+            if header.compressed_page_size < 0 or size > place.stop - at:
+                raise FormatError(
+                    "a page ends beyond its chunk",
+                    file=place.path,
+                    offset=at,
+                    expected=f"at most {place.stop - at} bytes",
+                    got=size,
+                )
+            values = _num_values(header)
+            data = header.type in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
+            yield HeaderAt(header, at, length, ordinal if data else -1, values)
+            if data:
+                ordinal += 1
+                seen += values
+            at += size
+
+    def walked(self, cell: Cell) -> Iterator[WalkedPage]:
+        """The same with the rows that begin in each page."""
+        place, leaf = self.place(cell), self.footer.schema.leaves[cell[1]]
+        for found in self.walk(cell):
+            header = found.header
+            rows, continues = found.num_values, False
+            if leaf.max_repetition_level and header.data_page_header_v2 is not None:
+                rows = header.data_page_header_v2.num_rows
+            elif leaf.max_repetition_level and found.ordinal >= 0:
+                rows, continues = self._rows(cell, place, found, leaf)
+            yield WalkedPage(
+                found.offset, found.size, header.type, found.ordinal, found.num_values,
+                rows, continues,
+            )  # fmt: skip
+
+    def _rows(self, cell: Cell, place: ChunkPlace, found: HeaderAt, leaf: Leaf) -> tuple[int, bool]:
+        decryptor = self.column_decryptor(cell)
+        data = self.reader.one(place.path, found.offset, found.size)
+        body: bytes | memoryview = data[found.header_length :]
+        if decryptor is not None:
+            body = decryptor.decrypt_page(found.header, body, found.ordinal)
+        page = read_page(plain_header(found.header, len(body)) + bytes(body), base=found.offset)
+        body = decompress(place.codec, page.body, page.uncompressed_page_size)
+        repetition, _, _ = levels_v1(page, body, leaf)
+        if repetition is None:
+            return page.num_values, False
+        begins = len(repetition) - int(np.count_nonzero(repetition))
+        return begins, bool(len(repetition) and repetition[0])
+
+
+class _Window:
+    """The part of a chunk that was read last."""
+
+    def __init__(self, reader: PinnedReader, place: ChunkPlace) -> None:
+        self.reader, self.place = reader, place
+        self.size = _REMOTE_WINDOW if reader.storage.remote else _WINDOW
+        self.base, self.held = place.start, memoryview(b"")
+
+    def header(
+        self, at: int, decryptor: ColumnDecryptor | None, ordinal: int
+    ) -> tuple[PageHeader, int]:
+        """The header at ``at`` and its length on disk."""
+        room = self.place.stop - at
+        need = min(room, _SHORTEST)
+        while True:
+            if at < self.base or at + need > self.base + len(self.held):
+                length = min(max(need, self.size), room)
+                self.held, self.base = self.reader.one(self.place.path, at, length), at
+            view = self.held[at - self.base :]
+            try:
+                return header_at(view, at, decryptor, ordinal, at == self.place.start)
+            except FormatError:
+                if len(view) >= room:
+                    raise
+            need = min(room, max(4 * need, len(view) + 1))
+
+
+def header_at(
+    view: bytes | memoryview,
+    offset: int,
+    decryptor: ColumnDecryptor | None,
+    ordinal: int,
+    may_be_dictionary: bool,
+) -> tuple[PageHeader, int]:
+    """The page header at the start of ``view``, which lies at ``offset``, and its length there."""
+    if decryptor is None:
+        reader = Reader(view, base=offset)
+        return PageHeader.read(reader), reader.at
+    plain, length, _ = decryptor.decrypt_page_header(
+        view, 0, ordinal, may_be_dictionary=may_be_dictionary, base=offset
+    )
+    return PageHeader.from_bytes(plain, base=offset), length
+
+
+def plain_header(header: PageHeader, size: int) -> bytes:
+    """The header of the same page with a body of ``size`` bytes that is not encrypted."""
+    return replace(header, compressed_page_size=size, crc=None).to_bytes()
+
+
+def _num_values(header: PageHeader) -> int:
+    for each in (header.data_page_header, header.data_page_header_v2):
+        if each is not None and header.type in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
+            if each.num_values < 0:
+                raise FormatError("num_values of a page", got=each.num_values)
+            return each.num_values
+    return 0
+
+
+def in_file(error: FormatError, path: str) -> FormatError:
+    """The same error with its file."""
+    return error.in_file(path)

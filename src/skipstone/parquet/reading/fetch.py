@@ -1,0 +1,436 @@
+"""The pages that hold some rows: which they are, their bytes in one wave, and Arrow's decoding.
+
+Leaves whose pages cover the same rows share a splice, since a row group has equally many rows in
+all its columns; each leaf is cut to the wanted rows after it was decoded. What Arrow does not read
+is decoded by our own code from the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.arrow.arrow_values import leaf_array
+from skipstone.parquet.arrow.whole_file import assemble_rows
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.pages.chunk import decode_pages
+from skipstone.parquet.pages.column_values import concat
+from skipstone.pruning import ByteRange
+
+from .arrow_shape import Kind
+from .chunk_pages import in_file
+from .join_leaves import join
+from .list_entries import check_entries
+from .null_pages import null_pages
+from .plain_pages import plain_pages
+from .splice_pages import SplicedGroup, Template
+from .take_rows import take_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.pages.column_values import LeafColumn
+    from skipstone.pruning import RowSet
+
+    from .chunk_pages import Cell, ChunkPages
+    from .page_places import PageTable
+    from .selection import Field, Selection
+    from .splice_pages import Pages
+
+__all__ = ["GroupRows", "Templates", "group_rows", "read_groups"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+# Below this many bytes of pages Arrow's threads cost more than they give.
+_THREADED = 1 << 20
+# One row wanted of so many decoded: our own decoders, which need not build the others, are faster.
+_FEW = 16
+# Pages up to which they are faster for fixed widths without a dictionary, whatever is wanted.
+_FEW_PAGES = 4
+# Compiled loops take a second to load. They are used if somebody has; and loaded where the compiler
+# is at hand, once as many reads could have used them as make up for it, at a millisecond each.
+_COMPILED = "skipstone.parquet.encodings.jit"
+_WORTH_LOADING = 250
+_missed = [0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRows:
+    """Wanted rows of one row group, from its first: ranges that ascend and do not touch."""
+
+    row_group: int
+    starts: IntArray
+    stops: IntArray
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return int((self.stops - self.starts).sum())
+
+
+def group_rows(rows: RowSet | None, row_starts: IntArray) -> list[GroupRows]:
+    """``rows`` of the file by row group, those without any left out; ``None`` is all of them.
+
+    Rows past the end of the file are left out.
+    """
+    found: list[GroupRows] = []
+    if rows is None:
+        for r, count in enumerate(np.diff(row_starts).tolist()):
+            if count:
+                found.append(GroupRows(r, np.zeros(1, np.int64), np.array([count])))
+        return found
+    starts, stops = rows.ranges()
+    first = np.searchsorted(row_starts, starts, side="right") - 1
+    last = np.searchsorted(row_starts, stops, side="left")
+    touched: set[int] = set()
+    for a, b in zip(first.tolist(), last.tolist(), strict=True):
+        touched.update(range(max(a, 0), min(b, len(row_starts) - 1)))
+    for r in sorted(touched):
+        begin, end = int(row_starts[r]), int(row_starts[r + 1])
+        low = int(np.searchsorted(stops, begin, side="right"))
+        high = int(np.searchsorted(starts, end, side="left"))
+        if low < high and begin < end:
+            found.append(
+                GroupRows(
+                    r,
+                    np.maximum(starts[low:high], begin) - begin,
+                    np.minimum(stops[low:high], end) - begin,
+                )
+            )
+    return found
+
+
+class Templates:
+    """The splice templates of one file, by leaves."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self._made: dict[tuple[int, ...], Template] = {}
+
+    def of(self, leaves: tuple[int, ...]) -> Template:
+        """The template of these leaves, in this order."""
+        found = self._made.get(leaves)
+        if found is None:
+            types = None
+            if self.selection.typed:
+                types = [self.selection.leaf_type(leaf) for leaf in leaves]
+            found = self._made[leaves] = Template(
+                [self.selection.tree.leaves[leaf] for leaf in leaves],
+                types,
+                self.selection.created_by,
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pick:
+    """Entries of a page table that are read."""
+
+    table: PageTable
+    entries: IntArray
+
+    def covered(self) -> tuple[IntArray, IntArray]:
+        """First row and the row after the last of each entry, in the row group."""
+        first = self.table.first_row
+        return first[self.entries], first[self.entries + 1]
+
+
+def read_groups(
+    chunks: ChunkPages,
+    templates: Templates,
+    fields: Sequence[Field],
+    wanted: Sequence[GroupRows],
+) -> list[pa.ChunkedArray]:
+    """One column per field: the wanted rows of all these row groups, fetched in one wave."""
+    wave = _Wave(chunks, templates, fields, wanted)
+    wave.fetch()
+    made = {at: column for at, field in enumerate(fields) if (column := wave.picked(field))}
+    rest = dict.fromkeys(
+        leaf for at, field in enumerate(fields) if at not in made for leaf in field.shape.leaves
+    )
+    parts: dict[int, pa.ChunkedArray | None] = {}
+    for together in wave.alike(list(rest)):
+        parts.update(wave.decode(together))
+    return [made[at] if at in made else wave.column(each, parts) for at, each in enumerate(fields)]
+
+
+def _compiled() -> bool:
+    """Whether compiled decoders are at hand; asked where they are of use."""
+    if _COMPILED not in sys.modules:
+        _missed[0] += 1
+        if _missed[0] < _WORTH_LOADING:
+            return False
+        import_module(_COMPILED)
+    return True
+
+
+class _Wave:
+    """Some rows of some leaves: the picks, the bytes, and what becomes of them."""
+
+    def __init__(
+        self,
+        chunks: ChunkPages,
+        templates: Templates,
+        fields: Sequence[Field],
+        wanted: Sequence[GroupRows],
+    ) -> None:
+        self.chunks, self.templates, self.wanted = chunks, templates, wanted
+        self.leaves = list(dict.fromkeys(leaf for field in fields for leaf in field.shape.leaves))
+        cells = [(group.row_group, leaf) for group in wanted for leaf in self.leaves]
+        self.picks: dict[Cell, _Pick] = {}
+        rows = chunks.footer.group("num_rows")
+        full = {group.row_group for group in wanted if group.count == rows[group.row_group]}
+        tables = iter(chunks.tables(cells, full))
+        for group in wanted:
+            for leaf in self.leaves:
+                table = next(tables)
+                entries = table.holding(group.starts, group.stops)
+                self.picks[group.row_group, leaf] = _Pick(table, entries)
+        self.pages: dict[Cell, Pages] = {}
+        self.size = 0
+        self.few: set[int] = set()
+        if _COMPILED in sys.modules or "numba" in sys.modules:
+            flat = [each.shape.leaves[0] for each in fields if each.shape.kind is Kind.LEAF]
+            few = {leaf for leaf in flat if self._wants_few(leaf)}
+            if few and _compiled():
+                self.few = few
+
+    def _wants_few(self, leaf: int) -> bool:
+        decoded = 0
+        for group in self.wanted:
+            first, stop = self.picks[group.row_group, leaf].covered()
+            decoded += int((stop - first).sum())
+        return sum(group.count for group in self.wanted) * _FEW <= decoded
+
+    def fetch(self) -> None:
+        """The bytes of all picks, in one wave."""
+        ranges: dict[Cell, tuple[ByteRange | None, list[ByteRange]]] = {}
+        every: list[ByteRange] = []
+        for cell, pick in self.picks.items():
+            if self.chunks.all_null(cell):
+                first, stop = pick.covered()
+                self.pages[cell] = null_pages(int((stop - first).sum()))
+                continue
+            path = self.chunks.place(cell).path
+            offset, length = pick.table.dictionary
+            head = ByteRange(path, offset, length) if length and len(pick.entries) else None
+            if cell[1] in self.few and self.chunks.dictionaries.get(cell) is not None:
+                head = None
+            data = [
+                ByteRange(path, start, size)
+                for start, size in zip(
+                    pick.table.offset[pick.entries].tolist(),
+                    pick.table.length[pick.entries].tolist(),
+                    strict=True,
+                )
+            ]
+            ranges[cell] = head, data
+            every += data if head is None else [head, *data]
+        held = self.chunks.reader.read(every) if every else {}
+        self.size = sum(each.length for each in every)
+        for cell, (head, data) in ranges.items():
+            pick = self.picks[cell]
+            place = self.chunks.place(cell)
+            try:
+                self.pages[cell] = plain_pages(
+                    place,
+                    pick.table,
+                    pick.entries,
+                    memoryview(b"") if head is None else held[head],
+                    [held[each] for each in data],
+                    self.chunks.column_decryptor(cell),
+                )
+            except FormatError as error:
+                raise in_file(error, place.path) from error
+
+    def picked(self, field: Field) -> pa.ChunkedArray | None:
+        """A flat column by our own decoders where they are the faster ones, else ``None``."""
+        if field.shape.kind is not Kind.LEAF or not self._is_cheap(field.shape.leaves[0]):
+            return None
+        try:
+            made = [self._flat(group, field) for group in self.wanted]
+            return pa.chunked_array(made, field.field.type)
+        except SkipstoneError:
+            return None  # Arrow may know better, and says it better if not
+
+    def _is_cheap(self, leaf: int) -> bool:
+        if leaf in self.few:
+            return True
+        tree = self.templates.selection.tree.leaves[leaf]
+        cells = [(group.row_group, leaf) for group in self.wanted]
+        return (
+            tree.type != Type.BYTE_ARRAY
+            and sum(len(self.picks[cell].entries) for cell in cells) <= _FEW_PAGES
+            and not any(self.pages[cell].dictionary for cell in cells)
+            and self._has_no_nulls(tree)
+        )
+
+    def _has_no_nulls(self, leaf: Leaf) -> bool:
+        if not leaf.max_definition_level:
+            return True
+        nulls = self.chunks.footer.chunk("null_count")
+        return not any(nulls[group.row_group, leaf.ordinal] for group in self.wanted)
+
+    def _flat(self, group: GroupRows, field: Field) -> pa.Array:
+        """The wanted rows of a flat column in one row group."""
+        column = self._leaf_column(group, field.shape.leaves[0])
+        levels = column.definition_levels
+        valid = None if levels is None else levels == column.leaf.max_definition_level
+        if valid is not None and valid.all():
+            valid = None
+        return leaf_array(column, valid, field.field.type)
+
+    def alike(self, leaves: Sequence[int]) -> list[tuple[int, ...]]:
+        """These leaves in groups whose pages cover the same rows in every row group."""
+        found: dict[object, list[int]] = {}
+        for leaf in leaves:
+            covered = []
+            for group in self.wanted:
+                first, stop = self.picks[group.row_group, leaf].covered()
+                covered += [first.tobytes(), stop.tobytes()]
+            found.setdefault(tuple(covered), []).append(leaf)
+        return [tuple(each) for each in found.values()]
+
+    def decode(self, together: tuple[int, ...]) -> dict[int, pa.ChunkedArray | None]:
+        """The wanted rows of these leaves by Arrow; ``None`` for a leaf that it refuses."""
+        groups = []
+        for group in self.wanted:
+            first, stop = self.picks[group.row_group, together[0]].covered()
+            pages = [self.pages[group.row_group, leaf] for leaf in together]
+            groups.append(SplicedGroup(int((stop - first).sum()), pages))
+        rows = sum(group.rows for group in groups)
+        try:
+            template = self.templates.of(together)
+            table = template.decode(groups, threads=self.size > _THREADED and len(together) > 1)
+            if table.num_rows != rows or len(table.columns) != len(together):
+                raise FormatError("pages of other rows than they say", expected=rows)
+            for leaf, column in zip(together, table.columns, strict=True):
+                self._check_rows(leaf, column)
+        except (NotImplementedError, FormatError):
+            if len(together) == 1:
+                return {together[0]: None}
+            return {leaf: part for each in together for leaf, part in self.decode((each,)).items()}
+        cut = self._cut(together[0], rows)
+        return {
+            leaf: _taken(column, cut) for leaf, column in zip(together, table.columns, strict=True)
+        }
+
+    def _entries(self, cell: Cell) -> IntArray:
+        """Entries of levels in each picked entry of a page table."""
+        pick = self.picks[cell]
+        if pick.table.values is not None:
+            return pick.table.values[pick.entries]
+        # Of an offset index: an entry is a page.
+        found = [page.num_values for page in self.pages[cell].headers if page.is_data]
+        if len(found) != len(pick.entries):
+            raise FormatError("other pages than the offset index says", expected=len(pick.entries))
+        return np.array(found, np.int64)
+
+    def _check_rows(self, leaf: int, column: pa.ChunkedArray) -> None:
+        """``FormatError`` where the lists of a leaf are not of the rows that its pages should be
+        of; values that are rows were counted before."""
+        described = self.templates.selection.tree.leaves[leaf]
+        if not described.max_repetition_level:
+            return
+        cells = [(group.row_group, leaf) for group in self.wanted]
+        covered = [self.picks[cell].covered() for cell in cells]
+        rows = np.concatenate([stop - first for first, stop in covered])
+        entries = np.concatenate([self._entries(cell) for cell in cells])
+        check_entries(column, rows, entries, described.name)
+
+    def _cut(self, leaf: int, rows: int) -> tuple[IntArray, IntArray] | None:
+        """Starts and lengths of the wanted rows in what was decoded; ``None``: all of it."""
+        starts, lengths, before = [], [], 0
+        for group in self.wanted:
+            first, stop = self.picks[group.row_group, leaf].covered()
+            placed = before + np.concatenate(([0], np.cumsum(stop - first)))
+            entry = np.searchsorted(first, group.starts, side="right") - 1
+            starts.append(placed[entry] + group.starts - first[entry])
+            lengths.append(group.stops - group.starts)
+            before = int(placed[-1])
+        start, length = np.concatenate(starts), np.concatenate(lengths)
+        return None if int(length.sum()) == rows else (start, length)
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def column(self, field: Field, parts: Mapping[int, pa.ChunkedArray | None]) -> pa.ChunkedArray:
+        """A field from its leaves."""
+        mine: dict[int, pa.ChunkedArray] = {}
+        for leaf in field.shape.leaves:
+            part = parts[leaf]
+            if part is None:
+                return self._own(field)
+            mine[leaf] = part
+        if field.shape.kind is Kind.LEAF:
+            (part,) = mine.values()
+            if part.type == field.field.type:
+                return part
+        rows = {leaf: _one(part) for leaf, part in mine.items()}
+        if any(part is None for part in rows.values()):
+            return self._own(field)
+        whole = {leaf: part for leaf, part in rows.items() if part is not None}
+        return pa.chunked_array([join(field.shape, whole)], field.field.type)
+
+    def _own(self, field: Field) -> pa.ChunkedArray:
+        """The same by our own decoders, row group by row group."""
+        made: list[pa.Array] = []
+        for group in self.wanted:
+            columns = {leaf: self._leaf_column(group, leaf) for leaf in field.shape.leaves}
+            made += assemble_rows(field.node, columns, field.field.type, group.count)
+        return pa.chunked_array(made, field.field.type)
+
+    def _leaf_column(self, group: GroupRows, leaf: int) -> LeafColumn:
+        cell = group.row_group, leaf
+        pages, place = self.pages[cell], self.chunks.place(cell)
+        described = self.templates.selection.tree.leaves[leaf]
+        known = self.chunks.dictionaries.get(cell) if leaf in self.few else None
+        try:
+            column = decode_pages(pages.headers, described, pages.codec, dictionary=known)
+            first, stop = self.picks[cell].covered()
+            placed = np.concatenate(([0], np.cumsum(stop - first)))
+            if column.num_rows != placed[-1]:
+                raise FormatError(
+                    f"rows in pages of {described.name}", expected=int(placed[-1]),
+                    got=column.num_rows,
+                )  # fmt: skip
+            if column.repetition_levels is not None:
+                begins = np.concatenate(([0], np.cumsum(column.repetition_levels == 0)))
+                ends = np.concatenate(([0], np.cumsum(self._entries(cell))))
+                if not np.array_equal(begins[ends], placed):
+                    raise FormatError(
+                        f"pages of {described.name} hold other rows than their index says"
+                    )
+        except FormatError as error:
+            raise in_file(error, place.path) from error
+        if leaf in self.few and known is None:
+            for run in column.runs[:1]:
+                if run.indices is not None:
+                    self.chunks.dictionaries.put(cell, run.values)
+        entry = np.searchsorted(first, group.starts, side="right") - 1
+        begin = placed[entry] + group.starts - first[entry]
+        end = begin + group.stops - group.starts
+        parts = [column.rows(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        return concat(described, parts)
+
+
+def _taken(column: pa.ChunkedArray, cut: tuple[IntArray, IntArray] | None) -> pa.ChunkedArray:
+    return column if cut is None else take_ranges(column, *cut)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array | None:
+    """The column as one array; ``None`` where 32-bit offsets do not reach."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    try:
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    except pa.ArrowException:
+        return None

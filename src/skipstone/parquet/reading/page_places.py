@@ -1,0 +1,177 @@
+"""Where the pages of a column chunk lie, and which rows they hold.
+
+An entry of a ``PageTable`` begins with a row: it is one data page where an offset index says so.
+Without one, a walk over the page headers finds the pages. Flat v1 pages and all v2 pages then tell
+their rows; a v1 page of a nested column may begin within a row, and only its repetition levels tell
+where rows begin: pages that continue a row join the entry before.
+
+The dictionary page is what lies between the beginning of the chunk and its first data page: writers
+set ``dictionary_page_offset`` to 0, or leave it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import PageType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.format.page_index import OffsetIndexArrays
+    from skipstone.parquet.format.schema import Leaf
+
+    from .chunk_place import ChunkPlace
+
+__all__ = ["PageTable", "WalkedPage", "table_of_chunk", "table_of_index", "table_of_walk"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PageTable:
+    """Entries of one chunk; see the module.
+
+    ``offset`` and ``length`` are int64 ``(P,)``, in bytes of the file, headers included;
+    ``first_row`` is int64 ``(P + 1,)``, counted from the first row of the row group, the last one
+    its number of rows. ``values`` int64 ``(P,)`` are the values of each entry, nulls counted;
+    ``None`` where only the page headers tell. ``ordinal`` int64 ``(P,)`` is the number of each
+    entry's first data page in the chunk. ``dictionary`` is offset and length, 0 for none; where the
+    one entry is the ``whole`` chunk, it may begin with the dictionary, and end before its bytes do.
+    """
+
+    offset: IntArray
+    length: IntArray
+    first_row: IntArray
+    values: IntArray | None
+    ordinal: IntArray
+    dictionary: tuple[int, int]
+    whole: bool = False
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def holding(self, starts: IntArray, stops: IntArray) -> IntArray:
+        """The entries that hold any row of the ranges (ascending, disjoint, not empty)."""
+        first = np.searchsorted(self.first_row, starts, side="right") - 1
+        last = np.searchsorted(self.first_row, stops, side="left")
+        if len(first) == 1:
+            return np.arange(first[0], last[0])
+        edges = np.zeros(len(self) + 1, np.int64)
+        np.add.at(edges, first, 1)
+        np.add.at(edges, last, -1)
+        return np.flatnonzero(np.cumsum(edges)[:-1])
+
+
+def table_of_chunk(place: ChunkPlace) -> PageTable:
+    """The table of a flat column's chunk whose pages are found when it is there: one entry."""
+    return PageTable(
+        offset=np.array([place.start], np.int64),
+        length=np.array([place.stop - place.start], np.int64),
+        first_row=np.array([0, place.rows], np.int64),
+        values=np.array([place.num_values], np.int64),
+        ordinal=np.zeros(1, np.int64),
+        dictionary=(0, 0),
+        whole=True,
+    )
+
+
+def table_of_index(index: OffsetIndexArrays, place: ChunkPlace, flat: bool) -> PageTable:
+    """The table of a chunk with an offset index; ``FormatError`` where the two contradict.
+
+    ``flat``: the leaf is not repeated, so that values are rows.
+    """
+    offset, length = index.offset, index.compressed_page_size
+    if not len(index):
+        if place.rows:
+            raise FormatError("an offset index without pages", expected=f"{place.rows} rows")
+        dictionary = (place.start, 0)
+    else:
+        first = int(offset[0])
+        if (
+            first < place.start
+            or int(offset[-1] + length[-1]) > place.stop
+            or bool(np.any(offset[1:] < offset[:-1] + length[:-1]))
+        ):
+            raise FormatError(
+                "an offset index that leaves its chunk",
+                offset=first,
+                expected=f"{place.start} to {place.stop}",
+                got=f"{first} to {int(offset[-1] + length[-1])}",
+            )
+        dictionary = (place.start, first - place.start)
+    rows = np.append(index.first_row_index, place.rows)
+    return PageTable(
+        offset=offset,
+        length=length,
+        first_row=rows,
+        values=np.diff(rows) if flat else None,
+        ordinal=np.arange(len(index)),
+        dictionary=dictionary,
+    )
+
+
+class WalkedPage(NamedTuple):
+    """What a walk tells of one page: where it lies, and how many values and rows begin in it.
+
+    ``continues``: its first values belong to the last row before it.
+    """
+
+    offset: int
+    size: int
+    type: int
+    ordinal: int
+    num_values: int
+    rows: int
+    continues: bool
+
+
+def table_of_walk(pages: Iterable[WalkedPage], leaf: Leaf, place: ChunkPlace) -> PageTable:
+    """The table of a chunk without an offset index, from its ``pages``.
+
+    ``FormatError`` where rows or values are not those of the chunk's metadata.
+    """
+    offsets: list[int] = []
+    lengths: list[int] = []
+    rows: list[int] = [0]
+    values: list[int] = []
+    ordinals: list[int] = []
+    dictionary = (place.start, 0)
+    for page in pages:
+        if page.type == PageType.DICTIONARY_PAGE and not offsets:
+            dictionary = (page.offset, page.size)
+        if page.ordinal < 0:
+            continue
+        if not page.continues:
+            offsets.append(page.offset)
+            lengths.append(page.size)
+            rows.append(rows[-1] + page.rows)
+            values.append(page.num_values)
+            ordinals.append(page.ordinal)
+            continue
+        if not offsets:
+            raise FormatError("a chunk that begins within a row", offset=page.offset)
+        lengths[-1] = page.offset + page.size - offsets[-1]
+        rows[-1] += page.rows
+        values[-1] += page.num_values
+    if rows[-1] != place.rows or sum(values) != place.num_values:
+        raise FormatError(
+            f"pages of {leaf.name} hold other rows than their chunk",
+            offset=place.start,
+            expected=f"{place.rows} rows, {place.num_values} values",
+            got=f"{rows[-1]} rows, {sum(values)} values",
+        )
+    return PageTable(
+        offset=np.array(offsets, np.int64),
+        length=np.array(lengths, np.int64),
+        first_row=np.array(rows, np.int64),
+        values=np.array(values, np.int64),
+        ordinal=np.array(ordinals, np.int64),
+        dictionary=dictionary,
+    )

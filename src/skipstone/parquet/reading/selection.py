@@ -1,0 +1,221 @@
+"""Which columns are read: names to fields of the root, pruned to the leaves below the names.
+
+A name is a field of the root, or a dotted path to any node below one (``a.b``, and as Parquet
+spells it ``l.list.element``; a part with a dot in it is backquoted). Several names in one field
+give one column with the leaves of all. Types are those that Arrow gives for the whole file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import SkipstoneError
+from skipstone.parquet.arrow.arrow_types import arrow_schema
+from skipstone.parquet.format.nested_types import arrow_name
+from skipstone.predicate.types import column_name, column_path
+
+from .arrow_shape import Kind, Shape, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.schema import Node, Schema
+
+__all__ = ["Field", "Selection"]
+
+# Names that an error lists; and so many are compared to tell which is meant.
+_SHOWN = 20
+# Selections of columns whose shapes are kept.
+_REMEMBERED = 64
+# Schemas up to this length, with the pairs of the footer, are shared by files that have the same,
+# as those of a table do.
+_SHARED = 32 << 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """One column of the result: ``field`` is its Arrow field, ``shape`` what it is made of."""
+
+    node: Node
+    field: pa.Field
+    shape: Shape
+
+
+class _Known:
+    """What was made of one schema."""
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema | None = None
+        self.fields: dict[tuple[str, ...] | None, tuple[Field, ...]] = {}
+        self.paths: dict[tuple[tuple[str, ...], ...], tuple[Field, ...]] = {}
+
+
+@lru_cache(maxsize=64)
+def _shared(schema: bytes, pairs: bytes) -> _Known:
+    return _Known()
+
+
+def _known(footer: FooterArrays) -> _Known:
+    written = footer.schema_bytes, footer.key_value_bytes
+    return _Known() if sum(map(len, written)) > _SHARED else _shared(*written)
+
+
+class Selection:
+    """The columns that the file with this footer has."""
+
+    def __init__(self, footer: FooterArrays, path: str) -> None:
+        self._footer, self.path = footer, path
+        self._of_schema = _known(footer)
+        self._fields = self._of_schema.fields
+        self._empty: dict[tuple[str, ...] | None, pa.Table] = {}
+
+    @cached_property
+    def tree(self) -> Schema:
+        """The Parquet schema."""
+        return self._footer.schema
+
+    @property
+    def created_by(self) -> str | None:
+        """The writer."""
+        return self._footer.created_by
+
+    @cached_property
+    def typed(self) -> bool:
+        """Whether the writer kept its Arrow schema."""
+        pairs = self._footer.key_value_metadata or ()
+        return any(pair.key == "ARROW:schema" for pair in pairs)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """As pyarrow gives it."""
+        known, footer = self._of_schema, self._footer
+        if known.schema is None:
+            known.schema = arrow_schema(
+                self.tree, footer.schema_elements, footer.key_value_metadata
+            )
+        return known.schema
+
+    @cached_property
+    def _leaf_types(self) -> dict[int, pa.DataType]:
+        found: dict[int, pa.DataType] = {}
+        for field in self.fields(None):
+            pending = [field.shape]
+            while pending:
+                shape = pending.pop()
+                if shape.kind is Kind.LEAF:
+                    found[shape.leaves[0]] = shape.type
+                pending += shape.children
+        return found
+
+    def leaf_type(self, leaf: int) -> pa.DataType:
+        """The Arrow type of a leaf."""
+        return self._leaf_types[leaf]
+
+    def fields(self, columns: Sequence[str] | None) -> tuple[Field, ...]:
+        """The fields that ``columns`` name, in their order; all of them for ``None``.
+
+        ``SkipstoneError`` for a name that the file does not have, ``TypeError`` for one name where
+        a sequence of them is meant.
+        """
+        if isinstance(columns, str):
+            raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
+        key = None if columns is None else tuple(columns)
+        found = self._fields.get(key)
+        if found is None:
+            wanted = self._every() if key is None else self._named(key)
+            found = tuple([self._field(at, leaves) for at, leaves in wanted])
+            if len(self._fields) > _REMEMBERED:
+                self._fields.clear()
+            self._fields[key] = found
+        return found
+
+    def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[Field, ...]:
+        """The fields that these paths name part by part, each once."""
+        key, kept = tuple(paths), self._of_schema.paths
+        found = kept.get(key)
+        if found is None:
+            wanted: dict[int, set[int]] = {}
+            for path in paths:
+                at, node = self._at(path, column_name(path))
+                wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
+            found = tuple([self._field(at, leaves) for at, leaves in wanted.items()])
+            if len(kept) > _REMEMBERED:
+                kept.clear()
+            kept[key] = found
+        return found
+
+    def table_schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The schema of a table of these columns."""
+        return self.empty_table(columns).schema
+
+    def empty_table(self, columns: Sequence[str] | None) -> pa.Table:
+        """These columns without rows."""
+        key = None if columns is None else tuple(columns)
+        found = self._empty.get(key)
+        if found is None:
+            fields = [each.field for each in self.fields(columns)]
+            found = pa.schema(fields, self.schema.metadata).empty_table()
+            if len(self._empty) > _REMEMBERED:
+                self._empty.clear()
+            self._empty[key] = found
+        return found
+
+    def _every(self) -> Iterable[tuple[int, set[int]]]:
+        for at, node in enumerate(self.tree.root.children):
+            yield at, set(range(node.first_leaf, node.stop_leaf))
+
+    def _named(self, columns: tuple[str, ...]) -> Iterable[tuple[int, set[int]]]:
+        wanted: dict[int, set[int]] = {}
+        for name in columns:
+            if name in self._names:
+                at = self._names[name]
+                node = self.tree.root.children[at]
+            else:
+                at, node = self._at(column_path(name), name)
+            wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
+        return wanted.items()
+
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        names: dict[str, int] = {}
+        for at, node in enumerate(self.tree.root.children):
+            names.setdefault(node.name, at)
+        # Bytes that are no text have the name that the schema shows, too.
+        for at, node in enumerate(self.tree.root.children):
+            names.setdefault(arrow_name(node), at)
+        return names
+
+    def _at(self, path: tuple[str, ...], name: str) -> tuple[int, Node]:
+        at = self._names.get(path[0])
+        node: Node | None = None if at is None else self.tree.root.children[at]
+        for part in path[1:]:
+            if node is None:
+                break
+            node = next(
+                (child for child in node.children if part in (child.name, arrow_name(child))), None
+            )
+        if at is None or node is None:
+            raise SkipstoneError(f"no column {name!r} in {self.path}", hint=self._meant(name))
+        return at, node
+
+    def _meant(self, name: str) -> str:
+        """Which column it may be, or which there are."""
+        names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
+        alike = {each.lower(): each for each in reversed(names)}
+        near = difflib.get_close_matches(name.lower(), alike, 1)
+        if near:
+            return f"did you mean {alike[near[0]]!r}?"
+        shown = [node.name for node in self.tree.root.children[:_SHOWN]]
+        more = len(self.tree.root.children) - len(shown)
+        return f"the columns are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+
+    def _field(self, at: int, leaves: set[int]) -> Field:
+        node, field = self.tree.root.children[at], self.schema.field(at)
+        shape = shape_of(node, field.type, leaves)
+        return Field(node, field.with_type(shape.type), shape)

@@ -1,0 +1,235 @@
+"""A tiny Parquet file in memory around pages that were fetched, so that Arrow decodes them.
+
+    PAR1
+    row group      for each leaf: dictionary page, if there is one, then the wanted data pages
+    …
+    FileMetaData   the leaves' own schema elements, and these row groups
+    length u32 PAR1
+
+Each leaf stands below its own ancestors, which lose their LIST, MAP and other annotations: levels
+do not depend on them, and Arrow refuses half a map. So a group decodes as a struct of one field and
+a repeated node as a list, one layer per node of the path; ``join.py`` puts the layers of several
+leaves together again. Nodes are renamed (``0``, ``v``), so that no name of the file matters here.
+
+Sizes, offsets and value counts are those of the pages at hand; there are no statistics and no page
+index. ``created_by`` is kept, because Arrow works around the faults of old writers by it, and
+``ARROW:schema`` is written where it makes a difference to a leaf's type.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import FieldRepetitionType
+from skipstone.parquet.format.footer import MAGIC
+from skipstone.parquet.format.metadata import KeyValue, SchemaElement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.pages.page import Page
+
+__all__ = ["Pages", "SplicedGroup", "Template"]
+
+Buffer: TypeAlias = "bytes | memoryview"
+
+_NODE = "v"
+# Heads of Thrift fields: delta of the id, then the wire type.
+_I64, _I32, _LIST, _STRUCT, _BINARY = 6, 5, 9, 12, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What a row group of the splice holds of one leaf.
+
+    ``dictionary`` is the whole dictionary page or empty, ``data`` the data pages with their
+    headers, ``num_values`` their values, nulls counted. ``headers`` are these pages taken apart.
+    """
+
+    codec: int
+    num_values: int
+    dictionary: Buffer
+    data: Sequence[Buffer]
+    headers: Sequence[Page] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SplicedGroup:
+    """One row group of the splice: ``rows`` rows of each leaf, in the template's order."""
+
+    rows: int
+    leaves: Sequence[Pages]
+
+
+class Template:
+    """What every splice of the same leaves has in common; make it once.
+
+    ``types`` are the leaves' Arrow types where the file has an ``ARROW:schema``, else ``None``.
+    """
+
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        types: Sequence[pa.DataType] | None,
+        created_by: str | None,
+    ) -> None:
+        self.leaves = tuple(leaves)
+        elements = [SchemaElement(name="schema", num_children=len(self.leaves))]
+        for at, leaf in enumerate(self.leaves):
+            elements += _elements(leaf, str(at))
+        # version 2, then the schema as a list of structs
+        self._head = b"\x15\x04" + bytes((1 << 4 | _LIST,)) + _list_head(_STRUCT, len(elements))
+        self._head += b"".join(element.to_bytes() for element in elements)
+        self._chunks = [_chunk_head(leaf, str(at)) for at, leaf in enumerate(self.leaves)]
+        self._tail = _tail(None, created_by)
+        if types is not None:
+            fields = [
+                _field(leaf, str(at), type)
+                for at, (leaf, type) in enumerate(zip(self.leaves, types, strict=True))
+            ]
+            if [field.type for field in self.decode(()).schema] != [f.type for f in fields]:
+                self._tail = _tail(pa.schema(fields), created_by)
+
+    def file(self, groups: Sequence[SplicedGroup]) -> bytes:
+        """The bytes of the file."""
+        parts: list[Buffer] = [MAGIC]
+        at = len(MAGIC)
+        footer = [self._head, b"\x16", _zigzag(sum(group.rows for group in groups))]
+        footer += [bytes((1 << 4 | _LIST,)), _list_head(_STRUCT, len(groups))]
+        for group in groups:
+            start = at
+            footer += [bytes((1 << 4 | _LIST,)), _list_head(_STRUCT, len(self._chunks))]
+            for head, pages in zip(self._chunks, group.leaves, strict=True):
+                first = at
+                if pages.dictionary:
+                    parts.append(pages.dictionary)
+                    at += len(pages.dictionary)
+                data = at
+                parts += pages.data
+                at += sum(map(len, pages.data))
+                size = _zigzag(at - first)
+                footer += [head, _zigzag(pages.codec), b"\x16", _zigzag(pages.num_values)]
+                footer += [b"\x16", size, b"\x16", size, b"\x26", _zigzag(data)]
+                if pages.dictionary:
+                    footer += [b"\x26", _zigzag(first)]
+                footer.append(b"\x00\x00")
+            footer += [b"\x16", _zigzag(at - start), b"\x16", _zigzag(group.rows), b"\x00"]
+        footer.append(self._tail)
+        made = b"".join(footer)
+        parts += [made, len(made).to_bytes(4, "little"), MAGIC]
+        return b"".join(parts)
+
+    def decode(self, groups: Sequence[SplicedGroup], *, threads: bool = False) -> pa.Table:
+        """The rows, one column per leaf; ``FormatError`` where Arrow cannot decode the pages.
+
+        ``NotImplementedError`` where it does not know how.
+        """
+        source = pa.BufferReader(self.file(groups))
+        try:
+            return pq.ParquetFile(source, pre_buffer=False).read(use_threads=threads)
+        except NotImplementedError:
+            raise
+        except (OSError, pa.ArrowException, ValueError) as error:
+            names = ", ".join(leaf.name for leaf in self.leaves[:3])
+            said = (str(error).splitlines() or [""])[0][:200]
+            raise FormatError(f"pages of {names} do not decode: {said}") from error
+
+
+def _elements(leaf: Leaf, name: str) -> list[SchemaElement]:
+    """The nodes from below the root to the leaf, groups without annotation."""
+    found = []
+    for node in (*leaf.ancestors[1:], leaf.node):
+        element = node.element
+        if node is not leaf.node:
+            found.append(SchemaElement(name=name, repetition_type=node.repetition, num_children=1))
+        else:
+            found.append(
+                SchemaElement(
+                    type=element.type,
+                    type_length=element.type_length,
+                    repetition_type=node.repetition,
+                    name=name,
+                    converted_type=element.converted_type,
+                    scale=element.scale,
+                    precision=element.precision,
+                    logicalType=element.logicalType,
+                )
+            )
+        name = _NODE
+    return found
+
+
+def _field(leaf: Leaf, name: str, type: pa.DataType) -> pa.Field:
+    """The Arrow field as which the leaf's part of the splice reads."""
+    nodes = (*leaf.ancestors[1:], leaf.node)
+    for depth in range(len(nodes) - 1, -1, -1):
+        node = nodes[depth]
+        repetition = node.repetition
+        inner = name if depth == 0 else _NODE
+        if repetition is FieldRepetitionType.REPEATED:
+            type = pa.list_(pa.field(inner, type, nullable=False))
+        field = pa.field(inner, type, nullable=repetition is FieldRepetitionType.OPTIONAL)
+        if depth:
+            type = pa.struct([field])
+    return field
+
+
+def _chunk_head(leaf: Leaf, name: str) -> bytes:
+    """ColumnChunk up to where its codec's number stands."""
+    path = [name, *[_NODE] * (len(leaf.path) - 1)]
+    names = b"".join(bytes((len(part),)) + part.encode() for part in path)
+    return b"".join(
+        (
+            b"\x26\x00",  # file_offset 0
+            bytes((1 << 4 | _STRUCT,)),  # meta_data
+            bytes((1 << 4 | _I32,)),
+            _zigzag(int(leaf.type)),
+            # Arrow goes by the encodings in the page headers; the list must only be there.
+            bytes((1 << 4 | _LIST,)),
+            _list_head(_I32, 1),
+            _zigzag(0),
+            bytes((1 << 4 | _LIST,)),
+            _list_head(_BINARY, len(path)),
+            names,
+            bytes((1 << 4 | _I32,)),
+        )
+    )
+
+
+def _tail(schema: pa.Schema | None, created_by: str | None) -> bytes:
+    """From after the row groups to the end of FileMetaData."""
+    out = b""
+    delta = 2
+    if schema is not None:
+        text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+        pair = KeyValue(key="ARROW:schema", value=text).to_bytes()
+        out += bytes((1 << 4 | _LIST,)) + _list_head(_STRUCT, 1) + pair
+        delta = 1
+    if created_by is not None:
+        name = created_by.encode("utf-8", "surrogateescape")
+        out += bytes((delta << 4 | _BINARY,)) + _varint(len(name)) + name
+    return out + b"\x00"
+
+
+def _list_head(kind: int, size: int) -> bytes:
+    return bytes((size << 4 | kind,)) if size < 15 else bytes((0xF0 | kind,)) + _varint(size)
+
+
+def _zigzag(value: int) -> bytes:
+    return _varint(value << 1)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,338 @@
+"""``ColumnMetaData`` of one chunk into its slots of ``footer_layout``.
+
+In the style of ``footer_wire``. ``row`` is the chunk's number among ``n``, so that slot ``S`` of it
+is ``S * n + row``; ``stack`` is scratch for ``skip``. A field that occurs twice counts as its last
+occurrence, as ``declared`` has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .compact import BINARY, FALSE, I32, I64, LIST, STRUCT
+from .footer_layout import (
+    AT_ENCODING_STATS,
+    AT_GEOSPATIAL,
+    AT_KEY_VALUE,
+    AT_MAX,
+    AT_MAX_VALUE,
+    AT_META_DATA,
+    AT_MIN,
+    AT_MIN_VALUE,
+    AT_SIZE_STATISTICS,
+    AT_STATISTICS,
+    BLOOM_FILTER_LENGTH,
+    BLOOM_FILTER_OFFSET,
+    CODEC,
+    DATA_PAGE_OFFSET,
+    DICT_ONLY,
+    DICTIONARY_PAGE_OFFSET,
+    DISTINCT_COUNT,
+    ENCODINGS,
+    INDEX_PAGE_OFFSET,
+    MAX_EXACT,
+    MIN_EXACT,
+    NAN_COUNT,
+    NULL_COUNT,
+    NUM_VALUES,
+    TOTAL_COMPRESSED_SIZE,
+    TOTAL_UNCOMPRESSED_SIZE,
+    UNENCODED,
+)
+from .kernel_wire import (
+    ELEMENTS,
+    IMPLAUSIBLE,
+    MISSING,
+    OTHER_TYPE,
+    count,
+    failed,
+    field,
+    items,
+    skip,
+    zigzag,
+)
+
+__all__ = [
+    "encoding_stats",
+    "encodings",
+    "meta_data",
+    "place",
+    "size_of",
+    "size_statistics",
+    "small",
+    "statistics",
+    "tally",
+]
+
+# No file is larger; sums of a size and an offset stay inside 64 bits.
+LARGEST: Final = 1 << 60
+LARGEST_SMALL: Final = (1 << 31) - 2
+OTHER_ENCODING: Final = 61
+
+
+def place(data: Any, at: Any, end: Any, narrow: Any, n: Any, slot: Any) -> Any:
+    """Note where a binary value lies."""
+    length, at = count(data, at, end)
+    if at < 0:
+        return at
+    narrow[slot] = at + 1
+    narrow[slot + n] = length + 1
+    return at + length
+
+
+def size_of(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
+    """An i64 that is a size, a count or an offset."""
+    value, at = zigzag(data, at, end)
+    if at >= 0:
+        if value < 0 or value > LARGEST:
+            return failed(at, IMPLAUSIBLE)
+        wide[slot] = value + 1
+    return at
+
+
+def tally(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
+    """An i64 count of statistics; a negative one is how parquet-java once wrote "not counted"."""
+    value, at = zigzag(data, at, end)
+    if at >= 0:
+        wide[slot] = value + 1 if 0 <= value <= LARGEST else 0
+    return at
+
+
+def small(data: Any, at: Any, end: Any, narrow: Any, slot: Any) -> Any:
+    """An i32 that is a length or a number of an enumeration."""
+    value, at = zigzag(data, at, end)
+    if at >= 0:
+        if value < 0 or value > LARGEST_SMALL:
+            return failed(at, IMPLAUSIBLE)
+        narrow[slot] = value + 1
+    return at
+
+
+def statistics(
+    data: Any, at: Any, end: Any, wide: Any, narrow: Any, n: Any, row: Any, stack: Any
+) -> Any:
+    """``Statistics`` of a chunk."""
+    if narrow[AT_STATISTICS * n + row]:
+        for slot in range(NULL_COUNT, NAN_COUNT + 1):
+            wide[slot * n + row] = 0
+        for slot in range(AT_MAX, AT_MIN_VALUE + 2):
+            narrow[slot * n + row] = 0
+        narrow[MAX_EXACT * n + row] = 0
+        narrow[MIN_EXACT * n + row] = 0
+    narrow[AT_STATISTICS * n + row] = at + 1
+    previous = 0
+    while True:
+        kind, previous, at = field(data, at, end, previous)
+        if at < 0 or kind == 0:
+            return at
+        if kind == BINARY and previous == 1:
+            at = place(data, at, end, narrow, n, AT_MAX * n + row)
+        elif kind == BINARY and previous == 2:
+            at = place(data, at, end, narrow, n, AT_MIN * n + row)
+        elif kind == I64 and previous == 3:
+            at = tally(data, at, end, wide, NULL_COUNT * n + row)
+        elif kind == I64 and previous == 4:
+            at = tally(data, at, end, wide, DISTINCT_COUNT * n + row)
+        elif kind == BINARY and previous == 5:
+            at = place(data, at, end, narrow, n, AT_MAX_VALUE * n + row)
+        elif kind == BINARY and previous == 6:
+            at = place(data, at, end, narrow, n, AT_MIN_VALUE * n + row)
+        elif kind <= FALSE and previous == 7:
+            narrow[MAX_EXACT * n + row] = 3 - kind
+        elif kind <= FALSE and previous == 8:
+            narrow[MIN_EXACT * n + row] = 3 - kind
+        elif kind == I64 and previous == 9:
+            at = tally(data, at, end, wide, NAN_COUNT * n + row)
+        else:
+            at = skip(data, at, end, kind, stack)
+        if at < 0:
+            return at
+
+
+def size_statistics(
+    data: Any, at: Any, end: Any, wide: Any, narrow: Any, n: Any, row: Any, stack: Any
+) -> Any:
+    """``SizeStatistics`` of a chunk; the histograms are left to the lazy reader."""
+    wide[UNENCODED * n + row] = 0
+    narrow[AT_SIZE_STATISTICS * n + row] = at + 1
+    previous = 0
+    while True:
+        kind, previous, at = field(data, at, end, previous)
+        if at < 0 or kind == 0:
+            return at
+        if kind == I64 and previous == 1:
+            at = tally(data, at, end, wide, UNENCODED * n + row)
+        else:
+            at = skip(data, at, end, kind, stack)
+        if at < 0:
+            return at
+
+
+def encodings(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
+    """The list of encodings as a bit mask; those that no mask can hold are its highest bit."""
+    element, size, at = items(data, at, end)
+    if at < 0:
+        return at
+    if size and element != I32:
+        return failed(at, ELEMENTS)
+    mask = 0
+    for _ in range(size):
+        value, at = zigzag(data, at, end)
+        if at < 0:
+            return at
+        if 0 <= value < OTHER_ENCODING:
+            mask |= 1 << value
+        else:
+            mask |= 1 << OTHER_ENCODING
+    wide[slot] = mask + 1
+    return at
+
+
+def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: Any) -> Any:
+    """``dict_only`` out of the pages per type and encoding: 1, 0, or absent if none is a data page.
+
+    A negative count proves nothing, and neither does a type of page that is not known: it may be
+    a data page of tomorrow.
+    """
+    element, size, at = items(data, at, end)
+    if at < 0:
+        return at
+    if size and element != STRUCT:
+        return failed(at, ELEMENTS)
+    verdict = -1
+    for _ in range(size):
+        previous = 0
+        page = -1
+        encoding = -1
+        pages = -1
+        while True:
+            kind, previous, at = field(data, at, end, previous)
+            if at < 0:
+                return at
+            if kind == 0:
+                break
+            if kind == I32 and previous == 1:
+                page, at = zigzag(data, at, end)
+            elif kind == I32 and previous == 2:
+                encoding, at = zigzag(data, at, end)
+            elif kind == I32 and previous == 3:
+                pages, at = zigzag(data, at, end)
+            else:
+                at = skip(data, at, end, kind, stack)
+            if at < 0:
+                return at
+        # DATA_PAGE 0, INDEX_PAGE 1, DICTIONARY_PAGE 2, DATA_PAGE_V2 3; PLAIN_DICTIONARY 2,
+        # RLE_DICTIONARY 8.
+        if page != 1 and page != 2 and pages != 0:
+            if (page != 0 and page != 3) or (encoding != 2 and encoding != 8) or pages < 0:
+                verdict = 0
+            elif verdict < 0:
+                verdict = 1
+    narrow[slot] = verdict + 1
+    return at
+
+
+def meta_data(
+    data: Any,
+    at: Any,
+    end: Any,
+    wide: Any,
+    narrow: Any,
+    n: Any,
+    row: Any,
+    expected: Any,
+    stack: Any,
+) -> Any:
+    """``ColumnMetaData`` of chunk ``row`` of ``n``, whose column is of the type ``expected``."""
+    start = at
+    if narrow[AT_META_DATA * n + row]:
+        for slot in range(NUM_VALUES, UNENCODED + 1):
+            wide[slot * n + row] = 0
+        for slot in range(CODEC, DICT_ONLY + 1):
+            narrow[slot * n + row] = 0
+        for slot in range(AT_MAX, AT_MIN_VALUE + 2):
+            narrow[slot * n + row] = 0
+        for slot in range(AT_STATISTICS, AT_ENCODING_STATS + 1):
+            narrow[slot * n + row] = 0
+    narrow[AT_META_DATA * n + row] = start + 1
+    previous = 0
+    physical = -1
+    while True:
+        kind, previous, at = field(data, at, end, previous)
+        if at < 0:
+            return at
+        if kind == 0:
+            break
+        if kind == I64:
+            if previous == 5:
+                at = size_of(data, at, end, wide, NUM_VALUES * n + row)
+            elif previous == 6:
+                at = size_of(data, at, end, wide, TOTAL_UNCOMPRESSED_SIZE * n + row)
+            elif previous == 7:
+                at = size_of(data, at, end, wide, TOTAL_COMPRESSED_SIZE * n + row)
+            elif previous == 9:
+                at = size_of(data, at, end, wide, DATA_PAGE_OFFSET * n + row)
+            elif previous == 10:
+                at = size_of(data, at, end, wide, INDEX_PAGE_OFFSET * n + row)
+            elif previous == 11:
+                at = size_of(data, at, end, wide, DICTIONARY_PAGE_OFFSET * n + row)
+                # Byte 0 holds the magic: some writers mean "none".
+                if at >= 0 and wide[DICTIONARY_PAGE_OFFSET * n + row] == 1:
+                    wide[DICTIONARY_PAGE_OFFSET * n + row] = 0
+            elif previous == 14:
+                at = size_of(data, at, end, wide, BLOOM_FILTER_OFFSET * n + row)
+            else:
+                at = skip(data, at, end, kind, stack)
+        elif kind == I32:
+            if previous == 1:
+                physical, at = zigzag(data, at, end)
+                if at >= 0 and physical != expected:
+                    return failed(at, OTHER_TYPE)
+            elif previous == 4:
+                at = small(data, at, end, narrow, CODEC * n + row)
+            elif previous == 15:
+                at = small(data, at, end, narrow, BLOOM_FILTER_LENGTH * n + row)
+            else:
+                at = skip(data, at, end, kind, stack)
+        elif kind == LIST:
+            if previous == 2:
+                at = encodings(data, at, end, wide, ENCODINGS * n + row)
+            elif previous == 13:
+                narrow[AT_ENCODING_STATS * n + row] = at + 1
+                at = encoding_stats(data, at, end, narrow, DICT_ONLY * n + row, stack)
+            else:
+                if previous == 8:
+                    narrow[AT_KEY_VALUE * n + row] = at + 1
+                at = skip(data, at, end, kind, stack)
+        elif kind == STRUCT:
+            if previous == 12:
+                at = statistics(data, at, end, wide, narrow, n, row, stack)
+            elif previous == 16:
+                at = size_statistics(data, at, end, wide, narrow, n, row, stack)
+            else:
+                if previous == 17:
+                    narrow[AT_GEOSPATIAL * n + row] = at + 1
+                at = skip(data, at, end, kind, stack)
+        else:
+            at = skip(data, at, end, kind, stack)
+        if at < 0:
+            return at
+    if (
+        physical < 0
+        or not narrow[CODEC * n + row]
+        or not wide[ENCODINGS * n + row]
+        or not wide[DATA_PAGE_OFFSET * n + row]
+        or not wide[NUM_VALUES * n + row]
+        or not wide[TOTAL_UNCOMPRESSED_SIZE * n + row]
+        or not wide[TOTAL_COMPRESSED_SIZE * n + row]
+    ):
+        return failed(start, MISSING)
+    # Without page counts the list of encodings may prove it, as parquet-java holds too: it names
+    # all encodings used. PLAIN_DICTIONARY (bit 2) for data pages is what writers of v1 say, who
+    # then say PLAIN as soon as one page falls back; RLE (3) and BIT_PACKED (4) are the levels'.
+    # RLE_DICTIONARY proves nothing: PLAIN may be its dictionary's. Of booleans RLE is for values.
+    if not narrow[AT_ENCODING_STATS * n + row] and physical != 0:
+        mask = wide[ENCODINGS * n + row] - 1
+        if mask & 4 and not mask & ~(4 | 8 | 16):
+            narrow[DICT_ONLY * n + row] = 2
+    return at

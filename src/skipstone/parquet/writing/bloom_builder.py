@@ -1,0 +1,116 @@
+"""A Bloom filter of values that are not held, as large as their distinct number wants.
+
+    fill    a filter for as many values as there could be
+    count   n distinct, of which z bits stay unset in b blocks of 8 words:  n = -32 b ln(z / 256 b)
+    fold    halve the filter until it has the size for n
+
+A block is chosen by the highest bits of a hash, so that blocks 2k and 2k + 1 of a filter of a power
+of two are block k of the one of half the size: folding gives, bit for bit, the filter that would
+have been filled. A value sets one bit of each word of its block: what stays unset tells the count.
+It is off by less than half a hundredth: only where n lies that near to a border does the size
+differ from that of the exact number. Up to 65,536 values their hashes are held and counted.
+
+Spark asks for zeros and NaN by the bits of its literal, and means all that are equal: where one is
+among the values, both zeros go in, or the NaN that is asked for.
+
+Pages of one chunk may be added by several threads at once.
+"""
+
+from __future__ import annotations
+
+import math
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes
+from skipstone.parquet.format.xxh64 import xxh64_values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.encodings.values import Values
+
+__all__ = ["BloomFilling"]
+
+_FEW: Final = 1 << 16
+
+
+class BloomFilling:
+    """Of one chunk of at most ``num_values`` values."""
+
+    def __init__(self, num_values: int, fpp: float) -> None:
+        self._fpp = fpp
+        self._held: list[NDArray[np.uint64]] | None = [] if num_values <= _FEW else None
+        few = 1 if num_values <= _FEW else num_values
+        self._filter = BloomFilter.of_size(optimal_bytes(few, fpp))
+        self._lock = Lock()
+        self._equal = set[int]()
+
+    def add(self, values: Values) -> None:
+        """Values, some of which may have been added before."""
+        self._add_equal(values)
+        numbers = isinstance(values, np.ndarray) and values.dtype.itemsize == 8
+        if self._held is None and numbers:
+            from skipstone.parquet.format.bloom_jit import insert_words
+
+            words = np.ascontiguousarray(values).view(np.uint64)
+            words.flags.writeable = False
+            with self._lock:
+                insert_words()(self._filter.blocks, words)
+            return
+        self.add_hashes(xxh64_values(values))
+
+    def add_used(self, values: Values, used: NDArray[np.bool_]) -> None:
+        """Those of the values that are ``used``."""
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            self._add_equal(values[used])
+        self.add_hashes(xxh64_values(values)[used])
+
+    def _add_equal(self, values: Values) -> None:
+        """What equals some of the values and is stored otherwise; it counts for none of them."""
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+            return
+        equal = [0.0, -0.0] if not values.all() else []
+        if np.isnan(values).any():
+            equal.append(np.nan)
+        self._equal.update(xxh64_values(np.array(equal, values.dtype)).tolist())
+
+    def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
+        """The same by the hashes of values."""
+        if self._held is not None:
+            self._held.append(hashes)
+            return
+        from skipstone.parquet.format.bloom_jit import insert
+
+        hashes = hashes.view()
+        hashes.flags.writeable = False
+        with self._lock:
+            insert()(self._filter.blocks, hashes)
+
+    @property
+    def ndv(self) -> int:
+        """The number of distinct values; see the module."""
+        if self._held is not None:
+            return len(np.unique(np.concatenate(self._held))) if self._held else 0
+        blocks = self._filter.blocks
+        bits = 8 * blocks.nbytes
+        unset = bits - int(np.bitwise_count(blocks).sum())
+        return round(-bits / 8 * math.log(max(unset, 1) / bits))
+
+    def filter(self) -> BloomFilter:
+        """The filter for that number."""
+        wanted = optimal_bytes(self.ndv, self._fpp)
+        if self._held is not None:
+            made = BloomFilter.of_size(wanted)
+            for hashes in self._held:
+                made.insert(hashes)
+        else:
+            blocks = self._filter.blocks
+            while blocks.nbytes > wanted:
+                blocks = blocks[::2] | blocks[1::2]
+            made = BloomFilter(blocks)
+        if self._equal:
+            made.insert(np.array(sorted(self._equal), np.uint64))
+        return made

@@ -1,0 +1,266 @@
+"""The pages of one chunk on their way into another file: bodies as they are, headers with a crc.
+
+    header  15 type  15 uncompressed  15 compressed  [15 crc]  …      Thrift, deltas of ids in front
+
+A header gets its checksum by splicing the field in; nothing else of it changes. Pages that hold no
+values (index pages, unknown ones) point into the old file and are left out. Only where pages are to
+hold fewer rows (``page_rows``) are they encoded anew: ``page_split.py``.
+
+Pages are read some at a time (``page_batches``), made ready one batch beside another by several
+threads (``ChunkCopy.begin``), and kept in their order (``ChunkCopy.keep``), so that memory stays at
+a few batches whatever a chunk holds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.metadata import PageEncodingStats
+from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.thrift.compact import Writer
+
+from .page_splitter import Splitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.pages.column_values import LeafColumn
+    from skipstone.parquet.pages.page import Page
+    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.reading.pinned_reader import PinnedReader
+
+    from .chunk_statistics import ChunkFacts, PageFacts
+
+__all__ = ["ChunkCopy", "Copied", "Ready", "page_batches"]
+
+_WINDOW: Final = 2 << 20
+_I32: Final = 0x15
+# type, uncompressed_page_size and compressed_page_size come first in every header that is met.
+_FIRST: Final = 3
+_CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
+
+Sink: TypeAlias = "Callable[[bytes | memoryview], None]"
+
+
+@dataclass(slots=True, kw_only=True)
+class Copied:
+    """Where the pages lie, from the first byte of the chunk on, and what is new about them."""
+
+    length: int = 0
+    uncompressed: int = 0
+    dictionary: int | None = None
+    offsets: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    checksums_added: int = 0
+    pages: int = 0
+    dropped: int = 0
+    encodings: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def encoding_stats(self) -> tuple[PageEncodingStats, ...]:
+        """As ``ColumnMetaData`` holds them."""
+        return tuple(
+            [
+                PageEncodingStats(page_type=PageType(type_), encoding=Encoding(encoding), count=n)
+                for (type_, encoding), n in sorted(self.encodings.items())
+            ]
+        )
+
+
+class Ready(NamedTuple):
+    """A page as it is to be written; without a ``header`` it is left out."""
+
+    page: Page
+    header: bytes | memoryview | None
+    rows: int = 0
+    facts: PageFacts | None = None
+
+
+def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]]:
+    """The pages of a chunk that is not encrypted, those of a few megabytes at a time."""
+    at, seen, ordinal = place.start, 0, 0
+    length = _WINDOW
+    while at < place.stop and (seen < place.num_values or not place.num_values):
+        length = min(length, place.stop - at)
+        window, base = reader.one(place.path, at, length), at
+        pages: list[Page] = []
+        while at < place.stop and (seen < place.num_values or not place.num_values):
+            try:
+                page = read_page(window, at - base, base=base, ordinal=ordinal)
+            except FormatError as error:
+                if base + length >= place.stop:
+                    raise error.in_file(place.path) from None
+                break  # the page may go on behind the window
+            if page.is_data:
+                ordinal += 1
+                seen += page.num_values
+            pages.append(page)
+            at = page.stop
+        length = _WINDOW if pages else 2 * length
+        if pages:
+            yield pages
+    if seen != place.num_values:
+        raise FormatError(
+            "values in the pages of a chunk",
+            file=place.path,
+            offset=place.start,
+            expected=place.num_values,
+            got=seen,
+        )
+
+
+class ChunkCopy:
+    """One chunk; ``facts`` are told of every page that is written.
+
+    A page whose checksum is wrong is a ``FormatError``: it must not get a right one.
+    """
+
+    def __init__(
+        self, leaf: Leaf, codec: int, *, facts: ChunkFacts | None, page_rows: int | None = None
+    ) -> None:
+        self.leaf, self.codec, self.facts = leaf, codec, facts
+        self.copied = Copied()
+        self._splitter = None if page_rows is None else Splitter(leaf, codec, page_rows)
+        self._dictionary: Future[Values] | None = None
+        self._before: Future[list[Ready]] | None = None
+
+    def begin(
+        self,
+        pages: Sequence[Page],
+        submit: Callable[[Callable[[], list[Ready]]], Future[list[Ready]]],
+    ) -> Future[list[Ready]]:
+        """Make the next pages ready in another thread; ``submit`` starts what it is given in the
+        order in which it is given, so that no one waits for what has not begun."""
+        before = self._dictionary
+        if any(page.type == PageType.DICTIONARY_PAGE for page in pages):
+            self._dictionary = Future()
+        # Rows of lists may go on in the next page: such pages are cut one after the other.
+        chained = self._splitter is not None and self.leaf.max_repetition_level
+        last = self._before if chained else None
+        self._before = submit(partial(self._ready, pages, before, self._dictionary, last))
+        return self._before
+
+    def keep(self, ready: Sequence[Ready], sink: Sink) -> None:
+        """Give ``sink`` the bytes of pages that are ready, batch by batch in their order."""
+        made = self.copied
+        for page, header, rows, facts in ready:
+            if header is None:
+                made.dropped += 1
+                continue
+            if page.type == PageType.DICTIONARY_PAGE:
+                if made.pages:
+                    raise FormatError("a dictionary behind its data pages", offset=page.offset)
+                made.dictionary = 0
+            else:
+                made.offsets.append(made.length)
+                made.rows.append(rows)
+                made.sizes.append(len(header) + len(page.body))
+            sink(header)
+            sink(page.body)
+            made.length += len(header) + len(page.body)
+            made.uncompressed += len(header) + page.uncompressed_page_size
+            made.pages += 1
+            made.checksums_added += page.crc is None
+            key = (int(page.type), page.encoding)
+            made.encodings[key] = made.encodings.get(key, 0) + 1
+            if facts is not None and self.facts is not None:
+                self.facts.keep(facts)
+
+    def end(self, sink: Sink) -> Copied:
+        """When all pages were kept: what was held back of them, and where they lie."""
+        if self._splitter is not None:
+            self.keep([self._data(*each) for each in self._splitter.rest()], sink)
+        return self.copied
+
+    # -- in threads --------------------------------------------------------------------------------
+
+    def _ready(
+        self,
+        pages: Sequence[Page],
+        before: Future[Values] | None,
+        dictionary: Future[Values] | None,
+        last: Future[list[Ready]] | None,
+    ) -> list[Ready]:
+        if last is not None:
+            last.result()
+        made: list[Ready] = []
+        held = before
+        try:
+            for page in pages:
+                page.verify_crc()
+                if page.type == PageType.DICTIONARY_PAGE:
+                    assert dictionary is not None
+                    if self._decoding and not dictionary.done():
+                        dictionary.set_result(self._decoded(page))
+                    held = dictionary
+                    made.append(Ready(page, _header(page)))
+                elif not page.is_data:
+                    made.append(Ready(page, None))
+                else:
+                    made += self._data_page(page, held)
+        except BaseException as error:
+            # Those who wait for the dictionary must not wait forever.
+            if dictionary is not None and dictionary is not before and not dictionary.done():
+                dictionary.set_exception(error)
+            raise
+        return made
+
+    @property
+    def _decoding(self) -> bool:
+        return self.facts is not None or self._splitter is not None
+
+    def _decoded(self, page: Page) -> Values:
+        values = decode_dictionary_page(page, self.leaf, self.codec, page.body)
+        if self.facts is not None:
+            self.facts.prepare(values)
+        return values
+
+    def _data_page(self, page: Page, dictionary: Future[Values] | None) -> Iterator[Ready]:
+        if not self._decoding:
+            yield Ready(page, _header(page), page.num_values)
+            return
+        values = None
+        if dictionary is not None and page.encoding in _CODED:
+            values = dictionary.result()
+        column = decode_data_page(page, self.leaf, self.codec, values, page.body)
+        if self._splitter is not None and not self._splitter.leaves(page, column):
+            for each in self._splitter.split(page, column):
+                yield self._data(*each)
+            return
+        yield self._data(page, column)
+
+    def _data(self, page: Page, column: LeafColumn) -> Ready:
+        facts = None if self.facts is None else self.facts.look(column)
+        return Ready(page, _header(page), column.num_rows, facts)
+
+
+def _header(page: Page) -> bytes | memoryview:
+    if page.crc is not None:
+        return page.header_bytes
+    crc = zlib.crc32(page.body)
+    signed = crc - (1 << 32) if crc >> 31 else crc
+    data = bytes(page.header_bytes)
+    at = 0
+    for _ in range(_FIRST):
+        if data[at] != _I32:
+            return replace(page.header, crc=signed).to_bytes()
+        at += 1
+        while data[at] & 0x80:
+            at += 1
+        at += 1
+    delta = data[at] >> 4
+    if delta < 2:  # the next field's id is not told by a distance
+        return replace(page.header, crc=signed).to_bytes()
+    number = Writer()
+    number.integer(signed)
+    head = bytes((_I32,)) + bytes(number.out)
+    return data[:at] + head + bytes((data[at] - 0x10,)) + data[at + 1 :]

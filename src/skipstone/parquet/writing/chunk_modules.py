@@ -1,0 +1,157 @@
+"""The modules of one column chunk in the clear, wherever they come from: pages, indexes, filter.
+
+What is not encrypted is handed out as it lies there. A page that states a checksum is held against
+it first: the one that is computed anew later would make a damaged page look whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encryption.ciphers import AuthenticationError
+from skipstone.parquet.encryption.modules import module_length
+from skipstone.parquet.format.bloom_filter import read_header
+from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.thrift.compact import Limits, read_struct
+from skipstone.pruning import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
+    from skipstone.parquet.pages.page import Page
+    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.reading.pinned_reader import PinnedReader
+
+__all__ = [
+    "BloomModules",
+    "Indexes",
+    "PlainPage",
+    "bloom_modules",
+    "index_ranges",
+    "plain_pages",
+    "unpadded",
+]
+
+# Of a chunk are in memory at a time; more only where one page is larger.
+_WINDOW: Final = 8 << 20
+# Where nothing says how long a Bloom filter is, its header lies within so many bytes.
+_BLOOM_HEAD: Final = 256
+
+
+class PlainPage(NamedTuple):
+    """A page, and its body before encryption."""
+
+    page: Page
+    body: memoryview
+
+
+class Indexes(NamedTuple):
+    """Where the indexes of a chunk lie, as far as it has them."""
+
+    column_index: ByteRange | None
+    offset_index: ByteRange | None
+
+
+class BloomModules(NamedTuple):
+    """The bytes of BloomFilterHeader, and of the bitset."""
+
+    header: bytes
+    bitset: bytes
+
+
+def plain_pages(
+    reader: PinnedReader, place: ChunkPlace, decryptor: ColumnDecryptor | None
+) -> Iterator[PlainPage]:
+    """All pages of a chunk, in order, until its values are complete.
+
+    The bodies are views that are good until the next page is asked for.
+    """
+    at, ordinal, seen, size = place.start, 0, 0, _WINDOW
+    view, base = memoryview(b""), place.start
+    while at < place.stop and (seen < place.num_values or not place.num_values):
+        try:
+            if at - base >= len(view):
+                raise FormatError("behind the window")
+            page = read_page(
+                view,
+                at - base,
+                base=base,
+                ordinal=ordinal,
+                decryptor=decryptor,
+                may_be_dictionary=at == place.start,
+            )
+        except FormatError as error:
+            # A header or page that reaches beyond what was read looks like a damaged one.
+            if base + len(view) >= place.stop or isinstance(error, AuthenticationError):
+                raise error.in_file(place.path) from error
+            size = 2 * size if at == base and len(view) else _WINDOW
+            view, base = reader.one(place.path, at, min(size, place.stop - at)), at
+            continue
+        try:
+            page.verify_crc()
+            yield PlainPage(page, page.decrypted(decryptor))
+        except FormatError as error:
+            raise error.in_file(place.path) from error
+        if page.is_data:
+            ordinal += 1
+            seen += page.num_values
+        at = page.stop
+
+
+def index_ranges(chunk: ColumnChunk, path: str) -> Indexes:
+    """Where the indexes of a chunk lie."""
+
+    def of(offset: int | None, length: int | None) -> ByteRange | None:
+        return ByteRange(path, offset, length) if offset and length and length > 0 else None
+
+    return Indexes(
+        of(chunk.column_index_offset, chunk.column_index_length),
+        of(chunk.offset_index_offset, chunk.offset_index_length),
+    )
+
+
+def bloom_modules(
+    reader: PinnedReader,
+    path: str,
+    meta: ColumnMetaData,
+    decryptor: ColumnDecryptor | None,
+    known: Mapping[ByteRange, memoryview],
+) -> BloomModules | None:
+    """The Bloom filter of a chunk; ``None`` if it has none, or one that nobody reads any more."""
+    start = meta.bloom_filter_offset
+    if not start:
+        return None
+    length = meta.bloom_filter_length
+    if length and length > 0:
+        where = ByteRange(path, start, length)
+        data = known[where] if where in known else reader.one(path, start, length)
+    else:
+        data = _unsized(reader, path, start, decryptor)
+    if decryptor is not None:
+        header, bitset = decryptor.decrypt_bloom_filter(data, base=start)
+        return BloomModules(unpadded(header), bitset)
+    try:
+        size, at = read_header(data, base=start, end=len(data))
+    except UnsupportedError:
+        return None
+    return BloomModules(bytes(data[:at]), bytes(data[at : at + size]))
+
+
+def unpadded(data: bytes) -> bytes:
+    """One Thrift struct without what follows it: parquet-java pads modules with zeros."""
+    return data[: read_struct(data, limits=Limits(values=max(1 << 16, 2 * len(data))))[1]]
+
+
+def _unsized(
+    reader: PinnedReader, path: str, start: int, decryptor: ColumnDecryptor | None
+) -> memoryview:
+    head = reader.one(path, start, min(_BLOOM_HEAD, reader.size(path) - start))
+    if decryptor is None:
+        size, at = read_header(head, base=start)
+        return reader.one(path, start, at + size)
+    first = module_length(head, base=start, file=path)
+    head = reader.one(path, start + first, 4)
+    return reader.one(path, start, first + module_length(head, base=start + first, file=path))

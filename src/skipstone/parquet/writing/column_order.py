@@ -1,0 +1,257 @@
+"""Smallest and largest value of a run, as the bytes that statistics hold, in the column's order.
+
+| order of the column | values compare | left out |
+|---|---|---|
+| TYPE_ORDER | by the logical type, else the physical one | NaN; a zero is widened to -0.0, +0.0 |
+| IEEE_754_TOTAL_ORDER | -inf < … < -0 < +0 < … < inf | NaN, unless there is nothing else |
+| none that is known, INT96, INTERVAL, … | not at all: ``Ordering.of`` is ``None`` | |
+
+Byte arrays longer than 64 bytes are cut, the upper bound counted up (``index/truncate.py``); where
+nothing can be counted up it stays whole. Bounds are sound, and ``exact`` says whether they occur.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.pruning.truncate import cut_lower, cut_upper
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.format.metadata import ColumnOrder
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.pages.column_values import Run
+
+__all__ = ["LONGEST_BOUND", "Bound", "Extremes", "Ordering"]
+
+#: Bytes of a bound; longer ones are cut.
+LONGEST_BOUND: Final = 64
+
+_TIMES = (ConvertedType.TIME_MILLIS, ConvertedType.TIME_MICROS)
+
+
+class Extremes(NamedTuple):
+    """PLAIN bytes without their length, not cut; ``None`` where there is nothing to compare."""
+
+    low: bytes | None
+    high: bytes | None
+    nans: int = 0
+
+
+class Bound(NamedTuple):
+    """The bytes that are written, and whether a value has exactly these."""
+
+    value: bytes
+    exact: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ordering:
+    """How the values of one leaf compare; it remembers the order of the dictionary seen last."""
+
+    leaf: Leaf
+    stored: Stored
+    form: Form
+    total: bool
+    _dictionary: tuple[Values, NDArray[np.int64], NDArray[np.int32]] | None = field(default=None)
+
+    @classmethod
+    def of(cls, leaf: Leaf, order: ColumnOrder | None) -> Ordering | None:
+        """``order`` as the footer has it; ``None`` where it is not known, or has no bounds."""
+        if order is None or order.unknown:
+            return None
+        stored = Stored.of(leaf)
+        form = stored.form
+        if order.IEEE_754_TOTAL_ORDER is not None:
+            return cls(leaf, stored, form, True) if form is Form.FLOATING else None
+        if order.TYPE_ORDER is None or form is Form.INT96:
+            return None
+        if form is Form.NONE:
+            logical = leaf.element.logicalType
+            is_time = logical is not None and logical.TIME is not None
+            if logical is None:
+                is_time = leaf.element.converted_type in _TIMES
+            if not is_time or leaf.type not in (Type.INT32, Type.INT64):
+                return None
+            form = Form.SIGNED
+        return cls(leaf, stored, form, False)
+
+    @property
+    def floating(self) -> bool:
+        """Whether there may be NaN."""
+        return self.form is Form.FLOATING
+
+    @property
+    def misleads(self) -> bool:
+        """Whether bounds leave out NaN, and readers are not told by the order that they do."""
+        return self.floating and not self.total
+
+    @property
+    def by_bytes(self) -> bool:
+        """Whether bounds are bytes compared as such, and may be cut."""
+        return self.form is Form.TEXT
+
+    # -- extremes ----------------------------------------------------------------------------------
+
+    def extremes(self, run: Run) -> Extremes:
+        """Of a run that is not empty."""
+        if self.form is Form.FLOATING:
+            return self._floats(run)
+        if self._as_numbers:
+            values = run.plain()
+            assert isinstance(values, np.ndarray)
+            if self.form is Form.UNSIGNED:
+                values = values.view(np.uint32 if self.leaf.type is Type.INT32 else np.uint64)
+            return Extremes(values.min().tobytes(), values.max().tobytes())
+        if run.indices is not None:
+            order, ranks = self._ranks(run.values)
+            held = ranks.take(run.indices)
+            return Extremes(
+                _one(run.values, int(order[held.min()])), _one(run.values, int(order[held.max()]))
+            )
+        low, high = _ends(self._comparable(run.values))
+        return Extremes(_one(run.values, low), _one(run.values, high))
+
+    @property
+    def _as_numbers(self) -> bool:
+        return self.leaf.type in (Type.BOOLEAN, Type.INT32, Type.INT64)
+
+    def _floats(self, run: Run) -> Extremes:
+        values: Any = run.plain()
+        if self.leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
+            values = np.ascontiguousarray(values).view("<f2").ravel()
+        nans = 0
+        low, high = values.min(), values.max()
+        if np.isnan(low) or np.isnan(high):
+            known = values[~np.isnan(values)]
+            nans = len(values) - len(known)
+            if not len(known) and not self.total:
+                return Extremes(None, None, nans)
+            values = known if len(known) else values
+        if self.total:
+            keys = _total_keys(values)
+            low, high = values[keys.argmin()], values[keys.argmax()]
+            return Extremes(low.tobytes(), high.tobytes(), nans)
+        if nans:
+            low, high = values.min(), values.max()
+        kind = values.dtype.type
+        if not low:
+            low = kind(-0.0)
+        if not high:
+            high = kind(0.0)
+        return Extremes(low.tobytes(), high.tobytes(), nans)
+
+    def _comparable(self, values: Values) -> Any:
+        """Keys in the same order: an array of numbers, or Arrow's binary."""
+        if self.form is Form.DECIMAL:
+            held = values if isinstance(values, ByteArrays) else _rows(values)
+            return self.stored.keys(held, np.ones(len(held), np.bool_)).data
+        if isinstance(values, ByteArrays):
+            return values.to_arrow()
+        return _rows(values).to_arrow()
+
+    def prepare(self, dictionary: Values) -> None:
+        """Rank the values of a dictionary before pages of several threads need that."""
+        if self.form is not Form.FLOATING and not self._as_numbers and len(dictionary):
+            self._ranks(dictionary)
+
+    def _ranks(self, values: Values) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        known = self._dictionary
+        if known is None or known[0] is not values:
+            keys = self._comparable(values)
+            if isinstance(keys, np.ndarray):
+                order = np.argsort(keys, kind="stable")
+            else:
+                import pyarrow.compute as pc
+
+                # Not by to_numpy(), which loads pandas: a quarter of a second, and 25 MB.
+                found = pc.sort_indices(keys)
+                whole = np.frombuffer(found.buffers()[1], np.uint64)
+                order = whole[found.offset : found.offset + len(found)].astype(np.int64)
+            ranks = np.empty(len(order), np.int32)
+            ranks[order] = np.arange(len(order), dtype=np.int32)
+            known = self._dictionary = (values, order, ranks)
+        return known[1], known[2]
+
+    # -- bounds ------------------------------------------------------------------------------------
+
+    def key(self, value: bytes) -> Any:
+        """What orders bounds: bytes as they are written."""
+        match self.form:
+            case Form.TEXT:
+                return value
+            case Form.FLOATING:
+                number = np.frombuffer(value, f"<f{len(value)}")
+                return int(_total_keys(number)[0]) if self.total else float(number[0])
+            case Form.DECIMAL if self.leaf.type in (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY):
+                return int.from_bytes(value, "big", signed=True)
+            case Form.UNSIGNED | Form.BOOLEAN:
+                return int.from_bytes(value, "little")
+            case _:
+                return int.from_bytes(value, "little", signed=True)
+
+    def lower(self, value: bytes) -> Bound:
+        """A lower bound of at most 64 bytes."""
+        if not self.by_bytes or len(value) <= LONGEST_BOUND:
+            return Bound(value, exact=self._occurs(value))
+        return Bound(cut_lower(value, LONGEST_BOUND, utf8=self._utf8(value)), exact=False)
+
+    def upper(self, value: bytes) -> Bound:
+        """An upper bound of about 64 bytes, or the whole value where none is so short."""
+        if not self.by_bytes or len(value) <= LONGEST_BOUND:
+            return Bound(value, exact=self._occurs(value))
+        cut = cut_upper(value, LONGEST_BOUND, utf8=self._utf8(value))
+        return Bound(value, exact=True) if cut is None else Bound(cut, exact=False)
+
+    def _occurs(self, value: bytes) -> bool:
+        # Which of the zeros there was is not known.
+        return not self.floating or self.total or self.key(value) != 0
+
+    def _utf8(self, value: bytes) -> bool:
+        """Whether it is text; what is not UTF-8 in a column of strings is cut as bytes."""
+        import pyarrow as pa
+
+        if self.stored.type is None or not pa.types.is_string(self.stored.type):
+            return False
+        try:
+            value.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        return True
+
+
+def _total_keys(values: NDArray[Any]) -> NDArray[Any]:
+    bits = np.ascontiguousarray(values).view(f"<i{values.dtype.itemsize}")
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+def _rows(values: NDArray[Any]) -> ByteArrays:
+    count, width = values.shape
+    offsets = np.arange(0, width * (count + 1), width, dtype=np.int64)[: count + 1]
+    return ByteArrays(np.ascontiguousarray(values).reshape(-1), offsets)
+
+
+def _one(values: Values, at: int) -> bytes:
+    if isinstance(values, ByteArrays):
+        return values.data[values.offsets[at] : values.offsets[at + 1]].tobytes()
+    found: bytes = values[at].tobytes()
+    return found
+
+
+def _ends(keys: Any) -> tuple[int, int]:
+    """Where the smallest and the largest key are."""
+    if isinstance(keys, np.ndarray):
+        return int(keys.argmin()), int(keys.argmax())
+    import pyarrow.compute as pc
+
+    found = pc.min_max(keys)
+    low, high = (pc.index(keys, found[name]).as_py() for name in ("min", "max"))
+    return low, high

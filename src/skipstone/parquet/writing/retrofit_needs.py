@@ -1,0 +1,237 @@
+"""What a file lacks of what is asked for, chunk by chunk: by its footer, and one header a chunk.
+
+| name | lacking where |
+|---|---|
+| checksums | the first page of the chunk has none |
+| offset index | there is none, and no page begins within a row |
+| column index | there is none, and the order of the values is known |
+| statistics | null count, bounds, or the NaN count of a floating column |
+| size statistics | levels or byte arrays that are not counted |
+| bloom filter | it is asked for, and not there |
+| pages | a page holds more rows than asked for |
+
+A chunk with NaN gets neither a column index nor bounds (``chunk_facts.py``), and lacks none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
+from skipstone.parquet.reading.chunk_indexes import offset_index
+
+from .column_order import Ordering
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.metadata import ColumnMetaData, SortingColumn
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.reading.chunk_pages import Cell
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.parquet.reading.selection import Selection
+
+__all__ = ["KINDS", "Asked", "lacking", "leaves_of", "parse_bloom", "refuse"]
+
+#: In the order in which reports name them.
+KINDS: Final = (
+    "offset index",
+    "column index",
+    "bloom filter",
+    "checksums",
+    "statistics",
+    "size statistics",
+    "pages",
+)
+_TYPE_ORDER = ColumnOrder(TYPE_ORDER=TypeDefinedOrder())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a file is to have, for its own leaves: ``bloom`` by ordinal, with the probability."""
+
+    bloom: Mapping[int, float] = field(default_factory=dict)
+    page_rows: int | None = None
+    sorting: tuple[SortingColumn, ...] | None = None
+    orders: tuple[Ordering | None, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        file: ParquetFile,
+        bloom: Mapping[str, float],
+        page_rows: int | None,
+        sorting: Sequence[str] | None,
+    ) -> Asked:
+        """Names to leaves. ``SkipstoneError`` for names that the file does not have."""
+        return cls.of_columns(file.footer, file.selection, bloom, page_rows, sorting)
+
+    @classmethod
+    def of_columns(
+        cls,
+        footer: FooterArrays,
+        selection: Selection,
+        bloom: Mapping[str, float],
+        page_rows: int | None,
+        sorting: Sequence[str] | None,
+    ) -> Asked:
+        """The same for a file that has a footer, and no place yet."""
+        if page_rows is not None and page_rows < 1:
+            raise ValueError(f"page_rows {page_rows} is a number of rows, at least 1")
+        leaves = footer.schema.leaves
+        filters = {}
+        for name, fpp in bloom.items():
+            if not 0.0 < fpp < 1.0:
+                raise SkipstoneError(
+                    f"{fpp} is no probability for the Bloom filter of {name}",
+                    hint="give one between 0 and 1, as 0.01",
+                )
+            for ordinal in leaves_of(selection, name):
+                if leaves[ordinal].type is Type.BOOLEAN:
+                    raise UnsupportedError(f"{name}: booleans have no Bloom filter")
+                filters[ordinal] = fpp
+        given = footer.column_orders
+        orders = given if given is not None else (_TYPE_ORDER,) * len(leaves)
+        found = [
+            Ordering.of(leaf, orders[leaf.ordinal] if leaf.ordinal < len(orders) else None)
+            for leaf in leaves
+        ]
+        wanted = tuple([_sorting(selection, each) for each in sorting]) if sorting else None
+        return cls(bloom=filters, page_rows=page_rows, sorting=wanted, orders=tuple(found))
+
+
+def parse_bloom(text: str) -> tuple[str, float]:
+    """``column`` or ``column:fpp``."""
+    name, colon, number = text.rpartition(":")
+    if colon:
+        try:
+            return name, float(number)
+        except ValueError:
+            pass
+    return text, 0.01
+
+
+def leaves_of(selection: Selection, name: str) -> tuple[int, ...]:
+    """The leaves that a name stands for; ``SkipstoneError`` where it stands for none."""
+    leaf = selection.tree.leaf(name)
+    if leaf is not None:
+        return (leaf.ordinal,)
+    return tuple([each for found in selection.fields([name]) for each in found.shape.leaves])
+
+
+def _sorting(selection: Selection, text: str) -> SortingColumn:
+    from skipstone.parquet.format.metadata import SortingColumn
+
+    name, *words = text.split(":")
+    leaves = [selection.tree.leaves[ordinal] for ordinal in leaves_of(selection, name)]
+    if len(leaves) != 1 or leaves[0].max_repetition_level:
+        raise SkipstoneError(
+            f"{name} is no column that rows can be sorted by", hint="name columns outside of lists"
+        )
+    if not set(words) <= {"desc", "asc", "nulls_first", "nulls_last"}:
+        raise SkipstoneError(f"{text!r} is no sort key", hint="column[:desc][:nulls_first]")
+    return SortingColumn(
+        column_idx=leaves[0].ordinal, descending="desc" in words, nulls_first="nulls_first" in words
+    )
+
+
+def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
+    """``UnsupportedError`` for files of which not everything lies here in the clear."""
+    footer = file.footer
+    if file.encrypted_footer or footer.encryption_algorithm is not None:
+        raise UnsupportedError(
+            f"{file.path} is encrypted: {verb} works on files in the clear",
+            hint="decrypt it first, or write it anew",
+        )
+    for r in range(footer.num_row_groups):
+        for leaf in footer.schema.leaves:
+            if footer.chunk("encrypted")[r, leaf.ordinal] == 1:
+                raise UnsupportedError(f"column {leaf.name} of {file.path} is encrypted")
+            elsewhere = footer.value_bytes("file_path", r, leaf.ordinal)
+            if elsewhere is not None:
+                raise UnsupportedError(
+                    f"column {leaf.name} of {file.path} lies in another file,"
+                    f" {elsewhere.decode('utf-8', 'replace')}",
+                    hint=f"{verb} that file",
+                )
+
+
+def lacking(file: ParquetFile, asked: Asked) -> dict[Cell, frozenset[str]]:
+    """What each chunk lacks; chunks that lack nothing are left out."""
+    found = {}
+    for r in range(file.num_row_groups):
+        for leaf in file.footer.schema.leaves:
+            try:
+                names = frozenset(_lacks(file, (r, leaf.ordinal), leaf, asked))
+            except FormatError as error:
+                raise error.in_file(file.path) from None
+            if names:
+                found[r, leaf.ordinal] = names
+    return found
+
+
+def _lacks(file: ParquetFile, cell: Cell, leaf: Leaf, asked: Asked) -> set[str]:
+    chunk = file.footer.column_chunk(*cell)
+    meta = chunk.meta_data
+    rows = int(file.footer.group("num_rows")[cell[0]])
+    names: set[str] = set()
+    if meta is None or not rows or not meta.num_values:
+        return names
+    first = next(iter(file.chunks_pages.walk(cell)), None)
+    if first is not None and first.header.crc is None:
+        names.add("checksums")
+    has_offsets = bool(chunk.offset_index_offset and chunk.offset_index_length)
+    can_have = has_offsets or not leaf.max_repetition_level or not _within_rows(file, cell)
+    if asked.page_rows is not None and rows > asked.page_rows:
+        index = offset_index(file, cell) if has_offsets else None
+        starts = [each.first_row_index for each in index.page_locations] if index else [0]
+        if np.diff([*starts, rows]).max() > asked.page_rows:
+            names.add("pages")
+    if not has_offsets and (can_have or "pages" in names):
+        names.add("offset index")
+    order = asked.orders[leaf.ordinal]
+    # Bounds in some row groups and none in others are not for every reader: see chunk_facts.py.
+    counts = file.footer.chunk("nan_count")[:, leaf.ordinal]
+    nans = order is not None and order.misleads and bool((counts > 0).any())
+    if (
+        order is not None
+        and not (chunk.column_index_offset and chunk.column_index_length)
+        and (can_have or "pages" in names)
+        and not (has_offsets and nans and counts[cell[0]] > 0)
+    ):
+        names.add("column index")
+    if _lacks_statistics(file, meta, order, nans=nans):
+        names.add("statistics")
+    counted = leaf.type is Type.BYTE_ARRAY or leaf.max_definition_level or leaf.max_repetition_level
+    if meta.size_statistics is None and counted:
+        names.add("size statistics")
+    if leaf.ordinal in asked.bloom and not meta.bloom_filter_offset:
+        names.add("bloom filter")
+    return names
+
+
+def _lacks_statistics(
+    file: ParquetFile, meta: ColumnMetaData, order: Ordering | None, *, nans: bool
+) -> bool:
+    found = meta.statistics
+    if found is None or found.null_count is None:
+        return True
+    if order is None:
+        return False
+    if file.footer.column_orders is None or (order.floating and found.nan_count is None):
+        return True
+    if nans:
+        return False
+    bounds = found.min_value is not None and found.max_value is not None
+    return not bounds and found.null_count + (found.nan_count or 0) < meta.num_values
+
+
+def _within_rows(file: ParquetFile, cell: Cell) -> bool:
+    """Whether a page begins within a row, so that there can be no page index."""
+    return any(each.continues for each in file.chunks_pages.walked(cell))

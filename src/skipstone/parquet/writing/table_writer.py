@@ -1,0 +1,374 @@
+"""``write_table``: Arrow tables and streams as one Parquet file that readers can skip in.
+
+    PAR1 | row group, Bloom filters | … | column indexes, offset indexes | footer
+         | row group, Bloom filters | … | column indexes, offset indexes | footer | …
+
+The second line, with ``checkpoint_every``: every so many row groups are followed by their indexes
+and a footer of everything so far. Arrow encodes the columns, this places their pages; what is said
+of them (bounds, counts, filters, the order of rows) comes from looking at every page.
+
+Threads encode some columns while others are written. Of a stream two row groups are held at most:
+the one that is being written, and the next, which is read and encoded meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from skipstone.errors import UnsupportedError
+from skipstone.parquet.encryption.file_encryptor import FileEncryptor
+from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.format.footer import MAGIC
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.reading.selection import Selection
+from skipstone.parquet.reading.sorted_rows import are_sorted
+from skipstone.storage import open_storage
+from skipstone.storage.atomic_replace import local_path, replacing
+
+from .arrow_blocks import ArrowBlocks
+from .arrow_rows import holds_nan, row_groups, schema_and_batches
+from .checkpoint import CheckpointWriter
+from .encoded_row_groups import encode_rows
+from .retrofit_needs import Asked, leaves_of
+from .row_group_writer import GroupPlacing
+from .write_report import WriteReport
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.format.metadata import SortingColumn
+    from skipstone.storage.atomic_replace import Written
+
+    from .arrow_blocks import EncodedChunk
+    from .arrow_rows import Rows
+
+__all__ = ["write_table"]
+
+#: Rows of a row group unless it is said otherwise; Arrow's own default.
+ROW_GROUP_ROWS: Final = 1 << 20
+# Arrow makes no larger row groups.
+_MOST_ROWS: Final = 1 << 26
+_WORKERS: Final = 2
+# Blocks that are encoded, or being encoded, behind the one that is written.
+_AHEAD: Final = 3
+_ARROW_OPTIONS: Final = frozenset(
+    {
+        "allow_truncated_timestamps",
+        "coerce_timestamps",
+        "column_encoding",
+        "compression_level",
+        "data_page_size",
+        "data_page_version",
+        "dictionary_pagesize_limit",
+        "store_decimal_as_integer",
+        "store_schema",
+        "use_byte_stream_split",
+        "use_compliant_nested_type",
+        "use_dictionary",
+        "version",
+        "write_batch_size",
+    }
+)
+_SHOWN: Final = 5
+
+
+def write_table(
+    data: Rows,
+    path: str | os.PathLike[str],
+    *,
+    schema: pa.Schema | None = None,
+    row_group_rows: int = ROW_GROUP_ROWS,
+    page_rows: int | None = None,
+    page_index: bool = True,
+    bloom: Mapping[str, float] | None = None,
+    index_pages: Sequence[str] | None = None,
+    interleave: bool = False,
+    sorting: Sequence[str] | None = None,
+    compression: str | Mapping[str, str] = "snappy",
+    encryption: Encryption | None = None,
+    checkpoint_every: int = 0,
+    arrow_options: Mapping[str, Any] | None = None,
+) -> WriteReport:
+    """Write rows of Arrow to a local Parquet file, whole or not at all.
+
+    ``data`` is a table, a record batch, a reader or iterable of them, or what gives an Arrow
+    stream; ``schema`` is needed for an iterable without any. Row groups have ``row_group_rows``
+    rows, pages ``page_rows``: exactly, but for the last ones.
+
+    ``page_index``: column and offset indexes. ``bloom``: columns with the probability of a false
+    positive; filters are as large as the distinct values of a row group want. ``index_pages``:
+    index pages of 2013, of keys for the columns that are named and of ordinals for the others, with
+    ``interleave`` between the data pages. ``sorting``: keys (``"ts"``, ``"ts:desc:nulls_first"``)
+    that row groups claim where their rows are in that order; nothing is sorted here.
+    ``compression`` is one codec, or one by column. ``encryption``: see ``rewrite.Encryption``.
+    ``arrow_options``: those of ``pyarrow.parquet.write_table`` that concern encoding.
+
+    The file is ``_tmp-NAME`` beside its place until it is complete. With ``checkpoint_every`` = n
+    it is ``_unfinished-NAME``, has a footer behind every n row groups, and stays after a crash or
+    an error: ``salvage`` saves all but the last n row groups at most.
+
+    Raises ``SkipstoneError`` for names that are no columns and batches of another schema,
+    ``UnsupportedError`` for what Parquet or Arrow cannot write, ``ValueError`` for numbers out of
+    range, ``OSError`` where the place cannot be written.
+    """
+    started = time.perf_counter()
+    if not 0 < row_group_rows <= _MOST_ROWS:
+        raise ValueError(f"row_group_rows {row_group_rows} is between 1 and {_MOST_ROWS:,}")
+    if checkpoint_every < 0:
+        raise ValueError(f"checkpoint_every {checkpoint_every} is a number of row groups")
+    if index_pages is not None and encryption is not None:
+        raise UnsupportedError(
+            "index pages cannot be encrypted: the specification has no module for them",
+            hint="leave out index_pages; the page index is encrypted",
+        )
+    options = _options(compression, arrow_options or {})
+    target = local_path(str(path))
+    found, batches = schema_and_batches(data, schema)
+    template = encode_rows(found.empty_table(), **options).footer
+    selection = Selection(template, str(target))
+    asked = Asked.of_columns(template, selection, bloom or {}, page_rows, sorting)
+    encryptor = _encryptor(encryption, template, target, checkpoint_every)
+    blocks = ArrowBlocks(
+        schema=template.schema,
+        asked=asked,
+        options=options,
+        keys=frozenset(each.column_idx for each in asked.sorting or ()),
+        indexed=frozenset(
+            ordinal for name in index_pages or () for ordinal in leaves_of(selection, name)
+        ),
+    )
+    sealed = _sealed_floats(template, encryptor)
+    at_hand = isinstance(data, pa.Table | pa.RecordBatch)
+    with_nan = frozenset(
+        leaf for leaf, name in sealed.items() if at_hand and _holds_nan(data, found, name)
+    )
+    between = "between" if interleave else "behind"
+    work = _Work(
+        blocks=blocks,
+        template=template,
+        encryptor=encryptor,
+        every=checkpoint_every,
+        page_index=page_index,
+        index_pages=None if index_pages is None else between,
+        irrevocable=frozenset() if at_hand else frozenset(sealed),
+        unbounded=with_nan,
+    )
+
+    def keys_first() -> None:
+        # A file without its keys is lost, and keys without a file harm nobody.
+        if encryptor is not None and encryptor.key_material_file is not None:
+            beside = key_material_path(str(target))
+            open_storage(str(target), None).put(beside, encryptor.key_material_file)
+
+    keep = work.has_checkpoint if checkpoint_every else None
+    with replacing(target, still=keys_first, worth_keeping=keep) as out:
+        placing = work.run(out, row_groups(found, batches, row_group_rows))
+        size = out.at
+    writer = work.writer
+    assert writer is not None  # as the work is done
+    notes = placing.notes[:_SHOWN] + work.notes[:_SHOWN]
+    left = len(placing.notes) + len(work.notes) - len(notes)
+    material = None if encryptor is None else encryptor.key_material_file
+    return WriteReport(
+        path=str(target),
+        rows=sum(writer.rows),
+        row_groups=len(writer.rows),
+        pages=placing.pages,
+        bytes=size,
+        seconds=time.perf_counter() - started,
+        sorted_groups=work.sorted_groups,
+        checkpoints=writer.checkpoints,
+        algorithm=None if encryption is None else encryption.algorithm,
+        key_material=None if material is None else key_material_path(str(target)),
+        notes=(*notes, *([f"and {left} more of that kind"] if left else [])),
+    )
+
+
+def _options(compression: str | Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(given) - _ARROW_OPTIONS)
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)}: not among the options that go to Arrow,"
+            f" which are {', '.join(sorted(_ARROW_OPTIONS))}"
+        )
+    codec = compression if isinstance(compression, str) else dict(compression)
+    return {**given, "compression": codec}
+
+
+def _encryptor(
+    encryption: Encryption | None, template: FooterArrays, target: Any, every: int
+) -> FileEncryptor | None:
+    if encryption is None:
+        return None
+    leaves = tuple(leaf.path for leaf in template.schema.leaves)
+    made = FileEncryptor(encryption, leaves, str(target))
+    if made.key_material_file is not None:
+        if every:
+            raise UnsupportedError(
+                "an unfinished file would lie without its wrapped keys",
+                hint="with checkpoints, keep the wrapped keys in the file",
+            )
+        beside = key_material_path(str(target))
+        if open_storage(str(target), None).exists(beside):
+            raise UnsupportedError(
+                f"{beside} is there already, and the keys in it may be needed",
+                hint="give another path, or keep the wrapped keys in the file",
+            )
+    return made
+
+
+def _sealed_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
+    """Leaves of floats whose metadata are sealed chunk by chunk, by ordinal, and the columns that
+    they lie in."""
+    if encryptor is None:
+        return {}
+    return {
+        leaf.ordinal: leaf.path[0]
+        for leaf in template.schema.leaves
+        if Stored.of(leaf).form is Form.FLOATING and encryptor.seals_metadata(leaf.path)
+    }
+
+
+def _holds_nan(data: Any, schema: pa.Schema, name: str) -> bool:
+    return any(holds_nan(data.column(at)) for at in schema.get_all_field_indices(name))
+
+
+class _Ready(NamedTuple):
+    """A block of row group ``number``, of ``rows`` rows; ``last`` of them."""
+
+    number: int
+    future: Future[tuple[list[EncodedChunk], pa.ChunkedArray | None]]
+    rows: int
+    last: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    blocks: ArrowBlocks
+    template: FooterArrays
+    encryptor: FileEncryptor | None
+    every: int
+    page_index: bool
+    index_pages: Any
+    irrevocable: frozenset[int] = frozenset()
+    unbounded: frozenset[int] = frozenset()
+    writer: CheckpointWriter | None = None
+    sorted_groups: int = 0
+    notes: list[str] = field(default_factory=list)
+    _retracted: int = 0
+
+    def has_checkpoint(self) -> bool:
+        """Whether what was written so far can be had again."""
+        return self.writer is not None and self.writer.checkpoints > 0
+
+    def run(self, out: Written, groups: Iterator[pa.Table]) -> GroupPlacing:
+        """Write the whole file."""
+        writer = self.writer = self._writer(out)
+        placing = GroupPlacing(
+            out=out,
+            encryptor=self.encryptor,
+            page_index=self.page_index,
+            index_pages=self.index_pages,
+            irrevocable=self.irrevocable,
+            unbounded=set(self.unbounded),
+        )
+        writer.begin()
+        for rows, sorting in self._placed(groups, placing):
+            placing.end_group(rows, sorting)
+            if placing.is_full or writer.due(placing.waiting):
+                self._add(placing)
+        self._add(placing, last=True)
+        writer.finish()
+        return placing
+
+    def _add(self, placing: GroupPlacing, *, last: bool = False) -> None:
+        """Row groups that are only waiting for their indexes."""
+        writer = self.writer
+        assert writer is not None  # as it has begun
+        if len(placing.misleading) > self._retracted:
+            self._retracted = len(placing.misleading)
+            writer.row_groups[:] = [placing.retracted(each) for each in writer.row_groups]
+        for row_group, count in placing.finished(last=last):
+            writer.add(row_group, count)
+
+    def _writer(self, out: Written) -> CheckpointWriter:
+        encryptor, template = self.encryptor, self.template
+        if encryptor is None:
+            magic, seal = MAGIC, None
+        else:
+            magic, seal = encryptor.magic, encryptor.seal_footer
+            metadata = FileMetaData.from_bytes(template.data[: template.end])
+            template = FooterArrays.scan(encryptor.described(metadata).to_bytes())
+        return CheckpointWriter(
+            sink=out,
+            template=template,
+            every=self.every,
+            descriptor=out.descriptor,
+            magic=magic,
+            seal=seal,
+        )
+
+    def _placed(
+        self, groups: Iterator[pa.Table], placing: GroupPlacing
+    ) -> Iterator[tuple[int, tuple[SortingColumn, ...] | None]]:
+        """Row groups whose pages are in the file: their rows, and how they are sorted."""
+        values: dict[int, pa.ChunkedArray] = {}
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            for each in self._ready(pool, groups):
+                chunks, column = each.future.result()
+                for chunk in chunks:
+                    if column is not None and chunk.leaf.ordinal in self.blocks.keys:
+                        values[chunk.leaf.ordinal] = column
+                    placing.put(chunk)
+                if each.last:
+                    yield each.rows, self._sorting(values)
+                    values = {}
+
+    def _ready(self, pool: ThreadPoolExecutor, groups: Iterator[pa.Table]) -> Iterator[_Ready]:
+        waiting: deque[_Ready] = deque()
+        try:
+            for number, rows in enumerate(groups):
+                blocks = list(self.blocks.blocks(rows))
+                for block in blocks:
+                    future = pool.submit(self.blocks.encode, rows, block)
+                    waiting.append(_Ready(number, future, rows.num_rows, block is blocks[-1]))
+                    # Of two row groups at most, and the next one is asked for when it has a turn.
+                    while len(waiting) > _AHEAD or waiting[0].number < number:
+                        yield waiting.popleft()
+            while waiting:
+                yield waiting.popleft()
+        finally:
+            for each in waiting:
+                each.future.cancel()
+
+    def _sorting(self, values: Mapping[int, pa.ChunkedArray]) -> tuple[SortingColumn, ...] | None:
+        wanted = self.blocks.asked.sorting
+        if not wanted:
+            return None
+        leaves = self.template.schema.leaves
+        holds = are_sorted(
+            (
+                each,
+                leaves[each.column_idx],
+                values[each.column_idx],
+                Stored.of(leaves[each.column_idx]).type,
+            )
+            for each in wanted
+        )
+        if holds:
+            self.sorted_groups += 1
+            return wanted
+        names = ", ".join(leaves[each.column_idx].name for each in wanted)
+        self.notes.append(f"a row group is not sorted by {names}: it does not say so")
+        return None

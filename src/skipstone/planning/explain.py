@@ -1,0 +1,196 @@
+"""A ``Plan`` in words: per level and index used or not and because of what, what asking took, what
+is left at each level, and what reading will ask for. Every count has its denominator."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from skipstone.human import aligned, duration, of_total, percent, plural, size
+from skipstone.pruning import Cause, Level
+
+if TYPE_CHECKING:
+    from skipstone.pruning import Reason
+    from skipstone.pruning.plan import Plan, Step
+
+# The kind that comes with every indexed column, unasked.
+IMPLICIT = "nulls"
+# That nobody looked into files which take less to read than this together is no news.
+_SMALL = 4_000_000
+_FINER = {level.unit for level in (Level.ROW_GROUP, Level.PAGE)}
+
+__all__ = ["left", "one_line", "render", "render_html"]
+
+
+def one_line(plan: Plan) -> str:
+    """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``.
+
+    Of one file by itself the rows: ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``.
+    How many bytes those take depends on the columns that are read.
+    """
+    if _is_of_one_file(plan):
+        kept, total = plan.rows_kept, plan.rows_total
+        return (
+            f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
+            f"planned in {duration(sum(plan.milliseconds.values()))}"
+        )
+    # A bound of what may be read can be more than what there is.
+    skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
+    planned = duration(sum(plan.milliseconds.values()))
+    within = "" if plan.coverage is None else f" of {plan.coverage}"
+    found = plan.foreseen
+    bound = "" if found is None or not (found.possible or found.at_most) else "at most "
+    about = "about " if found is not None and found.about and plan.files_kept else ""
+    requests = "" if found is None else f" in {plural(plan.requests, 'request')}"
+    return (
+        f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "
+        f"{bound}{about}{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped)"
+        f"{requests}, planned in {planned}"
+    )
+
+
+def _is_of_one_file(plan: Plan) -> bool:
+    """True where no facts were asked: the plan is of the inside of one file (``ParquetFile``)."""
+    facts = plan.facts_fresh + plan.facts_stale + plan.facts_missing
+    return not facts and plan.files_total == 1 and plan.rows_total >= 0
+
+
+def _freshness(plan: Plan) -> str:
+    if _is_of_one_file(plan):
+        return plural(plan.rows_total, "row")
+    if plan.sidecars and not plan.facts_fresh + plan.facts_stale:
+        return f"file indexes beside {of_total(plan.sidecars, plan.files_total, 'files')}"
+    covered = of_total(plan.facts_fresh, plan.files_total, "files")
+    if plan.facts_stale == 0 and plan.facts_missing == 0:
+        return f"index covers {covered} (fresh)"
+    lacking = []
+    if plan.facts_missing:
+        lacking.append(f"{plan.facts_missing:,} new")
+    if plan.facts_stale:
+        lacking.append(f"{plan.facts_stale:,} changed since")
+    looked = any(step.level > Level.OBJECT for step in plan.steps)
+    instead = "nothing is known but what they say themselves" if looked else "read in full"
+    verb = "refresh" if plan.facts_fresh or plan.facts_stale else "build"
+    return f"index covers {covered}; {' and '.join(lacking)}: {instead}, run `{verb}`"
+
+
+def _because(step: Step, *, unasked: bool) -> str:
+    if step.used:
+        # That a kind says nothing of one leaf is no news where it spoke of another.
+        return "; ".join(r.text for r in step.reasons if r.cause is not Cause.NOT_APPLICABLE)
+    why = "; ".join(dict.fromkeys(reason.text for reason in step.reasons))
+    if not why and unasked and step.level is Level.PAGE:
+        why = "what is left has no page index"
+    return f"not used: {why or 'nothing left to ask about'}"
+
+
+def _cost(step: Step) -> str:
+    """What asking took, where it took anything: ``1.2 MB in 3 requests, 0.4 ms``."""
+    read = f"{size(step.bytes_read)} in {plural(step.requests, 'request')}"
+    taken = duration(step.milliseconds)
+    shown = [read if step.requests or step.bytes_read else "", "" if taken == "0.0 ms" else taken]
+    return ", ".join(part for part in shown if part)
+
+
+def _rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Level, column, index, what came in and went on, what it took, because of what.
+
+    The level is empty where there is but one, and but for its first row.
+    """
+    shown = [
+        # Null counts stand behind every index; they are worth a line when they skip.
+        step
+        for step in plan.steps
+        if step.index != IMPLICIT or step.considered != step.kept
+    ]
+    shown.sort(key=lambda step: step.level)
+    levels = {step.level for step in shown}
+    asked = {step.level for step in shown if step.considered}
+    rows: list[tuple[str, ...]] = []
+    before = None
+    for step in shown:
+        unit = Level(step.level).unit
+        change = f"{step.considered:,} -> {step.kept:,} {unit}" if step.used else ""
+        head = unit if len(levels) > 1 and step.level != before else ""
+        because = _because(step, unasked=step.level not in asked)
+        rows.append((head, step.column, step.index, change, _cost(step), because))
+        before = step.level
+    return rows
+
+
+def left(plan: Plan) -> str:
+    """``2 of 40 files, 2 of 80 row groups, 3 of 912 pages, 1,000 of 4,000,000 rows``: what is left
+    at each level that is known."""
+    found = plan.foreseen
+    parts = [of_total(plan.files_kept, plan.files_total, "files")]
+    if found is not None and found.files:
+        of_some = "" if found.files == plan.files_kept else f" of the {found.files:,} looked into"
+        parts.append(of_total(*found.row_groups, "row groups") + of_some)
+        if found.pages[1]:
+            parts.append(of_total(*found.pages, "pages") + of_some)
+    if plan.rows_kept >= 0:
+        parts.append(of_total(plan.rows_kept, plan.rows_total, "rows"))
+    return ", ".join(parts)
+
+
+def _is_noise(plan: Plan, reason: Reason) -> bool:
+    """That tiny files were not looked into; JSON says it all the same."""
+    if reason.cause is not Cause.COSTLY or reason.subject not in _FINER:
+        return False
+    return int(plan.listing.sizes[plan.keep].sum()) < _SMALL
+
+
+def _notes(plan: Plan) -> list[str]:
+    notes = [str(reason) for reason in plan.reasons if not _is_noise(plan, reason)]
+    if plan.coverage is not None:
+        lacking = plan.coverage.left_out
+        more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
+        without = f", without {', '.join(lacking[:3])}{more}: not Parquet" if lacking else ""
+        notes.insert(0, f"these are {plan.coverage}{without}")
+    return notes
+
+
+def render(plan: Plan) -> str:
+    """The whole explanation as text, ending with the line of ``one_line``."""
+    files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
+    head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
+    lines = [head + _freshness(plan), f"where {plan.predicate}"]
+    rows = _rows(plan)
+    # Columns in which nothing stands take no place.
+    filled = [column for column in zip(*rows, strict=True) if any(column)]
+    if filled:
+        lines += [f"  {line}" for line in aligned(list(zip(*filled, strict=True))).splitlines()]
+    lines.extend(f"  note: {note}" for note in _notes(plan))
+    lines.extend(f"  {line}" for line in _outlook(plan))
+    lines.append(one_line(plan))
+    return "\n".join(lines)
+
+
+def _outlook(plan: Plan) -> list[str]:
+    """What is left, what is still to be decided, and what reading it will ask for."""
+    lines = []
+    finer = any(step.level > Level.OBJECT for step in plan.steps)
+    if finer and plan.files_kept and not _is_of_one_file(plan):
+        lines.append(f"left: {left(plan)}")
+    if plan.residual is not None and plan.files_kept:
+        lines.append(f"still to be checked row by row: {plan.residual}")
+    if plan.foreseen is not None and plan.foreseen.total:
+        lines.append(f"will read: {plan.foreseen}")
+    return lines
+
+
+def render_html(plan: Plan) -> str:
+    """The same for notebooks: a table per plan, no script, no outside resource."""
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in _rows(plan)
+    )
+    notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(plan))
+    return (
+        f"<div><p><b>{escape(plan.table)}</b> where <code>{escape(plan.predicate)}</code><br>"
+        f"{escape(_freshness(plan))}</p><table><thead><tr><th>level</th><th>column</th>"
+        "<th>index</th><th>considered &rarr; kept</th><th>asking took</th><th>because</th></tr>"
+        f"</thead><tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
+        f"<p>{'<br>'.join(map(escape, _outlook(plan)))}</p>"
+        f"<p><b>{escape(one_line(plan))}</b></p></div>"
+    )

@@ -1,0 +1,311 @@
+"""The row group level of a table, from the ``_pm`` that the facts have of its files.
+
+No data file is touched: what is read lies in packs, neighbouring ones in one request. What was
+opened stays open. It must not cost more than it saves, so
+
+- it is asked of nothing that it cannot cut: a file of one row group has bounds among its facts
+  already where each column of the predicate has ``minmax``;
+- a sample of the files is asked first (``SAMPLE``, evenly spread), the others only where at least
+  one in ``WORTH`` of its row groups was dropped;
+- of the others no more than ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
+
+A ``_pm`` is of the file that its fact row is about, and must know that file's size; one that is
+gone or damaged says nothing, with the reason. Bloom filters that lie in the data files are not
+asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.indexes.minmax import MinMax
+from skipstone.predicate.tree import leaves as leaves_of
+from skipstone.predicate.types import column_path
+from skipstone.pruning import ByteRange, Cause, Level, Reason, Units
+from skipstone.pruning.asking import fetch_round
+from skipstone.questdb.evidence.bloom import PmBloomEvidence
+from skipstone.questdb.evidence.pm_file import OpenedPms, PmFile
+from skipstone.questdb.evidence.source import PmSource, pm_source
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.facts import Matched
+    from skipstone.predicate.tree import Bound, Leaf
+    from skipstone.pruning import Evidence
+    from skipstone.pruning.asking import Fetch
+    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.storage import Listing
+
+__all__ = ["MOST_BYTES", "MOST_FILES", "SAMPLE", "WORTH", "RowGroups"]
+
+log = logging.getLogger("skipstone")
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+#: Files that are asked before it is known whether that is worth it.
+SAMPLE: Final = 32
+#: One in so many row groups of the sample must be dropped, or the others are not asked: to ask a
+#: file takes about 0.3 ms the first time, to read it 3 ms and more.
+WORTH: Final = 8
+#: Files whose row groups are asked about at all, and bytes of their ``_pm``.
+MOST_FILES: Final = 10_000
+MOST_BYTES: Final = 256 * 2**20
+
+
+class _Kept:
+    """At most ``most`` files that were asked, with what was found out about their columns."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._files: OrderedDict[Hashable, PmFile] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> PmFile | None:
+        with self._lock:
+            found = self._files.get(key)
+            if found is not None:
+                self._files.move_to_end(key)
+            return found
+
+    def keep(self, key: Hashable, file: PmFile) -> None:
+        with self._lock:
+            self._files[key] = file
+            if len(self._files) > self.most:
+                self._files.popitem(last=False)
+
+
+# Between plans of one process. A place in a pack is never written twice.
+_OPENED = OpenedPms(most=MOST_FILES, most_bytes=MOST_BYTES)
+_FILES = _Kept(MOST_FILES)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RowGroups:
+    """The row groups of files with a ``_pm`` in one store; ``sources`` go to the planner."""
+
+    matched: Matched
+    listing: Listing
+    columns: frozenset[str]
+    schema: tuple[pa.Field, ...]
+    fetch: Fetch
+    bounded: bool
+    sampled: dict[int, PmFile] = field(default_factory=dict)
+    #: files of the units that may hold a match, once for each
+    alive: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    reasons: list[Reason] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        tree: Bound,
+        matched: Matched,
+        columns: frozenset[str],
+        fetch: Fetch,
+    ) -> RowGroups | None:
+        """``None`` where there is nothing to ask: ``columns`` are those that facts are about."""
+        if not matched.snapshot.in_runs:
+            return None  # somebody else's store
+        fields: dict[str, pa.Field] = {}
+        for leaf in leaves_of(tree):
+            path = column_path(leaf.column)
+            if leaf.column in columns and len(path) == 1 and isinstance(path[0], str):
+                fields[leaf.column] = pa.field(path[0], leaf.type)
+        if not fields:
+            return None
+        definitions = matched.snapshot.definitions
+        having = {each.column for each in definitions if each.kind == MinMax.name}
+        return cls(
+            matched=matched,
+            listing=matched.listing,
+            columns=frozenset(fields),
+            schema=tuple(fields.values()),
+            fetch=fetch,
+            bounded=fields.keys() <= having,
+        )
+
+    @property
+    def sources(self) -> tuple[_Asked, ...]:
+        """A sample, and the others."""
+        return _Asked(self, sample=True), _Asked(self, sample=False)
+
+    def candidates(self, files: IntArray) -> IntArray:
+        """Those of ``files`` that have a ``_pm`` which may say something new."""
+        row = self.matched.sidecar_rows("pm")[files]
+        files, row = files[row >= 0], row[row >= 0]
+        if self.bounded and len(row):
+            files = files[self.matched.row_groups[row] != 1]
+        return files
+
+    def worth(self) -> bool:
+        """Whether enough of the sample's row groups were dropped."""
+        total = sum(len(file.row_starts) - 1 for file in self.sampled.values())
+        left = int(np.isin(self.alive, list(self.sampled)).sum())
+        return (total - left) * WORTH >= total > 0
+
+    def open(self, files: IntArray) -> tuple[dict[int, PmFile], int, int]:
+        """The ``_pm`` of each of ``files``, and bytes and requests that reading them took."""
+        places = self.matched.places("pm")
+        found: dict[int, PmFile] = {}
+        wanted: dict[int, ByteRange] = {}
+        for file, row in zip(
+            files.tolist(), self.matched.sidecar_rows("pm")[files].tolist(), strict=True
+        ):
+            blob = places.at(row)
+            if blob is None:
+                continue
+            if blob.inline is not None:
+                self._take(found, file, ("inline", bytes(blob.inline)), blob.inline)
+                continue
+            place = blob.span(0, blob.length)
+            if (known := _FILES.get((place, self._size(file), self.schema))) is not None:
+                found[file] = known
+                continue
+            try:
+                snapshot = _OPENED.snapshot(place, _not_open, parquet_size=self._size(file))
+                found[file] = self._file(file, place, snapshot)
+            except _NotOpenError:
+                wanted[file] = place
+        have: dict[ByteRange, bytes | memoryview] = {}
+        if wanted:
+            errors = fetch_round(list(wanted.values()), self.fetch, have)
+        for file, place in wanted.items():
+            data = have.get(place)
+            if data is None:
+                error = errors.get(place.path) or LookupError(f"{place.path} has no such bytes")
+                self._lost(file, error)
+            else:
+                # Not a part of a larger buffer that it would keep.
+                self._take(found, file, place, bytes(data))
+        return found, sum(len(data) for data in have.values()), len(have)
+
+    def _take(
+        self, found: dict[int, PmFile], file: int, key: Hashable, data: bytes | memoryview
+    ) -> None:
+        size = self._size(file)
+        try:
+            snapshot = _OPENED.snapshot(key, lambda: data, parquet_size=size)
+            found[file] = self._file(file, key, snapshot)
+        except (SkipstoneError, ValueError) as error:
+            self._lost(file, error)
+
+    def _file(self, file: int, key: Hashable, snapshot: Snapshot) -> PmFile:
+        path = self.listing.paths[file]
+        # Not as our own: of a column of a wider type than the file's it is not known here whether
+        # the file's is unsigned, and what a value beyond it would mean.
+        made = PmFile.of(snapshot, path=path, schema=pa.schema(list(self.schema)))
+        _FILES.keep((key, self._size(file), self.schema), made)
+        return made
+
+    def _size(self, file: int) -> int:
+        return int(self.listing.sizes[file])
+
+    def _lost(self, file: int, error: Exception) -> None:
+        unreadable = isinstance(error, OSError | LookupError) and not isinstance(
+            error, SkipstoneError
+        )
+        cause = Cause.UNREADABLE if unreadable else Cause.CORRUPT
+        cause = Cause.UNSUPPORTED if isinstance(error, UnsupportedError) else cause
+        text = error.message if isinstance(error, SkipstoneError) else str(error)
+        path = self.listing.paths[file]
+        if not self.reasons:
+            log.warning("the _pm of %s says nothing: %s", path, text)
+        self.reasons.append(Reason(cause=cause, subject=f"_pm of {path}", text=text, units=1))
+
+
+class _NotOpenError(LookupError):
+    """It is not open yet."""
+
+
+def _not_open() -> bytes:
+    raise _NotOpenError
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A source of the planner: the sample of ``of``, or all others."""
+
+    of: RowGroups
+    sample: bool
+    level: Level = Level.ROW_GROUP
+    #: the planner need not weigh what asking costs
+    thrifty: bool = True
+    #: bytes and requests that opening took
+    spent: tuple[int, int] = (0, 0)
+    _source: PmSource | None = None
+
+    @property
+    def reasons(self) -> Sequence[Reason]:
+        """Why some files say nothing."""
+        return self.of.reasons if not self.sample else ()
+
+    def look(self, alive: Units) -> None:
+        """Told before ``split`` what may hold a match, decided or not."""
+        self.of.alive = alive.file
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
+        """The row groups of the files that are asked now."""
+        at, chosen = self._chosen(units)
+        files, *spent = self.of.open(chosen)
+        self.spent = spent[0], spent[1]
+        if self.sample:
+            self.of.sampled = files
+        self._source = pm_source(files)
+        parts, parent = self._source.split(units.where(at), columns)
+        return parts, at[parent]
+
+    def _chosen(self, units: Units) -> tuple[IntArray, IntArray]:
+        """Positions of the units to ask about, and their files."""
+        whole = np.flatnonzero(units.rows == self.of.matched.rows[units.file])
+        files = self.of.candidates(units.file[whole])
+        if self.sample:
+            if len(files) > SAMPLE:
+                files = files[np.linspace(0, len(files) - 1, SAMPLE).astype(np.int64)]
+        else:
+            files = files[~np.isin(files, list(self.of.sampled))]
+            if len(files) and not self.of.worth():
+                files = files[:0]
+            files = self._affordable(files)
+        return whole[np.isin(units.file[whole], files)], files
+
+    def _affordable(self, files: IntArray) -> IntArray:
+        """As many as may be asked; a reason counts the others."""
+        rows = self.of.matched.sidecar_rows("pm")[files]
+        size = np.cumsum(np.maximum(self.of.matched.places("pm").length[rows], 0))
+        most = min(MOST_FILES, int(np.searchsorted(size, MOST_BYTES, side="right")))
+        if len(files) > most:
+            text = f"looked at in {most:,} files more and not in the others"
+            self.of.reasons.append(
+                Reason(
+                    cause=Cause.COSTLY,
+                    subject=Level.ROW_GROUP.unit,
+                    text=text,
+                    units=len(files) - most,
+                )
+            )
+        return files[:most]
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Bounds and null counts; filters that need nothing of the data files."""
+        if self._source is None or not len(units):
+            return ()
+        return [
+            each
+            for each in self._source.evidence(units, columns & self.of.columns)
+            if not (isinstance(each, PmBloomEvidence) and _reads_data(each))
+        ]
+
+
+def _reads_data(evidence: PmBloomEvidence) -> bool:
+    """Whether filters lie in data files."""
+    return any(each.words is None for each in evidence.filters.values())

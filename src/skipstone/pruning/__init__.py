@@ -1,0 +1,23 @@
+"""What an index may say, for all levels: ``Bounds``, ``RowSet``, ``Evidence``, ``Reason``.
+
+Nothing here does I/O, decides anything, or knows a format. The planner (``plan/``) is the only
+place that combines ``Bounds``.
+"""
+
+from .bounds import BoolArray, Bounds
+from .evidence import Answer, ByteRange, Cause, Evidence, Fetched, Level, Reason, Units
+from .row_set import RowSet
+
+__all__ = [
+    "Answer",
+    "BoolArray",
+    "Bounds",
+    "ByteRange",
+    "Cause",
+    "Evidence",
+    "Fetched",
+    "Level",
+    "Reason",
+    "RowSet",
+    "Units",
+]

@@ -1,0 +1,93 @@
+"""What looking costs and what it may save: where the planner stops refining a file.
+
+A level is asked about a unit only where
+
+    EXPECTED x bytes of the unit / bytes_per_second  >  seconds that looking takes
+
+``EXPECTED`` is the part of what is looked at that is skipped in the end. Nobody knows it before;
+with a half, a wrong guess loses no more than was put in. The other constants were measured on local
+files in the page cache, and against an object store at 20 ms per request, of which 32 are under way
+together. Bytes are stored bytes of the undecided rows, of all columns: which of them will be read
+is not known to the levels.
+
+``SPARK`` is for the choice between Spark's own reader on the files that are left and its workers
+fetching planned pages, measured with two cores: a worker of Python has to be started, and plans
+again. After that neither is quicker with a byte than the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import Level
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["EXPECTED", "FREE", "LOCAL", "REMOTE", "SPARK", "Costs", "SparkCosts"]
+
+EXPECTED = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Seconds: ``file`` to open one and take its footer apart, ``chunk`` for the page index of a
+    column chunk, ``rows`` to ask one index about the rows of a file; ``bytes_per_second`` is how
+    fast stored bytes are read and decoded."""
+
+    file: float
+    chunk: float
+    rows: float
+    bytes_per_second: float
+
+    def looking(self, level: Level, columns: int) -> float:
+        """Seconds that it takes to ask about one unit: a file, or for pages a row group."""
+        match level:
+            case Level.ROW_GROUP:
+                return self.file
+            case Level.PAGE:
+                return self.chunk * columns
+            case Level.ROW:
+                return self.rows * columns
+            case _:
+                return 0.0
+
+    def rows_first(self, columns: int) -> bool:
+        """Whether to ask indexes that decide every row is cheaper than to open the file and look
+        into its pages. Where looking is free, all levels are looked at in their order."""
+        return self.rows * columns < self.file + self.chunk * columns
+
+    def worth(self, level: Level, stored: NDArray[np.int64], columns: int) -> NDArray[np.bool_]:
+        """For which units, of so many ``stored`` bytes each, looking is expected to pay."""
+        return EXPECTED * stored > self.looking(level, columns) * self.bytes_per_second
+
+
+LOCAL = Costs(file=250e-6, chunk=60e-6, rows=200e-6, bytes_per_second=500e6)
+REMOTE = Costs(file=1.5e-3, chunk=0.8e-3, rows=1.5e-3, bytes_per_second=80e6)
+#: always looks
+FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkCosts:
+    """``native``, ``pages``: stored bytes that Spark's own reader, and one of pages, read and
+    decode in a second; ``start``: seconds until pages begin to come; ``most_rows``: of a longer
+    ``limit`` the order is Spark's, which sorts in parts."""
+
+    native: float
+    pages: float
+    start: float
+    most_rows: int
+
+    def native_seconds(self, stored: int) -> float:
+        """For Spark's own reader and so many bytes of row groups that hold a row in question."""
+        return stored / self.native
+
+    def pages_seconds(self, stored: int) -> float:
+        """For so many bytes of planned pages."""
+        return self.start + stored / self.pages
+
+
+SPARK = SparkCosts(native=40e6, pages=40e6, start=0.3, most_rows=1_000_000)

@@ -1,0 +1,188 @@
+"""``Evidence``: anything that can say something of a predicate leaf, at any level, without I/O.
+
+The planner asks in two phases, so that it alone decides what is fetched and when:
+
+1. ``needs(leaves, units, have)`` names the byte ranges that an answer takes. The planner
+  collects the
+   needs of all evidence of a level, fetches them as one coalesced wave, and asks again until
+   nothing more is needed (a file index takes a head, then a dictionary block, then bitmaps).
+2. ``answer(leaves, units, have)`` gives one ``Answer`` per leaf: ``Bounds`` over the units, or
+   ``None`` for "says nothing", with the ``Reason``.
+
+An evidence that cannot use a leaf, lacks bytes, or finds them damaged answers ``None`` with a
+reason. It never raises for what it reads; the planner treats an exception as "says nothing" all
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .bounds import Bounds
+
+__all__ = ["Answer", "ByteRange", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+class Level(IntEnum):
+    """The four levels of the funnel, from coarse to fine."""
+
+    OBJECT = 0
+    ROW_GROUP = 1
+    PAGE = 2
+    ROW = 3
+
+    @property
+    def unit(self) -> str:
+        """The plural name of the level's unit, for people."""
+        return ("files", "row groups", "pages", "rows")[self]
+
+
+class Cause(StrEnum):
+    """Why an index says nothing. All of them read more, none is an error."""
+
+    ABSENT = "absent"  # not built, or no fact for the file
+    STALE = "stale"  # the file has changed since
+    CORRUPT = "corrupt"  # bytes are not what the format says
+    UNREADABLE = "unreadable"  # the store did not give the bytes
+    UNDECRYPTABLE = "undecryptable"  # a key is missing or wrong
+    UNSUPPORTED = "unsupported"  # unknown version, kind or type
+    NOT_APPLICABLE = "not applicable"  # this kind says nothing of such a predicate
+    OVER_LIMIT = "over limit"  # left out at build because it did not fit
+    COSTLY = "costly"  # looking would cost more than it saves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why something was not used: ``subject`` (an index, a leaf, a file), ``cause``, and words.
+
+    ``units`` says how many units it concerns, ``None`` where that has no meaning.
+    """
+
+    cause: Cause
+    subject: str
+    text: str
+    units: int | None = None
+
+    def __str__(self) -> str:
+        count = "" if self.units is None else f" ({self.units:,})"
+        return f"{self.subject}: {self.text}{count}"
+
+
+class _ByteRange(NamedTuple):
+    path: str
+    offset: int
+    length: int
+
+
+class ByteRange(_ByteRange):
+    """``length`` bytes from ``offset`` of the object at ``path``.
+
+    A tuple, because a lookup hashes hundreds of them.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, path: str, offset: int, length: int) -> Self:
+        if offset < 0 or length < 0:
+            raise ValueError(f"negative byte range: offset {offset}, length {length}")
+        return tuple.__new__(cls, (path, offset, length))
+
+
+Fetched: TypeAlias = Mapping[ByteRange, "bytes | memoryview"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Units:
+    """The units of one level that are still alive, as parallel arrays of length ``n``.
+
+    - ``file``: ordinal of the unit's file in the plan's listing;
+    - ``ordinal``: position inside the file: 0 at the object level, else the row group that the unit
+      lies in (a page unit is a run of rows between the page borders of any predicate column);
+    - ``first_row``: the unit's first row, counted from the start of its file;
+    - ``rows``: its row count, -1 where nobody knows.
+    """
+
+    level: Level
+    file: IntArray
+    ordinal: IntArray
+    first_row: IntArray
+    rows: IntArray
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @classmethod
+    def objects(cls, file: IntArray, rows: IntArray) -> Units:
+        """Units of the object level: whole files with these ordinals and row counts."""
+        zero = np.zeros(len(file), dtype=np.int64)
+        return cls(level=Level.OBJECT, file=file, ordinal=zero, first_row=zero, rows=rows)
+
+    def where(self, keep: NDArray[np.bool_] | IntArray) -> Units:
+        """The units that ``keep`` (mask or positions) selects."""
+        return Units(
+            level=self.level,
+            file=self.file[keep],
+            ordinal=self.ordinal[keep],
+            first_row=self.first_row[keep],
+            rows=self.rows[keep],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an evidence says of one leaf: ``bounds`` over the units asked, or ``None`` for nothing.
+
+    ``reasons`` tell why there is nothing, or why for some units (then ``bounds`` has them in
+    ``may``).
+    """
+
+    bounds: Bounds[Any] | None
+    reasons: tuple[Reason, ...] = ()
+
+    @classmethod
+    def silent(cls, cause: Cause, subject: str, text: str, units: int | None = None) -> Answer:
+        """Says nothing, because of ``cause``."""
+        return cls(
+            bounds=None,
+            reasons=(Reason(cause=cause, subject=subject, text=text, units=units),),
+        )
+
+
+LeafT = TypeVar("LeafT", contravariant=True)
+
+
+class Evidence(Protocol[LeafT]):
+    """See the module. ``LeafT`` is the predicate leaf (``skipstone.predicate.Leaf``)."""
+
+    @property
+    def name(self) -> str:
+        """What ``explain`` calls it: the kind, ``minmax``, ``bloomfilter``, ``page index`` …"""
+
+    @property
+    def level(self) -> Level:
+        """The level of the units that it is asked about."""
+
+    @property
+    def column(self) -> str:
+        """The column that it speaks about, as a dotted path; the planner routes leaves by it."""
+
+    @property
+    def cost(self) -> float:
+        """Cost of asking about one unit, relative to others of the level; the cheapest is asked
+        first."""
+
+    def needs(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """The byte ranges still missing for an answer; empty when ``answer`` can be called."""
+
+    def answer(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, in order, each over exactly these units."""

@@ -1,0 +1,291 @@
+"""What lower and upper bounds of a column's values say of a leaf: the min/max logic of all levels.
+
+A unit (file, row group, page) has ``lo`` and ``hi`` with ``lo <= v <= hi`` for each of its non-null
+values ``v``. They are bounds only: truncated, or those of a filtered writer, and need not be
+attained. Either may be unknown. Order is Spark's: NaN largest, 0.0 equal to -0.0, strings by their
+bytes.
+
+Per leaf two sets are found first, over the **non-null** values:
+
+| leaf | some value may match unless | every value matches when |
+|---|---|---|
+| ``= k`` | ``hi < k`` or ``k < lo`` | ``lo = hi = k`` |
+| ``<> k`` | ``lo = hi = k`` | ``hi < k`` or ``k < lo`` |
+| ``< k`` | ``lo >= k`` | ``hi < k`` |
+| ``<= k`` | ``lo > k`` | ``hi <= k`` |
+| ``> k`` ``>= k`` | the mirror images | |
+| ``IN L`` | no member of ``L`` is in ``[lo, hi]`` | ``lo = hi`` and it is in ``L`` |
+| ``NOT IN L`` | ``lo = hi`` and it is in ``L`` | no member of ``L`` is in ``[lo, hi]`` |
+| starts with ``p`` | ``hi < p`` or ``lo`` above all that do | ``lo >= p``, ``hi`` begins so |
+| not starts with ``p`` | the right column above | the left column above |
+| ``LIKE`` | as "starts with" of its literal prefix | never |
+| ``NOT LIKE`` | never excluded | never |
+
+``lo = hi = k`` proves that every value is ``k`` even where neither bound was attained: there is no
+room for another. A range whose ``lo`` is above its ``hi`` comes from a damaged source and counts
+as unknown (``Intervals.checked``). Strings that begin with ``p`` are exactly those from ``p`` up
+to the last that begins with it, without a gap, which is why looking at ``lo`` and ``hi`` is enough.
+
+Then nulls: value leaves match no null, so ``must`` takes a null count of 0 and a unit of nulls
+only is outside ``may``; ``NOT <=>`` matches all nulls; ``IS [NOT] NULL`` asks the counts alone. A
+null count or row count of -1 is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.predicate.literals import Keys, compare, order_key
+from skipstone.predicate.tree import Op
+from skipstone.xskipper.format.sketch import binary_parts
+
+from . import BoolArray, Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.literals import Key
+    from skipstone.predicate.tree import Leaf
+
+__all__ = ["Intervals", "interval_bounds", "null_bounds", "search", "with_nulls"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+Both: TypeAlias = "tuple[BoolArray, BoolArray]"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Intervals:
+    """Bounds of one column of ``type`` over ``n`` units.
+
+    - ``lo``, ``hi``: keys (``literals.order_keys``) of length ``n``, not valid where unknown;
+    - ``rows``, ``nulls``: int64 ``(n,)``, -1 unknown.
+    """
+
+    type: pa.DataType
+    lo: Keys
+    hi: Keys
+    rows: IntArray
+    nulls: IntArray
+
+    @classmethod
+    def checked(
+        cls, *, type: pa.DataType, lo: Keys, hi: Keys, rows: IntArray, nulls: IntArray
+    ) -> Intervals:
+        """Of bounds as read: ``lo`` above ``hi`` is unknown, and so is an odd null count."""
+        wrong = _pairwise(lo, hi, "greater")
+        if wrong.any():
+            lo, hi = Keys(lo.data, lo.valid & ~wrong), Keys(hi.data, hi.valid & ~wrong)
+        odd = (nulls < -1) | ((nulls > rows) & (rows >= 0))
+        if odd.any():
+            nulls = np.where(odd, -1, nulls)
+        return cls(type=type, lo=lo, hi=hi, rows=rows, nulls=nulls)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, at: IntArray) -> Intervals:
+        """The units at these positions."""
+        return Intervals(
+            type=self.type,
+            lo=self.lo.take(at),
+            hi=self.hi.take(at),
+            rows=self.rows[at],
+            nulls=self.nulls[at],
+        )
+
+
+def interval_bounds(leaf: Leaf, units: Intervals) -> Bounds[BoolArray] | None:
+    """Bounds of ``leaf``, whose values are in the domain of ``units.type``.
+
+    ``None`` where ranges and null counts say nothing of such a leaf (NOT LIKE; LIKE without a
+    literal prefix).
+    """
+    if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
+        return null_bounds(leaf.op, units.rows, units.nulls)
+    if leaf.op is Op.NOT_LIKE or (leaf.op is Op.LIKE and not leaf.values[2]):
+        return None
+    some, every = _over_values(leaf, units)
+    return with_nulls(leaf.op, some, every, units.rows, units.nulls)
+
+
+def with_nulls(
+    op: Op, some: BoolArray, every: BoolArray, rows: IntArray, nulls: IntArray
+) -> Bounds[BoolArray]:
+    """Bounds of a leaf on values from what holds of the **non-null** values of each unit.
+
+    ``some``: False where surely no non-null value matches; ``every``: True only where surely each
+    does (also where there is none). ``rows`` and ``nulls`` as counts, -1 unknown.
+    """
+    if not nulls.any():  # as nearly always: the counts need not be held against each other
+        may = some & (rows != 0)
+        return Bounds(every & may, may)
+    only_nulls = (nulls == rows) & (rows >= 0)
+    if op is Op.NE_OR_NULL:
+        may = (some & ~only_nulls) | (nulls != 0)
+        must = every | only_nulls
+    else:
+        may = some & ~only_nulls
+        must = every & (nulls == 0)
+    may &= rows != 0
+    return Bounds(must & may, may)
+
+
+def null_bounds(op: Op, rows: IntArray, nulls: IntArray) -> Bounds[BoolArray]:
+    """Bounds of any leaf with this ``op`` from row and null counts alone, -1 unknown.
+
+    Exact for IS NULL and IS NOT NULL of units that are all null or without nulls. Of a leaf on
+    values it says only that units of nothing but nulls do not match (or, for ``NOT <=>``, do).
+    """
+    full, none = (nulls == rows) & (rows >= 0), nulls == 0
+    if op is Op.IS_NULL:
+        may, must = ~none & (rows != 0), full
+    elif op is Op.NOT_NULL:
+        may, must = ~full & (rows != 0), none
+    else:
+        every = np.zeros(len(rows), np.bool_)
+        return with_nulls(op, ~every, every, rows, nulls)
+    return Bounds(must & may, may)
+
+
+# -- leaves on values -----------------------------------------------------------------------------
+
+
+def _over_values(leaf: Leaf, units: Intervals) -> Both:
+    op = leaf.op
+    if op in (Op.IN, Op.NOT_IN):
+        some, every = _members([order_key(v, leaf.type) for v in leaf.values], units)
+        return (some, every) if op is Op.IN else (~every, ~some)
+    if op is Op.LIKE:
+        some = ~_outside(_prefix(leaf.values[2]), units)
+        return some, np.zeros_like(some)
+    if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        prefix = _prefix(leaf.values[0])
+        some, every = ~_outside(prefix, units), _inside(prefix, units)
+        return (some, every) if op is Op.STARTS_WITH else (~every, ~some)
+    key, lo, hi = order_key(leaf.values[0], leaf.type), units.lo, units.hi
+    if op in (Op.EQ, Op.NE, Op.NE_OR_NULL):
+        outside = compare(hi, Op.LT, key) | compare(lo, Op.GT, key)
+        one = compare(lo, Op.EQ, key) & compare(hi, Op.EQ, key)
+        return (~outside, one) if op is Op.EQ else (~one, outside)
+    # `near` proves that no value matches, `far` that all do.
+    near, far = (lo, hi) if op in (Op.LT, Op.LE) else (hi, lo)
+    return ~compare(near, _NEGATED[op], key), compare(far, op, key)
+
+
+_NEGATED = {Op.LT: Op.GE, Op.LE: Op.GT, Op.GT: Op.LE, Op.GE: Op.LT}
+
+
+def _prefix(value: object) -> tuple[bytes, bytes | None]:
+    """The range of keys that begin so: from the prefix up to, and without, the second; ``None``
+    where there is no key above them."""
+    key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    assert isinstance(key, bytes)
+    stem = key.rstrip(b"\xff")
+    return key, stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+
+
+def _outside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
+    """Surely no non-null value begins so."""
+    first, after = prefix
+    below = compare(units.hi, Op.LT, first)
+    return below if after is None else below | compare(units.lo, Op.GE, after)
+
+
+def _inside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
+    """Every non-null value begins so."""
+    first, after = prefix
+    above = compare(units.lo, Op.GE, first)
+    return above & (units.hi.valid if after is None else compare(units.hi, Op.LT, after))
+
+
+def _members(wanted: Sequence[Key], units: Intervals) -> Both:
+    """Of "IN ``wanted``": a non-null value may be a member, all are."""
+    lo, hi, n = units.lo, units.hi, len(units)
+    if not wanted:
+        return np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    members = _as_keys(sorted(set(wanted)), lo)
+    first, last = min(wanted), max(wanted)
+    # Sorted tables: most units lie outside the list's own range. Unsorted: most cover an end of it.
+    some = ~(compare(hi, Op.LT, first) | compare(lo, Op.GT, last))
+    known = lo.valid & hi.valid
+    covers = np.zeros(n, np.bool_)
+    for end in {first, last}:
+        covers |= ~(compare(hi, Op.LT, end) | compare(lo, Op.GT, end))
+    one = covers & _pairwise(lo, hi, "equal")
+    rest = np.flatnonzero(known & some & ~covers)
+    if len(rest):
+        low, high = lo.take(rest), hi.take(rest)
+        if not lo.is_int:
+            some[rest] = near = _near(members, low, high)
+            rest, low, high = rest[near], low.take(near), high.take(near)
+        following = members.take(search(members, low))  # there is one: `last` is above
+        some[rest] = _pairwise(following, high, "less_equal")
+        one[rest] = _pairwise(following, low, "equal") & _pairwise(low, high, "equal")
+    return some, one
+
+
+def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
+    """Of byte strings: units that have a member between their ends as far as 8 bytes tell.
+
+    All lie between the first member and the last one, so they begin as both of these do; the 8
+    bytes after that, as a number, order strings as the strings do but for ties.
+    """
+    first, last = members.data[0].as_py(), members.data[-1].as_py()
+    pairs = zip(first, last, strict=False)
+    skip = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
+    asked, below, above = (_words(keys, skip) for keys in (members, low, high))
+    return np.searchsorted(asked, below, "left") < np.searchsorted(asked, above, "right")
+
+
+def _words(keys: Keys, skip: int) -> NDArray[np.uint64]:
+    """The 8 bytes after the first ``skip`` of each, big-endian; zeros past the end."""
+    data, offsets = binary_parts(keys.data)
+    padded = np.concatenate((data, np.zeros(8, np.uint8)))
+    starts = offsets[:-1] + skip
+    words = np.ndarray(len(data) + 1, ">u8", padded, strides=(1,))[starts].astype(np.uint64)
+    left = np.clip(offsets[1:] - starts, 0, 8)
+    return np.asarray(words & _LEFT[left])
+
+
+# Which bits of a word are there when so many of its bytes are.
+_LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
+
+
+def _as_keys(members: Sequence[Key], like: Keys) -> Keys:
+    valid = np.ones(len(members), np.bool_)
+    if like.is_int:
+        return Keys(np.array(members, dtype=np.int64), valid)
+    return Keys(pa.array(members, pa.large_binary()), valid)
+
+
+def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
+    """``left[i] how right[i]``; False where either is null."""
+    if isinstance(left.data, np.ndarray) and isinstance(right.data, np.ndarray):
+        found = getattr(np, how)(left.data, right.data)
+    else:
+        found = getattr(pc, how)(left.data, right.data).fill_null(False)
+        found = found.to_numpy(zero_copy_only=False)
+    return np.asarray(found & left.valid & right.valid, dtype=np.bool_)
+
+
+def search(ascending: Keys, keys: Keys) -> IntArray:
+    """Of each key the number of ``ascending`` ones below it; both without nulls."""
+    if isinstance(ascending.data, np.ndarray) and isinstance(keys.data, np.ndarray):
+        return np.searchsorted(ascending.data, keys.data, side="left").astype(np.int64)
+    low = np.zeros(len(keys), np.int64)
+    high = np.full(len(keys), len(ascending), np.int64)
+    # Bisection of all keys at once: one gather and one comparison per step.
+    for _ in range(len(ascending).bit_length()):
+        middle = np.minimum((low + high) // 2, len(ascending) - 1)
+        active = low < high
+        below = _pairwise(ascending.take(middle), keys, "less")
+        low = np.where(active & below, middle + 1, low)
+        high = np.where(active & ~below, middle, high)
+    return low

@@ -1,0 +1,403 @@
+"""The planner: one walk from files to rows, each level asking only about what survived the last.
+
+``Source`` gives the units and the evidence of one level. The object level's units are all files of
+the listing; a file without a fact is a unit of which the facts say nothing, so it is kept. A finer
+source splits the units that are still undecided; what it cannot split (no footer, no fact) is
+carried on whole. New kinds of evidence come as sources; the loop is here and only here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
+
+from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
+from .asking import Fetch, no_fetch
+from .costs import FREE, Costs
+from .evaluation import Evaluation, LeafBounds, evaluate
+from .plan import FileDetail, Plan, Step
+from .row_level import RowLevel, RowSource, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.storage import Listing
+
+__all__ = ["RowSource", "Source", "make_plan"]
+
+log = logging.getLogger("skipstone")
+
+
+class Source(Protocol):
+    """Units and evidence of the row group or the page level.
+
+    One that has ``thrifty`` set bounds by itself what it costs to ask.
+    """
+
+    @property
+    def level(self) -> Level:
+        """``ROW_GROUP`` or ``PAGE``."""
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, NDArray[np.int64]]:
+        """The finer units, and for each the position in ``units`` of the one it lies in.
+
+        The parts of a unit cover all its rows; a unit that cannot be split has no parts.
+        """
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """What can be asked about these units."""
+
+
+def make_plan(
+    tree: Bound,
+    listing: Listing,
+    evidence: Sequence[Evidence[Leaf]],
+    *,
+    table: str,
+    predicate: str,
+    row_counts: NDArray[np.int64],
+    finer: Sequence[Source] = (),
+    rows: RowSource | None = None,
+    idle: Sequence[Step] = (),
+    fetch: Fetch = no_fetch,
+    inherited: LeafBounds | None = None,
+    asked: Sequence[Step] = (),
+    known: Mapping[str, Any] | None = None,
+    costs: Costs = FREE,
+) -> Plan:
+    """The plan for ``tree`` over the files of ``listing``.
+
+    ``evidence`` is the object level's; ``row_counts`` int64 over the files, -1 where no fact
+    says it; ``idle`` are steps of indexes that the predicate does not concern; ``inherited`` is
+    what was found out about the files elsewhere (``runs.py``), by the steps ``asked``; ``known``
+    further fields of the plan (freshness, reasons, milliseconds of earlier phases). ``costs`` say
+    which units a finer level is not asked about, because it would cost more than it saves.
+    """
+    started = time.perf_counter()
+    columns = frozenset(leaf.column for leaf in leaves(tree))
+    files = np.arange(len(listing), dtype=np.int64)
+    units = Units.objects(files, row_counts)
+    state = evaluate(tree, evidence, units, fetch=fetch, inherited=inherited)
+    steps: list[Step] = [*asked, *state.steps, *idle]
+    dropped = np.full(len(listing), -1, np.int8)
+    dropped[~_alive(state, len(listing))] = Level.OBJECT
+    failures: list[Reason] = []
+    thrift = _Thrift(costs, listing.sizes, row_counts, len(columns))
+    level = None if rows is None else RowLevel(tree, rows, columns, row_counts, fetch)
+    settled = np.zeros(len(listing), np.bool_)
+    if level is not None and finer and costs.rows_first(len(columns)):
+        state, settled = level.first(state, len(listing))
+        dropped[(dropped < 0) & ~_alive(state, len(listing))] = Level.ROW
+    for source in sorted(finer, key=lambda item: item.level):
+        if steps and not np.any(_undecided(state, settled)):
+            break  # all is decided: there is nothing to ask about
+        try:
+            state = _refine(tree, state, source, columns, fetch, thrift, settled)
+        except Exception as error:  # a finer level is advice too: without it, read more
+            failures.append(failure(source.level, error))
+            continue
+        _add(steps, state.steps, getattr(source, "spent", (0, 0)))
+        failures.extend(getattr(source, "reasons", ()))
+        dropped[(dropped < 0) & ~_alive(state, len(listing))] = source.level
+
+    if settled.any():
+        state = _cut(tree, state, finer, columns, settled)
+    keep = _alive(state, len(listing))
+    must = keep.copy()
+    must[state.units.file[~state.bounds.must]] = False
+    details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
+    if level is not None:
+        for file, bounds in level.rest(state).items():
+            details[file] = FileDetail(
+                row_groups=_row_groups(state.units, file, bounds.may) if file in details else None,
+                rows=bounds.may,
+                exact=bounds.exact,
+            )
+            keep[file] = bool(bounds.may)
+            must[file] = keep[file] and len(bounds.must) == row_counts[file]
+        steps.extend(level.steps.values())
+        failures.extend(level.reasons)
+    dropped[(dropped < 0) & ~keep] = Level.ROW
+
+    fields = dict(known or {})
+    said = (*fields.get("reasons", ()), *failures, *thrift.reasons, *_opaque_reasons(tree))
+    fields["reasons"] = tuple(dict.fromkeys(said))
+    fields["milliseconds"] = {
+        **fields.get("milliseconds", {}),
+        "evaluation": (time.perf_counter() - started) * 1e3,
+    }
+    undecided = [
+        file
+        for file in np.flatnonzero(keep & ~must).tolist()
+        if file not in details or not details[file].exact
+    ]
+    return Plan(
+        table=table,
+        predicate=predicate,
+        listing=listing,
+        keep=keep,
+        must=must,
+        row_counts=row_counts,
+        residual=predicate if undecided else None,
+        details={file: detail for file, detail in details.items() if keep[file]},
+        steps=tuple(steps),
+        dropped=dropped,
+        **fields,
+    )
+
+
+def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
+    """Of which files any unit may hold a match."""
+    alive = np.zeros(files, np.bool_)
+    alive[state.units.file[state.bounds.may]] = True
+    return alive
+
+
+def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Units that may hold a match and rows that are none, in files whose rows are not known."""
+    open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must & ~settled[state.units.file]
+    return open_
+
+
+class _Thrift:
+    """Which units are worth asking about, and how many were not."""
+
+    def __init__(
+        self, costs: Costs, sizes: NDArray[np.int64], rows: NDArray[np.int64], columns: int
+    ) -> None:
+        self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
+        self.reasons: list[Reason] = []
+        self.passed = np.zeros(len(sizes), np.bool_)  # files that were not looked into
+
+    def choose(self, level: Level, units: Units, undecided: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the ``undecided`` positions that the level is to be asked about."""
+        if self.costs is FREE or not len(undecided):
+            return undecided
+        file = units.file[undecided]
+        stored = self.sizes[file]
+        if units.level is not Level.OBJECT:
+            # Of a file that nobody has counted the unit is all of it.
+            part = units.rows[undecided]
+            known = np.maximum(np.maximum(self.rows[file], part), 1)
+            stored = (stored * np.where(part < 0, 1.0, part / known)).astype(np.int64)
+        worth = self.costs.worth(level, stored, self.columns)
+        if level is Level.ROW_GROUP:
+            # Some of the units may be row groups by now; what is opened or not is their file.
+            passed = np.unique(file[~worth])
+            self.passed[passed] = True
+            self.tell(level, Level.OBJECT, len(passed), len(np.unique(file)))
+        else:
+            # Of a file that was not opened it is known already, and its pages are no news.
+            told = ~self.passed[file]
+            self.tell(level, units.level, int(np.sum(~worth & told)), int(np.sum(told)))
+        return undecided[worth]
+
+    def tell(self, level: Level, unit: Level, passed: int, total: int) -> None:
+        """Remember that so many were not asked about."""
+        if passed:
+            text = f"not looked at in {passed:,} of {total:,} {unit.unit}, which take less to read"
+            # The text has the count, and its denominator.
+            self.reasons.append(Reason(cause=Cause.COSTLY, subject=level.unit, text=text))
+
+
+def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> None:
+    """``more`` behind ``steps``; an index that was asked twice at one level has one step.
+
+    ``spent`` are bytes and requests that it took to ask at all.
+    """
+    known = {(step.level, step.index, step.column): at for at, step in enumerate(steps)}
+    for number, step in enumerate(more):
+        if not number:
+            size, requests = step.bytes_read + spent[0], step.requests + spent[1]
+            step = replace(step, bytes_read=size, requests=requests)
+        at = known.get((step.level, step.index, step.column))
+        if at is None:
+            steps.append(step)
+        else:
+            steps[at] = steps[at].plus(step)
+
+
+def _refine(
+    tree: Bound,
+    state: Evaluation,
+    source: Source,
+    columns: frozenset[str],
+    fetch: Fetch,
+    thrift: _Thrift,
+    settled: NDArray[np.bool_],
+) -> Evaluation:
+    """One finer level: undecided units are split and asked, everything else is carried on."""
+    undecided = np.flatnonzero(_undecided(state, settled))
+    if not _thrifty(source):
+        undecided = thrift.choose(source.level, state.units, undecided)
+    if not len(undecided):
+        return replace(state, steps=())
+    if (look := getattr(source, "look", None)) is not None:
+        look(state.units.where(state.bounds.may))
+
+    def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
+        return source.evidence(parts, columns)
+
+    return _split(tree, state, source, undecided, columns, evidence, fetch)
+
+
+def _split(
+    tree: Bound,
+    state: Evaluation,
+    source: Source,
+    at: NDArray[np.int64],
+    columns: frozenset[str],
+    evidence: Callable[[Units], Sequence[Evidence[Leaf]]],
+    fetch: Fetch,
+) -> Evaluation:
+    """The units ``at`` in the parts that ``source`` cuts them into, asked about by ``evidence``."""
+    asked = state.units.where(at)
+    parts, parent = source.split(asked, columns)
+    if not len(parts) and _thrifty(source):
+        return replace(state, steps=())  # it chose to ask about nothing
+    covered = _covered(asked, parts, parent)[parent]
+    parts, parent = parts.where(covered), at[parent[covered]]
+    fine = evaluate(
+        tree,
+        evidence(parts),
+        parts,
+        fetch=fetch,
+        inherited=state.descend(parts, parent),
+    )
+    carried = np.ones(len(state.units), np.bool_)
+    carried[parent] = False
+    return _join(state, np.flatnonzero(carried), fine)
+
+
+def _cut(
+    tree: Bound,
+    state: Evaluation,
+    finer: Sequence[Source],
+    columns: frozenset[str],
+    settled: NDArray[np.bool_],
+) -> Evaluation:
+    """Files whose rows are known, in row groups: the plan names those that hold any."""
+    found = next(
+        (each for each in finer if each.level is Level.ROW_GROUP and not _thrifty(each)), None
+    )
+    at = np.flatnonzero(state.bounds.may & settled[state.units.file])
+    if found is None or not len(at):
+        return state
+    try:
+        return _split(tree, state, found, at, columns, lambda parts: (), no_fetch)
+    except Exception:  # whoever reads the file will meet what is wrong with it
+        log.debug("row groups of files whose rows are known", exc_info=True)
+        return state
+
+
+def _thrifty(source: Source) -> bool:
+    """Whether it knows itself what is worth asking."""
+    return bool(getattr(source, "thrifty", False))
+
+
+def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Units whose parts have all of their rows, as far as the counts are known.
+
+    Rows that lie in no part would be lost, so such a unit is carried on whole.
+    """
+    counted = np.bincount(parent, weights=parts.rows, minlength=len(units))
+    unknown = np.bincount(parent, weights=parts.rows < 0, minlength=len(units)) > 0
+    return np.asarray((units.rows < 0) | unknown | (counted == units.rows))
+
+
+def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> Evaluation:
+    """Carried units and finer ones side by side, in file and row order."""
+    if not len(carried) and _in_order(fine.units):
+        return fine
+    kept = coarse.units.where(carried)
+    file = np.concatenate((kept.file, fine.units.file))
+    first_row = np.concatenate((kept.first_row, fine.units.first_row))
+    order = np.lexsort((first_row, file))
+    units = Units(
+        level=fine.units.level,
+        file=file[order],
+        ordinal=np.concatenate((kept.ordinal, fine.units.ordinal))[order],
+        first_row=first_row[order],
+        rows=np.concatenate((kept.rows, fine.units.rows))[order],
+    )
+
+    def both(a: Bounds[Any] | None, b: Bounds[Any] | None) -> Bounds[Any]:
+        a = Bounds.unknown(len(coarse.units)) if a is None else a
+        b = Bounds.unknown(len(fine.units)) if b is None else b
+        must = np.concatenate((a.must[carried], b.must))[order]
+        return Bounds(must, np.concatenate((a.may[carried], b.may))[order])
+
+    every = dict.fromkeys((*coarse.leaves, *fine.leaves))
+    return Evaluation(
+        units=units,
+        bounds=both(coarse.bounds, fine.bounds),
+        leaves={leaf: both(coarse.leaves.get(leaf), fine.leaves.get(leaf)) for leaf in every},
+        steps=fine.steps,
+    )
+
+
+def _in_order(units: Units) -> bool:
+    """Whether units are already in file and row order."""
+    file, row = units.file, units.first_row
+    ahead = (file[1:] > file[:-1]) | ((file[1:] == file[:-1]) & (row[1:] >= row[:-1]))
+    return bool(ahead.all())
+
+
+def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, FileDetail]:
+    """What to read of each kept file that a finer level has cut."""
+    units, may, must = state.units, state.bounds.may, state.bounds.must
+    details: dict[int, FileDetail] = {}
+    if not may.any():
+        return details
+    starts = np.flatnonzero(np.diff(units.file, prepend=-1))
+    stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
+    # Of many files few are cut, and the others have nothing to say.
+    alone = (stops - starts == 1) & (units.rows[starts] == row_counts[units.file[starts]])
+    cut = ~alone & np.logical_or.reduceat(may, starts)
+    for start, stop in zip(starts[cut].tolist(), stops[cut].tolist(), strict=True):
+        file = int(units.file[start])
+        kept = np.flatnonzero(may[start:stop]) + start
+        if np.any(units.rows[kept] < 0):
+            continue
+        first = units.first_row[kept]
+        details[file] = FileDetail(
+            row_groups=tuple(np.unique(units.ordinal[kept]).tolist()),
+            rows=RowSet(first, first + units.rows[kept]),
+            exact=bool(must[kept].all()),
+        )
+    return details
+
+
+def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
+    """Ordinals of the row groups of ``file`` that hold any of ``rows``."""
+    mine = units.where((units.file == file) & (units.rows > 0))
+    starts, stops = rows.ranges()
+    # The first run that ends past the unit's first row is the only one that can begin it.
+    run = np.searchsorted(stops, mine.first_row, side="right")
+    hit = run < len(starts)
+    hit[hit] = starts[run[hit]] < (mine.first_row + mine.rows)[hit]
+    return tuple(np.unique(mine.ordinal[hit]).tolist())
+
+
+def _opaque_reasons(tree: Bound) -> tuple[Reason, ...]:
+    """Parts of the predicate that no index can use, by name."""
+    found: dict[Reason, None] = {}
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Opaque):
+            reason = Reason(cause=Cause.NOT_APPLICABLE, subject=node.sql, text=node.reason)
+            found.setdefault(reason)
+        elif isinstance(node, And | Or):
+            stack.extend(reversed(node.children))
+        elif isinstance(node, Const | Leaf):
+            continue
+    return tuple(found)

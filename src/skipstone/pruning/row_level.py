@@ -1,0 +1,229 @@
+"""The row level: what indexes of rows say of the files that are still undecided.
+
+It comes last, after row groups and pages have cut what it is asked about; but first for files whose
+indexes decide every leaf of the predicate, each row exactly: to open such a file, and ask its row
+groups and pages, takes longer than the answer and adds nothing to it. That is known before anything
+is read (``decides``), and done where files are few: of many, most are dropped by coarser evidence
+that has been read already.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from skipstone.predicate.tree import Bound, Leaf, leaves
+
+from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
+from .evaluation import RowTask, evaluate_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from .asking import Fetch
+    from .evaluation import Evaluation
+    from .plan import Step
+
+__all__ = ["RowLevel", "RowSource", "failure"]
+
+log = logging.getLogger("skipstone")
+
+# Files whose rows are asked about in one wave: what it fetches is held until all have answered.
+_WAVE = 64
+# Of so many files and more a sample is asked first, and the others only where at least one in so
+# many of its rows could be left out, or proved to match.
+_MANY, _WORTH = 4 * _WAVE, 32
+# Files whose rows are asked about at all: beyond that, planning would take longer than it saves.
+_MOST_FILES = 10_000
+
+
+class RowSource(Protocol):
+    """Evidence of the row level, file by file.
+
+    What can tell before it reads anything that it knows of each row whether a leaf matches, says so
+    by a method ``decides(leaf)``.
+    """
+
+    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """What can be asked about the rows of one file; empty when there is nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class RowLevel:
+    """What was asked about rows: ``found`` has the bounds of each file that was, ``steps`` what
+    every index did, ``reasons`` why some were not asked."""
+
+    tree: Bound
+    source: RowSource
+    columns: frozenset[str]
+    row_counts: NDArray[np.int64]
+    fetch: Fetch
+    found: dict[int, Bounds[RowSet]] = field(default_factory=dict)
+    steps: dict[tuple[str, str], Step] = field(default_factory=dict)
+    reasons: list[Reason] = field(default_factory=list)
+    # Asked first, and not settled: the finer levels know more.
+    _left: list[int] = field(default_factory=list)
+
+    def first(self, state: Evaluation, files: int) -> tuple[Evaluation, NDArray[np.bool_]]:
+        """Before any finer level: files whose rows are known by indexes alone are settled.
+
+        Gives the state without files of which no row matches, and for each of the ``files`` of
+        the listing whether it is settled.
+        """
+        settled = np.zeros(files, np.bool_)
+        open_files = _open_files(state)
+        if not 0 < len(open_files) <= _WAVE:
+            return state, settled
+        asked = leaves(self.tree)
+        tasks: dict[int, RowTask] = {}
+        for file, mine in _units_of(state, open_files):
+            found = self._evidence(file)
+            if found and _decide_all(found, asked):
+                task = self._task(state, file, mine, found)
+                if task is not None:
+                    tasks[file] = task
+        self._ask(tasks)
+        for file, task in tasks.items():
+            # An index that turned out damaged has decided nothing.
+            settled[file] = _decide_all(task.evidence, asked)
+        self._left = [file for file in tasks if not settled[file]]
+        if not settled.any():
+            return state, settled
+        count = int(settled.sum())
+        text = f"not looked at in {count:,} of {len(open_files):,} files: indexes decide every row"
+        self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=text))
+        none = np.array([file for file in tasks if not self.found[file].may], np.int64)
+        may = state.bounds.may & ~np.isin(state.units.file, none)
+        return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
+
+    def rest(self, state: Evaluation) -> dict[int, Bounds[RowSet]]:
+        """After the finer levels: the other files that are undecided; bounds of all that were
+        asked."""
+        open_files = _open_files(state)
+        for file in self._left:
+            mine = np.flatnonzero(state.units.file == file)
+            alive = _rows_of(state.units, mine, state.bounds.may)
+            bounds = self.found[file]
+            self.found[file] = Bounds(bounds.must & alive, bounds.may & alive)
+        open_files = open_files[~np.isin(open_files, list(self.found))]
+        if len(open_files) > _MOST_FILES:
+            self.reasons.append(_too_many(len(open_files) - _MOST_FILES))
+            open_files = open_files[:_MOST_FILES]
+        if len(open_files) < _MANY:
+            self._walk(state, open_files)
+            return self.found
+        sample = open_files[np.linspace(0, len(open_files) - 1, _WAVE).astype(np.int64)]
+        total, undecided = self._walk(state, sample)
+        if (total - undecided) * _WORTH < total:
+            self.reasons.append(_not_worth(len(open_files) - _WAVE))
+        else:
+            self._walk(state, np.setdiff1d(open_files, sample))
+        return self.found
+
+    def _walk(self, state: Evaluation, files: NDArray[np.int64]) -> tuple[int, int]:
+        """Asks about these files, wave by wave: of how many rows, and how many are undecided."""
+        alive = undecided = 0
+        tasks: dict[int, RowTask] = {}
+
+        def ask() -> None:
+            nonlocal alive, undecided
+            self._ask(tasks)
+            alive += sum(len(task.alive) for task in tasks.values())
+            bounds = [self.found[file] for file in tasks]
+            undecided += sum(len(each.may) - len(each.must) for each in bounds)
+            tasks.clear()
+
+        for file, mine in _units_of(state, files):
+            task = self._task(state, file, mine, self._evidence(file))
+            if task is not None:
+                tasks[file] = task
+            if len(tasks) == _WAVE:
+                ask()
+        ask()
+        return alive, undecided
+
+    def _evidence(self, file: int) -> Sequence[Evidence[Leaf]]:
+        try:
+            return self.source.evidence(file, self.columns)
+        except Exception as error:  # rows are advice too: without them, read more
+            self.reasons.append(failure(Level.ROW, error))
+            return ()
+
+    def _task(
+        self,
+        state: Evaluation,
+        file: int,
+        mine: NDArray[np.int64],
+        found: Sequence[Evidence[Leaf]],
+    ) -> RowTask | None:
+        """``None`` where there is nothing to ask, or rows have not been counted."""
+        units = state.units
+        if not found or self.row_counts[file] < 0 or np.any(units.rows[mine] < 0):
+            return None
+        return RowTask(
+            unit=Units.objects(np.array([file]), self.row_counts[[file]]),
+            rows=int(self.row_counts[file]),
+            alive=_rows_of(units, mine, state.bounds.may),
+            evidence=found,
+            leaves={
+                leaf: Bounds(_rows_of(units, mine, bounds.must), _rows_of(units, mine, bounds.may))
+                for leaf, bounds in state.leaves.items()
+            },
+        )
+
+    def _ask(self, tasks: dict[int, RowTask]) -> None:
+        results, steps = evaluate_rows(self.tree, list(tasks.values()), fetch=self.fetch)
+        self.found.update(zip(tasks, results, strict=True))
+        for step in steps:
+            key = (step.index, step.column)
+            self.steps[key] = self.steps[key].plus(step) if key in self.steps else step
+
+
+def failure(level: Level, error: Exception) -> Reason:
+    """That a level could not be asked; a warning says so as well."""
+    text = f"not looked at: {type(error).__name__}: {error}"
+    log.warning("%s %s", level.unit, text)
+    return Reason(cause=Cause.UNREADABLE, subject=level.unit, text=text)
+
+
+def _decide_all(found: Sequence[Evidence[Leaf]], asked: Sequence[Leaf]) -> bool:
+    return all(any(_decides(each, leaf) for each in found) for leaf in asked)
+
+
+def _decides(evidence: Evidence[Leaf], leaf: Leaf) -> bool:
+    decides = getattr(evidence, "decides", None)
+    return evidence.column == leaf.column and decides is not None and bool(decides(leaf))
+
+
+def _open_files(state: Evaluation) -> NDArray[np.int64]:
+    return np.unique(state.units.file[state.bounds.may & ~state.bounds.must])
+
+
+def _units_of(state: Evaluation, files: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+    """For each of ``files`` the positions of its units."""
+    file = state.units.file
+    order = np.argsort(file, kind="stable")
+    edges = np.searchsorted(file[order], np.stack([files, files + 1]))
+    cuts = zip(files.tolist(), edges[0].tolist(), edges[1].tolist(), strict=True)
+    return [(file, order[start:stop]) for file, start, stop in cuts]
+
+
+def _rows_of(units: Units, mine: NDArray[np.int64], mask: NDArray[np.bool_]) -> RowSet:
+    """The rows of those of one file's units ``mine`` that are in ``mask``."""
+    first, held = units.first_row[mine], mask[mine]
+    return RowSet(first[held], (first + units.rows[mine])[held])
+
+
+def _too_many(count: int) -> Reason:
+    text = f"looked at in {_MOST_FILES:,} files and not in the others"
+    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
+
+
+def _not_worth(count: int) -> Reason:
+    text = "a sample of the files says that it leaves out next to nothing; the others are not asked"
+    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)

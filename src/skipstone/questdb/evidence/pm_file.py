@@ -1,0 +1,230 @@
+"""Opened ``_pm`` snapshots: one with the data file that it belongs to, and a few kept open.
+
+>>> snapshot = open_pm(data, parquet_size=size)          # CRC verified once, here
+>>> file = PmFile.of(snapshot, path=path, schema=schema, own=True)
+>>> file.columns["price"]                                # position in the _pm, if it may be asked
+
+Nothing is done per column before it is asked about. A snapshot is picked by the size of its Parquet
+file; one that does not know that size is of another version, and a ``FormatError``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.predicate.types import column_name, column_path
+from skipstone.questdb.format.pm import Pm
+
+from .chunk_bounds import chunk_bounds
+from .columns import named, stored_as
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    import pyarrow as pa
+
+    from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, Bounds
+    from skipstone.questdb.format.layout import Ints
+    from skipstone.questdb.format.pm import Buffer
+    from skipstone.questdb.format.pm_snapshot import Snapshot
+
+__all__ = ["OpenedPms", "PmFile", "open_pm"]
+
+_KEPT = 1_024
+_KEPT_BYTES = 256 << 20
+
+
+def open_pm(
+    data: Buffer, *, parquet_size: int | None, verify: bool = True, file: str | None = None
+) -> Snapshot:
+    """The snapshot of the Parquet file of ``parquet_size`` bytes, ``None`` the newest.
+
+    ``verify`` passes once over the bytes for the CRC. ``FormatError`` where it is damaged or does
+    not know that size, ``UnsupportedError`` where it has flags that must be known.
+    """
+    snapshot = Pm(data, file=file).snapshot(parquet_size)
+    if verify:
+        snapshot.verify()
+    return snapshot
+
+
+class OpenedPms:
+    """Snapshots that stay open, by identity; the ones not asked for longest go first.
+
+    A key names one version of one ``_pm`` and of its Parquet file: the ``ObjectId`` of the ``_pm``,
+    or its pack, offset and length, beside the Parquet size. At most ``most`` of them, of at most
+    ``most_bytes`` bytes. May be shared among threads.
+    """
+
+    def __init__(self, most: int = _KEPT, most_bytes: int = _KEPT_BYTES) -> None:
+        self.most, self.most_bytes = most, most_bytes
+        self._kept: OrderedDict[Hashable, Snapshot] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def snapshot(
+        self,
+        key: Hashable,
+        load: Callable[[], Buffer],
+        *,
+        parquet_size: int | None,
+        verify: bool = True,
+        file: str | None = None,
+    ) -> Snapshot:
+        """The snapshot of this key; ``load`` gives its bytes where it is not open yet.
+
+        Raises as ``open_pm`` and as ``load`` do; nothing is kept then.
+        """
+        whole = (key, parquet_size)
+        with self._lock:
+            known = self._kept.get(whole)
+            if known is not None:
+                self._kept.move_to_end(whole)
+                return known
+        made = open_pm(load(), parquet_size=parquet_size, verify=verify, file=file)
+        with self._lock:
+            before = self._kept.pop(whole, None)
+            if before is not None:
+                self._bytes -= len(before.pm.data)
+            self._kept[whole] = made
+            self._bytes += len(made.pm.data)
+            while len(self._kept) > 1 and (
+                len(self._kept) > self.most or self._bytes > self.most_bytes
+            ):
+                _, gone = self._kept.popitem(last=False)
+                self._bytes -= len(gone.pm.data)
+        return made
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PmFile:
+    """A snapshot and the data file at ``path`` that it belongs to; made by ``of``.
+
+    ``schema`` is the table's, ``own`` and ``ids`` as for ``of``. ``row_starts`` int64
+    (row groups + 1,): rows before each row group, and all rows.
+    """
+
+    path: str
+    snapshot: Snapshot
+    schema: pa.Schema | None
+    own: bool
+    ids: Mapping[str, int]
+    row_starts: Ints
+    #: rows of each row group, int64 (row groups,)
+    rows: Ints
+    _asked: dict[str, tuple[int, Stored] | None] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        *,
+        path: str,
+        schema: pa.Schema | None = None,
+        own: bool = False,
+        ids: Mapping[str, int] | None = None,
+    ) -> Self:
+        """See ``columns.py`` for what ``schema`` (the table's, or the data file's) and ``own`` (the
+        ``_pm`` was made with doubtful statistics left out) mean. ``ids`` are the IDs of columns
+        that the reader of the data finds by them; all others are found by name.
+
+        ``FormatError`` where the row groups have more rows than can be.
+        """
+        counts = snapshot.num_rows
+        starts = np.zeros(len(counts) + 1, np.int64)
+        # Each below 2^44, so that no sum of them wraps: QuestDB's own limit of a partition.
+        if len(counts) and int(counts.max()) >> 44:
+            raise FormatError(
+                "NUM_ROWS of a row group",
+                file=snapshot.pm.file,
+                expected="below 2^44",
+                got=int(counts.max()),
+            )
+        rows = counts.astype(np.int64)
+        np.cumsum(rows, out=starts[1:])
+        return cls(
+            path=path,
+            snapshot=snapshot,
+            schema=schema,
+            own=own,
+            ids=ids or {},
+            row_starts=starts,
+            rows=rows,
+        )
+
+    def judge(self, leaf: Leaf) -> Bounds[BoolArray] | None:
+        """What the statistics of all row groups say of ``leaf``: the shortest way for one file.
+
+        ``None`` where they say nothing; ``FormatError`` where they are damaged.
+        """
+        known = self.stored(leaf.column)
+        if known is None:
+            return None
+        place, stored = known
+        return chunk_bounds(stored, [self.snapshot.stats([place])], self.rows).judge(leaf)
+
+    @property
+    def columns(self) -> Mapping[str, int]:
+        """Predicate columns (dotted names) that may be asked about, and their positions."""
+        return _Columns(self)
+
+    def stored(self, column: str) -> tuple[int, Stored] | None:
+        """Position of a predicate column and what it stores; ``None`` where it is not asked about.
+
+        ``FormatError`` where the names or IDs of the ``_pm`` are damaged.
+        """
+        if column not in self._asked:
+            self._asked[column] = self._find(column)
+        return self._asked[column]
+
+    def _find(self, column: str) -> tuple[int, Stored] | None:
+        path = column_path(column)
+        if len(path) != 1:
+            return None  # the names of nested leaves are not kept
+        pm, known = self.snapshot.pm, None
+        if self.schema is not None:
+            at = self.schema.get_all_field_indices(path[0])
+            if len(at) != 1:
+                return None
+            known = self.schema.field(at[0])
+        place = pm.with_id(self.ids[column]) if column in self.ids else named(pm, path[0])
+        if place is None:
+            return None
+        stored = stored_as(self.snapshot, place, known, own=self.own)
+        return None if stored is None else (place, stored)
+
+
+class _Columns(Mapping[str, int]):
+    """What ``PmFile.columns`` is: nothing is looked at before it is asked for."""
+
+    def __init__(self, file: PmFile) -> None:
+        self.file = file
+
+    def __getitem__(self, column: str) -> int:
+        found = self.file.stored(column)
+        if found is None:
+            raise KeyError(column)
+        return found[0]
+
+    def __iter__(self) -> Iterator[str]:
+        names = dict.fromkeys((*self.file.ids, *map(_quoted, self.file.snapshot.pm.names)))
+        return (name for name in names if self.file.stored(name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _quoted(name: str) -> str:
+    return column_name((name,))

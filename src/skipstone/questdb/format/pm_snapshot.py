@@ -1,0 +1,276 @@
+"""One snapshot of a ``_pm``: a footer, and arrays over the row groups that it lists.
+
+Blocks lie anywhere at multiples of 8; one gather over an overlapping grid of all such places takes
+the chunks of any row groups and columns into one array. Bounds of blocks and of bloom entries are
+checked for all at once; statistics in ``stats.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+
+from .layout import (
+    CHUNK,
+    CHUNK_SIZE,
+    FOOTER,
+    FOOTER_STRUCT,
+    KNOWN_FOOTER_FLAGS,
+    KNOWN_HEADER_FLAGS,
+    MAX_SCRATCHPAD,
+    SCRATCHPAD,
+    SEQ_TXN,
+    TRAILER,
+    Ints,
+    Structs,
+)
+from .statistics import ChunkStats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from .pm import Pm
+
+__all__ = ["Snapshot"]
+
+_U32: Final = struct.Struct("<I")
+_I64: Final = struct.Struct("<q")
+_OPTIONAL: Final = 0xFFFF_FFFF
+_CHUNK_BYTES: Final = np.dtype(f"V{CHUNK_SIZE}")
+_EXTERNAL: Final = np.dtype([("offset", "<u8"), ("length", "<u8")])
+_MOST_BYTES: Final = (1 << 63) - 1
+
+
+class Snapshot:
+    """One footer, and the row groups that it lists.
+
+    ``size`` is the committed size of this snapshot, ``footer_offset`` where its footer begins,
+    ``parquet_size`` the size of its Parquet file; ``block_offsets`` has shape (row groups,).
+    """
+
+    crc: int
+    footer_length: int
+    parquet_footer_offset: int
+    parquet_footer_length: int
+    row_group_count: int
+    unused_bytes: int
+    previous_size: int
+    footer_feature_flags: int
+
+    def __init__(self, pm: Pm, size: int, footer_offset: int) -> None:
+        """Of the footer of ``pm`` at this place; ``Pm.snapshot`` finds it."""
+        self.pm, self.size, self.footer_offset = pm, size, footer_offset
+        self.crc, self.footer_length = TRAILER.unpack_from(pm.data, size - 8)
+        (
+            self.parquet_footer_offset,
+            self.parquet_footer_length,
+            self.row_group_count,
+            self.unused_bytes,
+            self.previous_size,
+            self.footer_feature_flags,
+        ) = FOOTER_STRUCT.unpack_from(pm.data, footer_offset)
+        if self.footer_feature_flags > _OPTIONAL:
+            raise UnsupportedError(
+                f"{pm.file or '_pm'}: required footer flags {self.footer_feature_flags:#x}",
+                hint="the file was written by a later version of QuestDB",
+            )
+        if self.parquet_size > _MOST_BYTES:
+            raise pm.fail("PARQUET_FOOTER_OFFSET", footer_offset, "a file", self.parquet_size)
+        if self._sections_at > size - 8:
+            raise pm.fail(
+                f"{self.row_group_count} row groups",
+                footer_offset + 12,
+                f"a footer of {self._sections_at + 4 - footer_offset} bytes",
+                self.footer_length,
+            )
+        known = self._sections_end
+        unknown = pm.feature_flags & ~KNOWN_HEADER_FLAGS | (
+            self.footer_feature_flags & ~KNOWN_FOOTER_FLAGS
+        )
+        if known != size - 8 and not (unknown and known < size - 8):
+            raise pm.fail("FOOTER_LENGTH", size - 4, known + 4 - footer_offset, self.footer_length)
+        self.block_offsets = self._blocks()
+
+    def _blocks(self) -> Ints:
+        pm, at = self.pm, self.footer_offset + FOOTER.itemsize
+        entries = np.frombuffer(pm.data, "<u4", self.row_group_count, at)
+        offsets = entries.astype(np.int64) << 3
+        if self.row_group_count:
+            last = self.footer_offset - 8 - CHUNK_SIZE * pm.column_count
+            low, high = int(offsets.min()), int(offsets.max())
+            if low < pm.header_end or high > last:
+                raise pm.fail("a row group block", at, f"at {pm.header_end} to {last}", (low, high))
+            # Entries take 4 bytes: many that share one wide block would ask for very much memory.
+            room, block = self.footer_offset - pm.header_end, 8 + CHUNK_SIZE * pm.column_count
+            if self.row_group_count * block > room:
+                raise pm.fail(
+                    "row group blocks that overlap", at, f"{room // block}", self.row_group_count
+                )
+        return offsets
+
+    @property
+    def parquet_size(self) -> int:
+        """Bytes of the Parquet file that this snapshot describes."""
+        return int(self.parquet_footer_offset + self.parquet_footer_length + 8)
+
+    @property
+    def _bloom_at(self) -> int:
+        return int(self.footer_offset + FOOTER.itemsize + 4 * self.row_group_count)
+
+    @property
+    def _sections_at(self) -> int:
+        """Where the footer's own sections begin: behind the bloom entries."""
+        width = 16 if self.pm.bloom_external else 4
+        return self._bloom_at + self.row_group_count * len(self.pm.bloom_columns) * width
+
+    @cached_property
+    def _sections_end(self) -> int:
+        at = self._sections_at
+        if self.footer_feature_flags & SEQ_TXN:
+            at += 8
+        if self.footer_feature_flags & SCRATCHPAD:
+            if at > self.size - 12:
+                return self.size
+            (count,) = _U32.unpack_from(self.pm.data, at)
+            at += 4
+            for _ in range(count):
+                if at > self.size - 16:
+                    return self.size
+                (length,) = _U32.unpack_from(self.pm.data, at + 4)
+                at += 8 + length
+        return at
+
+    @property
+    def seq_txn(self) -> int | None:
+        """SEQ_TXN of footer flag bit 0."""
+        if not self.footer_feature_flags & SEQ_TXN:
+            return None
+        return int(_I64.unpack_from(self.pm.data, self._sections_at)[0])
+
+    @property
+    def scratchpad(self) -> tuple[tuple[int, bytes], ...]:
+        """(code, bytes) of footer flag bit 1."""
+        if not self.footer_feature_flags & SCRATCHPAD:
+            return ()
+        at = self._sections_at + (8 if self.footer_feature_flags & SEQ_TXN else 0)
+        (count,) = _U32.unpack_from(self.pm.data, at)
+        if not count or self._sections_end - at > 4 + MAX_SCRATCHPAD:
+            raise self.pm.fail(
+                "SCRATCHPAD", at, f"entries of at most {MAX_SCRATCHPAD} bytes", count
+            )
+        at += 4
+        found = []
+        for _ in range(count):
+            code, length = struct.unpack_from("<II", self.pm.data, at)
+            found.append((code, bytes(self.pm.data[at + 8 : at + 8 + length])))
+            at += 8 + length
+        return tuple(found)
+
+    @property
+    def other_sections(self) -> bytes:
+        """What lies behind the known sections: those of optional flags that are not known."""
+        return bytes(self.pm.data[self._sections_end : self.size - 8])
+
+    def verify(self) -> None:
+        """One pass over all bytes of the snapshot; ``FormatError`` where the CRC is another."""
+        # The first 8 bytes change with every update, the last 8 are the CRC and what follows it.
+        computed = zlib.crc32(self.pm.data[8 : self.size - 8])
+        if computed != self.crc:
+            raise self.pm.fail("CRC32", self.size - 8, f"{computed:#010x}", f"{self.crc:#010x}")
+
+    @cached_property
+    def num_rows(self) -> npt.NDArray[np.uint64]:
+        """NUM_ROWS, shape (row groups,)."""
+        words = np.frombuffer(self.pm.data, np.dtype("<u8"), self.size >> 3)
+        return np.asarray(words[self.block_offsets >> 3], np.uint64)
+
+    def chunks(
+        self, columns: Sequence[int] | Ints | None = None, row_groups: Ints | None = None
+    ) -> Structs:
+        """CHUNKs of these columns (all) and row groups (all), shape (row groups, columns)."""
+        blocks = self.block_offsets if row_groups is None else self.block_offsets[row_groups]
+        count = self.pm.column_count
+        if not count or not len(blocks):
+            width = count if columns is None else len(columns)
+            return np.empty((len(blocks), width), CHUNK)
+        # Every place where a block may lie, 8 bytes apart and so overlapping: one gather then takes
+        # the chunks out of all blocks, wherever they are.
+        places = (self.footer_offset - CHUNK_SIZE * count) // 8 + 1
+        grid: Structs = np.ndarray((places, count), _CHUNK_BYTES, self.pm.data, 0, (8, CHUNK_SIZE))
+        first = (blocks >> 3) + 1
+        if columns is None:
+            return np.asarray(grid[first].view(CHUNK))
+        return np.asarray(grid[first[:, None], np.asarray(columns, np.int64)].view(CHUNK))
+
+    def stats(
+        self, columns: Sequence[int] | Ints | None = None, row_groups: Ints | None = None
+    ) -> ChunkStats:
+        """The statistics of these columns (all) in these row groups (all)."""
+        blocks = self.block_offsets if row_groups is None else self.block_offsets[row_groups]
+        return ChunkStats(
+            chunks=self.chunks(columns, row_groups),
+            out_of_line=blocks + (8 + CHUNK_SIZE * self.pm.column_count),
+            data=self.pm.data,
+            end=self.footer_offset,
+            file=self.pm.file,
+        )
+
+    def byte_ranges(self, columns: Sequence[int] | Ints | None = None) -> tuple[Ints, Ints]:
+        """(BYTE_RANGE_START, TOTAL_COMPRESSED), each of shape (row groups, columns).
+
+        ``FormatError`` where one does not end before the footer of the Parquet file.
+        """
+        chunks, end = self.chunks(columns), np.uint64(self.parquet_footer_offset)
+        start, length = chunks["BYTE_RANGE_START"], chunks["TOTAL_COMPRESSED"]
+        if np.any((length > end) | (start > end - np.minimum(length, end))):
+            raise FormatError(
+                "a column chunk beyond the footer of the Parquet file",
+                file=self.pm.file,
+                expected=f"within {end}",
+            )
+        return start.astype(np.int64), length.astype(np.int64)
+
+    @cached_property
+    def bloom_places(self) -> tuple[Ints, Ints]:
+        """Offset and length of bitsets, shape (row groups, bloom columns); length 0 = absent.
+
+        In this file, or in the Parquet file where ``Pm.bloom_external``.
+        """
+        pm, shape = self.pm, (self.row_group_count, len(self.pm.bloom_columns))
+        if pm.bloom_external:
+            entries = np.frombuffer(pm.data, _EXTERNAL, shape[0] * shape[1], self._bloom_at)
+            end = np.uint64(self.parquet_footer_offset)
+            away = (entries["length"] > end) | (
+                entries["offset"] > end - np.minimum(entries["length"], end)
+            )
+            offsets = np.where(away, 0, entries["offset"]).astype(np.int64).reshape(shape)
+            lengths = np.where(away, 0, entries["length"]).astype(np.int64).reshape(shape)
+        else:
+            raw = np.frombuffer(pm.data, "<u4", shape[0] * shape[1], self._bloom_at)
+            offsets = (raw.astype(np.int64) << 3).reshape(shape)
+            there = offsets > 0
+            away = there & ((offsets < pm.header_end) | (offsets > self.footer_offset - 4))
+            words = np.frombuffer(pm.data, "<i4", self.size >> 2)
+            lengths = np.zeros(shape, np.int64)
+            readable = there & ~away
+            lengths[readable] = words[offsets[readable] >> 2]
+            offsets = np.where(there, offsets + 4, 0)
+            away |= readable & ((lengths <= 0) | (lengths > self.footer_offset - offsets))
+        if np.any(away):
+            raise pm.fail("a bloom filter beyond its file", self._bloom_at, "within it", "beyond")
+        if np.any(lengths % 32):
+            raise pm.fail(
+                "a bloom filter of broken blocks",
+                self._bloom_at,
+                "a multiple of 32 bytes",
+                int(lengths[lengths % 32 > 0][0]),
+            )
+        return offsets, lengths

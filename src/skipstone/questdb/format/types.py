@@ -1,0 +1,284 @@
+"""QuestDB's type codes: a tag in bits 0 to 7, and what belongs to the tag above them.
+
+    TIMESTAMP   bit 17 designated, bit 18 nanoseconds (else microseconds), bit 20 descending
+    GEO…        bits << 8 | 1 << 16
+                1..7 GEOBYTE, 8..15 GEOSHORT, 16..31 GEOINT, 32..60 GEOLONG
+    DECIMAL…    precision << 8 | scale << 18
+                precision 1..2, 3..4, 5..9, 10..18, 19..38, 39..76 for 8, 16, 32, 64, 128, 256 bits
+    ARRAY       element tag << 8 (6 bits) | (dimensions - 1) << 14 (5 bits) | weak dimensions << 19
+
+How QuestDB writes each into Parquet is ``ColumnType.parquet``; values that stand for null (the
+least integer, NaN, …) are written as Parquet nulls. A code that is not one of these, like the -1 of
+a column whose Parquet type has no equal here, has no ``ColumnType``: nothing may be concluded from
+the statistics of such a column. Source: QuestDB's ColumnType and col_type.rs, which agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Self
+
+from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.parquet.format.logical_types import (
+    DecimalType,
+    IntType,
+    LogicalType,
+    MicroSeconds,
+    MilliSeconds,
+    NanoSeconds,
+    StringType,
+    TimestampType,
+    TimeUnit,
+    UUIDType,
+)
+
+__all__ = ["UNKNOWN", "ColumnType", "ParquetForm", "Tag"]
+
+#: TYPE of a column whose Parquet type has no equal in QuestDB.
+UNKNOWN: Final = -1
+
+
+class Tag(IntEnum):
+    """The tags that a partition can hold."""
+
+    BOOLEAN = 1
+    BYTE = 2
+    SHORT = 3
+    CHAR = 4
+    INT = 5
+    LONG = 6
+    DATE = 7
+    TIMESTAMP = 8
+    FLOAT = 9
+    DOUBLE = 10
+    STRING = 11
+    SYMBOL = 12
+    LONG256 = 13
+    GEOBYTE = 14
+    GEOSHORT = 15
+    GEOINT = 16
+    GEOLONG = 17
+    BINARY = 18
+    UUID = 19
+    LONG128 = 24
+    IPV4 = 25
+    VARCHAR = 26
+    ARRAY = 27
+    DECIMAL8 = 28
+    DECIMAL16 = 29
+    DECIMAL32 = 30
+    DECIMAL64 = 31
+    DECIMAL128 = 32
+    DECIMAL256 = 33
+
+
+_DESIGNATED, _NANOS, _DESCENDING = 1 << 17, 1 << 18, 1 << 20
+_GEOHASH, _WEAK = 1 << 16, 1 << 19
+_TAGS: Final = {int(tag): tag for tag in Tag}
+#: The least and the most bits of a geohash.
+_GEO_BITS: Final = {
+    Tag.GEOBYTE: (1, 7),
+    Tag.GEOSHORT: (8, 15),
+    Tag.GEOINT: (16, 31),
+    Tag.GEOLONG: (32, 60),
+}
+#: The least and the largest precision, and the bytes.
+_DECIMALS: Final = {
+    Tag.DECIMAL8: (1, 2, 1),
+    Tag.DECIMAL16: (3, 4, 2),
+    Tag.DECIMAL32: (5, 9, 4),
+    Tag.DECIMAL64: (10, 18, 8),
+    Tag.DECIMAL128: (19, 38, 16),
+    Tag.DECIMAL256: (39, 76, 32),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetForm:
+    """How a type lies in Parquet: ``length`` is that of a FIXED_LEN_BYTE_ARRAY, else 0."""
+
+    type: Type
+    length: int = 0
+    logical: LogicalType | None = None
+    converted: ConvertedType | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnType:
+    """A type code in its parts; those that do not belong to the tag are 0 or ``False``."""
+
+    tag: Tag
+    designated: bool = False
+    nanos: bool = False
+    descending: bool = False
+    geo_bits: int = 0
+    precision: int = 0
+    scale: int = 0
+    element: int = 0
+    dimensions: int = 0
+    weak_dimensions: bool = False
+
+    @classmethod
+    def of(cls, code: int) -> Self | None:
+        """The type of this code, ``None`` for one that is not known."""
+        tag = _TAGS.get(code & 0xFF) if code > 0 else None
+        if tag is None:
+            return None
+        if tag is Tag.TIMESTAMP:
+            found = cls(
+                tag=tag,
+                designated=bool(code & _DESIGNATED),
+                nanos=bool(code & _NANOS),
+                descending=bool(code & _DESCENDING),
+            )
+        elif tag in _GEO_BITS:
+            found = cls(tag=tag, geo_bits=code >> 8 & 0xFF)
+        elif tag in _DECIMALS:
+            found = cls(tag=tag, precision=code >> 8 & 0xFF, scale=code >> 18 & 0xFF)
+        elif tag is Tag.ARRAY:
+            found = cls(
+                tag=tag,
+                element=code >> 8 & 0x3F,
+                dimensions=(code >> 14 & 0x1F) + 1,
+                weak_dimensions=bool(code & _WEAK),
+            )
+        else:
+            found = cls(tag=tag)
+        # Bits that no part accounts for mean a type that is not known here.
+        return found if found.code == code and found._in_range() else None
+
+    @classmethod
+    def decimal(cls, precision: int, scale: int) -> Self | None:
+        """The DECIMAL of this precision and scale, ``None`` where QuestDB has none."""
+        for tag, (least, most, _) in _DECIMALS.items():
+            if least <= precision <= most and 0 <= scale <= precision:
+                return cls(tag=tag, precision=precision, scale=scale)
+        return None
+
+    def _in_range(self) -> bool:
+        if self.tag in _GEO_BITS:
+            least, most = _GEO_BITS[self.tag]
+            return least <= self.geo_bits <= most
+        if self.tag in _DECIMALS:
+            least, most, _ = _DECIMALS[self.tag]
+            return least <= self.precision <= most and self.scale <= self.precision
+        return self.tag is not Tag.ARRAY or self.element == Tag.DOUBLE
+
+    @property
+    def code(self) -> int:
+        """The type code."""
+        code = int(self.tag)
+        code |= (_DESIGNATED if self.designated else 0) | (_NANOS if self.nanos else 0)
+        code |= _DESCENDING if self.descending else 0
+        if self.geo_bits:
+            code |= self.geo_bits << 8 | _GEOHASH
+        if self.tag in _DECIMALS:
+            code |= self.precision << 8 | self.scale << 18
+        if self.tag is Tag.ARRAY:
+            code |= self.element << 8 | (self.dimensions - 1) << 14
+        return code | (_WEAK if self.weak_dimensions else 0)
+
+    @property
+    def name(self) -> str:
+        """QuestDB's name of the tag, in lower case."""
+        return self.tag.name.lower()
+
+    @property
+    def is_decimal(self) -> bool:
+        """True for the six DECIMALs."""
+        return self.tag in _DECIMALS
+
+    @property
+    def decimal_width(self) -> int:
+        """Bytes of a decimal as QuestDB stores it, 0 for other types."""
+        return _DECIMALS[self.tag][2] if self.tag in _DECIMALS else 0
+
+    @property
+    def parquet(self) -> ParquetForm:
+        """How QuestDB writes it."""
+        if self.is_decimal:
+            logical = DecimalType(scale=self.scale, precision=self.precision)
+            return ParquetForm(
+                type=Type.FIXED_LEN_BYTE_ARRAY,
+                length=self.decimal_width,
+                logical=LogicalType(DECIMAL=logical),
+                converted=ConvertedType.DECIMAL,
+            )
+        if self.tag is Tag.TIMESTAMP and self.nanos:
+            return _stamp(TimeUnit(NANOS=NanoSeconds()), None)
+        return _FORMS[self.tag]
+
+    def fits(self, physical: int, length: int) -> bool:
+        """True where a column of this type may have this physical type.
+
+        Beside what QuestDB writes: what it takes over from others, which are DATE in days, decimals
+        of any form, INT96, and arrays as nested lists of their elements.
+        """
+        form = self.parquet
+        if physical == form.type and length == form.length:
+            return True
+        if self.is_decimal:
+            return physical in (Type.INT32, Type.INT64, Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
+        return (self.tag, physical) in _ALSO
+
+    def to_dict(self) -> dict[str, Any]:
+        """Code, tag, name, and the parts that belong to it."""
+        found: dict[str, Any] = {"code": self.code, "tag": int(self.tag), "name": self.name}
+        if self.tag is Tag.TIMESTAMP:
+            found |= {"designated": self.designated, "nanos": self.nanos}
+        elif self.geo_bits:
+            found["geo_bits"] = self.geo_bits
+        elif self.is_decimal:
+            found |= {"precision": self.precision, "scale": self.scale}
+        elif self.tag is Tag.ARRAY:
+            found |= {"elem": Tag(self.element).name.lower(), "dims": self.dimensions}
+        return found
+
+
+def _stamp(unit: TimeUnit, converted: ConvertedType | None) -> ParquetForm:
+    logical = LogicalType(TIMESTAMP=TimestampType(isAdjustedToUTC=True, unit=unit))
+    return ParquetForm(type=Type.INT64, logical=logical, converted=converted)
+
+
+def _integer(bits: int, converted: ConvertedType, *, signed: bool = True) -> ParquetForm:
+    return ParquetForm(
+        type=Type.INT64 if bits == 64 else Type.INT32,
+        logical=LogicalType(INTEGER=IntType(bitWidth=bits, isSigned=signed)),
+        converted=converted,
+    )
+
+
+_TEXT: Final = ParquetForm(
+    type=Type.BYTE_ARRAY, logical=LogicalType(STRING=StringType()), converted=ConvertedType.UTF8
+)
+_FORMS: Final = {
+    Tag.BOOLEAN: ParquetForm(type=Type.BOOLEAN),
+    Tag.BYTE: _integer(8, ConvertedType.INT_8),
+    Tag.GEOBYTE: _integer(8, ConvertedType.INT_8),
+    Tag.SHORT: _integer(16, ConvertedType.INT_16),
+    Tag.GEOSHORT: _integer(16, ConvertedType.INT_16),
+    Tag.CHAR: _integer(16, ConvertedType.UINT_16, signed=False),
+    Tag.INT: ParquetForm(type=Type.INT32),
+    Tag.GEOINT: _integer(32, ConvertedType.INT_32),
+    Tag.IPV4: _integer(32, ConvertedType.UINT_32, signed=False),
+    Tag.LONG: ParquetForm(type=Type.INT64),
+    Tag.GEOLONG: _integer(64, ConvertedType.INT_64),
+    Tag.DATE: _stamp(TimeUnit(MILLIS=MilliSeconds()), ConvertedType.TIMESTAMP_MILLIS),
+    Tag.TIMESTAMP: _stamp(TimeUnit(MICROS=MicroSeconds()), ConvertedType.TIMESTAMP_MICROS),
+    Tag.FLOAT: ParquetForm(type=Type.FLOAT),
+    Tag.DOUBLE: ParquetForm(type=Type.DOUBLE),
+    Tag.STRING: _TEXT,
+    Tag.SYMBOL: _TEXT,
+    Tag.VARCHAR: _TEXT,
+    Tag.BINARY: ParquetForm(type=Type.BYTE_ARRAY),
+    Tag.UUID: ParquetForm(
+        type=Type.FIXED_LEN_BYTE_ARRAY, length=16, logical=LogicalType(UUID=UUIDType())
+    ),
+    Tag.LONG128: ParquetForm(type=Type.FIXED_LEN_BYTE_ARRAY, length=16),
+    Tag.LONG256: ParquetForm(type=Type.FIXED_LEN_BYTE_ARRAY, length=32),
+    Tag.ARRAY: ParquetForm(type=Type.BYTE_ARRAY),
+}
+_ALSO: Final = frozenset(
+    [(Tag.DATE, Type.INT32), (Tag.TIMESTAMP, Type.INT96), (Tag.ARRAY, Type.DOUBLE)]
+)

@@ -1,0 +1,371 @@
+"""What a ``_pm`` says, as frozen values: they write themselves, and are read from an opened file.
+
+``Head`` and ``RowGroup`` hold what is written; offsets, sizes, padding and the CRC follow from it.
+The out-of-line region of a block comes in one of two orders, and readers follow references only:
+
+    by kind      statistics of all columns (minimum, then maximum), then the bloom filters
+    by column    minimum, maximum, bloom filter of each column in turn
+
+The first is what QuestDB writes with a partition, the second what it makes out of a Parquet footer.
+A bloom filter is an i32 length and the bitset, at a multiple of 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import UnsupportedError
+
+from .layout import (
+    BLOOM_FILTERS,
+    BLOOM_FILTERS_EXTERNAL,
+    CHUNK,
+    CHUNK_SIZE,
+    COLUMN_DESCENDING,
+    COLUMN_IS_ASCII,
+    COLUMN_LOCAL_KEY_IS_GLOBAL,
+    DESCRIPTOR,
+    DISTINCT_COUNT_PRESENT,
+    FIELD_REPETITION_SHIFT,
+    HEADER,
+    HEADER_STRUCT,
+    MAX_OUT_OF_LINE,
+    MAX_STAT_EXACT,
+    MAX_STAT_INLINED,
+    MAX_STAT_PRESENT,
+    MIN_STAT_EXACT,
+    MIN_STAT_INLINED,
+    MIN_STAT_PRESENT,
+    NULL_COUNT_PRESENT,
+    SORTING_IS_DTS_ASC,
+    SQUASH_TRACKER,
+)
+
+if TYPE_CHECKING:
+    from .pm import Pm
+    from .pm_snapshot import Snapshot
+
+__all__ = ["Bloom", "Chunk", "Column", "Head", "RowGroup"]
+
+#: A bitset to be inlined, or where one lies in the Parquet file: (offset, length).
+Bloom: TypeAlias = bytes | tuple[int, int]
+
+_TIMESTAMP, _DATE = 8, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A DESCRIPTOR: ``type`` is QuestDB's code (``types.py``), ``physical_type`` Parquet's."""
+
+    name: str
+    type: int
+    physical_type: int
+    id: int = -1
+    flags: int = 0
+    fixed_byte_len: int = 0
+    max_rep_level: int = 0
+    max_def_level: int = 0
+
+    @property
+    def repetition(self) -> int:
+        """FIELD_REPETITION: 0 required, 1 optional, 2 repeated."""
+        return self.flags >> FIELD_REPETITION_SHIFT & 3
+
+    @property
+    def descending(self) -> bool:
+        """As a sorting column: from the largest to the smallest."""
+        return bool(self.flags & COLUMN_DESCENDING)
+
+    @property
+    def is_ascii(self) -> bool:
+        """A VARCHAR of ASCII alone."""
+        return bool(self.flags & COLUMN_IS_ASCII)
+
+    @property
+    def local_key_is_global(self) -> bool:
+        """A SYMBOL whose dictionary keys are those of the table."""
+        return bool(self.flags & COLUMN_LOCAL_KEY_IS_GLOBAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The header. SORTING_IS_DTS_ASC and the bits of the sections follow from the fields."""
+
+    columns: tuple[Column, ...]
+    designated_timestamp: int = -1
+    sorting_columns: tuple[int, ...] = ()
+    bloom_columns: tuple[int, ...] = ()
+    bloom_external: bool = False
+    squash_tracker: int | None = None
+
+    @property
+    def sorting_is_dts_asc(self) -> bool:
+        """True when the only sorting column is the designated timestamp, ascending."""
+        ts = self.designated_timestamp
+        return ts >= 0 and self.sorting_columns == (ts,) and not self.columns[ts].descending
+
+    @property
+    def feature_flags(self) -> int:
+        """FEATURE_FLAGS."""
+        flags = SORTING_IS_DTS_ASC if self.sorting_is_dts_asc else 0
+        if self.bloom_columns:
+            flags |= BLOOM_FILTERS | (BLOOM_FILTERS_EXTERNAL if self.bloom_external else 0)
+        return flags | (0 if self.squash_tracker is None else SQUASH_TRACKER)
+
+    def check(self) -> None:
+        """``ValueError`` where no reader would take it, or the designated timestamp is none.
+
+        It must be a TIMESTAMP (or DATE) that is never null, and where there are sorting columns,
+        one of them.
+        """
+        count, ts = len(self.columns), self.designated_timestamp
+        if not -1 <= ts < count:
+            raise ValueError(f"designated_timestamp {ts} of {count} columns")
+        if any(not 0 <= column < count for column in (*self.sorting_columns, *self.bloom_columns)):
+            raise ValueError(f"a sorting or bloom column beyond {count} columns")
+        if len(set(self.sorting_columns)) != len(self.sorting_columns):
+            raise ValueError("a sorting column twice")
+        if list(self.bloom_columns) != sorted(set(self.bloom_columns)):
+            raise ValueError("bloom_columns must ascend")
+        if ts >= 0:
+            column = self.columns[ts]
+            if column.type & 0xFF not in (_TIMESTAMP, _DATE) or column.type < 0:
+                raise ValueError(f"a designated timestamp of type {column.type}")
+            if column.repetition or column.max_def_level:
+                raise ValueError("a designated timestamp that may be null")
+
+    def to_bytes(self, size: int = 0) -> bytes:
+        """The header up to its last section; ``size`` is PARQUET_META_FILE_SIZE."""
+        implied = self.sorting_is_dts_asc
+        sorting = () if implied else self.sorting_columns
+        names = [column.name.encode("utf-8", "surrogatepass") for column in self.columns]
+        descriptors = np.zeros(len(self.columns), DESCRIPTOR)
+        lengths = np.array([len(name) for name in names], np.uint64)
+        at = HEADER.itemsize + descriptors.nbytes + 4 * len(sorting)
+        descriptors["NAME_OFFSET"] = at + np.cumsum(lengths) - lengths
+        descriptors["NAME_LENGTH"] = lengths
+        for field, name in _FIELDS:
+            descriptors[field] = [getattr(column, name) for column in self.columns]
+        out = [
+            HEADER_STRUCT.pack(
+                size,
+                self.feature_flags,
+                self.designated_timestamp,
+                len(sorting),
+                len(self.columns),
+                0,
+            ),
+            descriptors.tobytes(),
+            struct.pack(f"<{len(sorting)}I", *sorting),
+            *names,
+        ]
+        if self.bloom_columns:
+            count = len(self.bloom_columns)
+            out.append(struct.pack(f"<I{count}I", count, *self.bloom_columns))
+        if self.squash_tracker is not None:
+            out.append(struct.pack("<q", self.squash_tracker))
+        return b"".join(out)
+
+    @classmethod
+    def of(cls, pm: Pm) -> Self:
+        """The header of an opened file."""
+        rows = [pm.descriptors[field].tolist() for field, _ in _FIELDS]
+        columns = [
+            Column(name=name, **dict(zip(_NAMES, row, strict=True)))
+            for name, row in zip(pm.names, zip(*rows, strict=True), strict=True)
+        ]
+        return cls(
+            columns=tuple(columns),
+            designated_timestamp=pm.designated_timestamp,
+            sorting_columns=pm.sorting_columns,
+            bloom_columns=pm.bloom_columns,
+            bloom_external=pm.bloom_external,
+            squash_tracker=pm.squash_tracker,
+        )
+
+
+_FIELDS = (
+    ("ID", "id"),
+    ("TYPE", "type"),
+    ("FLAGS", "flags"),
+    ("FIXED_BYTE_LEN", "fixed_byte_len"),
+    ("PHYSICAL_TYPE", "physical_type"),
+    ("MAX_REP_LEVEL", "max_rep_level"),
+    ("MAX_DEF_LEVEL", "max_def_level"),
+)
+_NAMES = tuple(name for _, name in _FIELDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A column chunk; counts and bounds that are not known are ``None``.
+
+    ``codec`` is Parquet's number, ``encodings`` the bit mask of ``ENCODINGS``; ``min`` and ``max``
+    are Parquet's bytes, 1 to 65,535 of them.
+    """
+
+    num_values: int
+    byte_range_start: int
+    total_compressed: int
+    codec: int = 0
+    encodings: int = 0
+    null_count: int | None = None
+    distinct_count: int | None = None
+    min: bytes | None = None
+    max: bytes | None = None
+    min_exact: bool = True
+    max_exact: bool = True
+    bloom: Bloom | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """A row group block. ``unreferenced`` are bytes at its end that nothing points at: QuestDB
+    leaves there the bloom filter of a column that is not in BLOOM_FILTER_COLUMNS.
+    """
+
+    num_rows: int
+    chunks: tuple[Chunk, ...]
+    unreferenced: bytes = b""
+
+    def to_bytes(
+        self, offset: int, bloom_columns: tuple[int, ...], *, by_column: bool = False
+    ) -> tuple[bytes, dict[int, tuple[int, int]]]:
+        """The block as it lies at ``offset``; by column, offset and length of inlined filters.
+
+        Bitsets of columns outside ``bloom_columns`` are left out. ``by_column`` is the order.
+        """
+        wanted = set(bloom_columns)
+        head = np.zeros(len(self.chunks), CHUNK)
+        region, blooms = bytearray(), dict[int, tuple[int, int]]()
+        start = offset + 8 + CHUNK_SIZE * len(self.chunks)
+        flags, sizes, lows, highs = [], [], [], []
+        filters = [
+            (column, chunk.bloom)
+            for column, chunk in enumerate(self.chunks)
+            if isinstance(chunk.bloom, bytes) and column in wanted
+        ]
+        waiting = dict(filters) if by_column else {}
+        for column, chunk in enumerate(self.chunks):
+            flag = 0 if chunk.null_count is None else NULL_COUNT_PRESENT
+            flag |= 0 if chunk.distinct_count is None else DISTINCT_COUNT_PRESENT
+            low, low_size, low_flag = _place(chunk.min, region, _MIN, exact=chunk.min_exact)
+            high, high_size, high_flag = _place(chunk.max, region, _MAX, exact=chunk.max_exact)
+            flags.append(flag | low_flag | high_flag)
+            sizes.append(low_size | high_size << 4)
+            lows.append(low)
+            highs.append(high)
+            if column in waiting:
+                bitset = waiting[column]
+                blooms[column] = (start + _inline(bitset, region), len(bitset))
+        if not by_column:
+            for column, bitset in filters:
+                blooms[column] = (start + _inline(bitset, region), len(bitset))
+        head["STAT_FLAGS"], head["STAT_SIZES"] = flags, sizes
+        head["MIN_STAT"], head["MAX_STAT"] = lows, highs
+        for field, name in _COUNTS:
+            head[field] = [getattr(chunk, name) or 0 for chunk in self.chunks]
+        block = struct.pack("<Q", self.num_rows) + head.tobytes() + region + self.unreferenced
+        return block, blooms
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, row_group: int, *, stop: int | None = None) -> Self:
+        """A row group of an opened file. ``stop``: where the next thing after its block begins;
+        only with it ``unreferenced`` bytes can be told.
+        """
+        pm = snapshot.pm
+        stats = snapshot.stats(row_groups=np.array([row_group]))
+        chunks, block = stats.chunks[0], int(snapshot.block_offsets[row_group])
+        used = block + 8 + CHUNK_SIZE * pm.column_count
+        ends = []
+        for end in (stats.blobs("MIN"), stats.blobs("MAX")):
+            data, offsets, valid = end
+            raw, borders = data.tobytes(), offsets.tolist()
+            ends.append(
+                [
+                    raw[borders[i] : borders[i + 1]] if there else None
+                    for i, there in enumerate(valid[0].tolist())
+                ]
+            )
+        for end_name in ("MIN", "MAX"):
+            places, lengths = stats.places(end_name)
+            used = max(used, int((places + lengths).max(initial=0)))
+        blooms = dict[int, Bloom]()
+        places, lengths = (array[row_group].tolist() for array in snapshot.bloom_places)
+        for column, place, length in zip(pm.bloom_columns, places, lengths, strict=True):
+            if length and pm.bloom_external:
+                blooms[column] = (place, length)
+            elif length:
+                blooms[column] = bytes(pm.data[place : place + length])
+                used = max(used, place + length)
+        rest = b"" if stop is None else bytes(pm.data[used:stop])
+        flags = chunks["STAT_FLAGS"].tolist()
+        counts = [chunks[field].tolist() for field, _ in _COUNTS]
+        return cls(
+            num_rows=int(snapshot.num_rows[row_group]),
+            chunks=tuple(
+                Chunk(
+                    **dict(zip(_COUNT_NAMES, count, strict=True))
+                    | {
+                        "null_count": count[-2] if flag & NULL_COUNT_PRESENT else None,
+                        "distinct_count": count[-1] if flag & DISTINCT_COUNT_PRESENT else None,
+                    },
+                    min=low,
+                    max=high,
+                    min_exact=low is None or bool(flag & MIN_STAT_EXACT),
+                    max_exact=high is None or bool(flag & MAX_STAT_EXACT),
+                    bloom=blooms.get(column),
+                )
+                for column, (flag, count, low, high) in enumerate(
+                    zip(flags, zip(*counts, strict=True), *ends, strict=True)
+                )
+            ),
+            # Up to 7 zeros are the padding of what follows.
+            unreferenced=rest if len(rest) > 7 or any(rest) else b"",
+        )
+
+
+_COUNTS = (
+    ("CODEC", "codec"),
+    ("ENCODINGS", "encodings"),
+    ("NUM_VALUES", "num_values"),
+    ("BYTE_RANGE_START", "byte_range_start"),
+    ("TOTAL_COMPRESSED", "total_compressed"),
+    ("NULL_COUNT", "null_count"),
+    ("DISTINCT_COUNT", "distinct_count"),
+)
+_COUNT_NAMES = tuple(name for _, name in _COUNTS)
+_MIN = (MIN_STAT_PRESENT, MIN_STAT_INLINED, MIN_STAT_EXACT)
+_MAX = (MAX_STAT_PRESENT, MAX_STAT_INLINED, MAX_STAT_EXACT)
+
+
+def _place(
+    value: bytes | None, region: bytearray, bits: tuple[int, int, int], *, exact: bool
+) -> tuple[int, int, int]:
+    """(slot, size, flags) of a statistic; a long one goes into ``region``."""
+    if value is None:
+        return 0, 0, 0
+    present, inlined, exactly = bits
+    flags = present | (exactly if exact else 0)
+    if 1 <= len(value) <= 8:
+        return int.from_bytes(value, "little"), len(value), flags | inlined
+    if not value or len(value) > MAX_OUT_OF_LINE:
+        raise UnsupportedError(
+            f"a statistic of {len(value)} bytes: a _pm holds 1 to {MAX_OUT_OF_LINE}",
+            hint="leave it out",
+        )
+    slot = len(region) << 16 | len(value)
+    region += value
+    return slot, 0, flags
+
+
+def _inline(bitset: bytes, region: bytearray) -> int:
+    """Where in ``region`` the filter was put."""
+    region += bytes(-len(region) % 8)
+    at = len(region)
+    region += struct.pack("<i", len(bitset)) + bitset
+    return at

@@ -1,0 +1,276 @@
+"""Write a ``_pm``: fresh, as an append to one that is there, and anew without its dead bytes.
+
+The steps of an append, in the order in which the caller must do them, each durable before the next:
+
+    1.  data.parquet gets its new row groups and its new footer
+    2.  ``Append.data`` at ``Append.offset`` of the ``_pm``
+    3.  ``Append.patch`` over its first 8 bytes: the commit to readers of the newest
+    4.  the commit to everyone: the Parquet size in ``_txn``
+
+An append begins at the committed size in the header, which after a crash between 3 and 4 is beyond
+the snapshot that it continues: the dead footer stays, is covered by the CRC, and PREV passes over
+it. The CRC goes on from the stored one of that snapshot. Nothing published is changed, and a
+published file is never cut.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError, UnsupportedError
+
+from .layout import (
+    FOOTER_STRUCT,
+    KNOWN_FOOTER_FLAGS,
+    KNOWN_HEADER_FLAGS,
+    MAX_BLOCK_OFFSET,
+    MAX_SCRATCHPAD,
+    SCRATCHPAD,
+    SEQ_TXN,
+    TRAILER,
+)
+from .values import Head, RowGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .pm_snapshot import Snapshot
+
+__all__ = ["Append", "Footer", "append", "read_row_groups", "rewrite", "write"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """What a footer says of its Parquet file.
+
+    ``parquet_footer_offset`` and ``parquet_footer_length`` (bytes of the FileMetaData) give the
+    size that the snapshot belongs to; ``unused_bytes`` counts dead bytes in it. ``seq_txn`` and
+    ``scratchpad`` are of QuestDB's development branch; its releases ignore them. ``other_flags``
+    and ``other_sections`` are optional ones that are not known, as they were read.
+    """
+
+    parquet_footer_offset: int
+    parquet_footer_length: int
+    unused_bytes: int = 0
+    seq_txn: int | None = None
+    scratchpad: tuple[tuple[int, bytes], ...] = ()
+    other_flags: int = 0
+    other_sections: bytes = b""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Footer:
+        """The footer of an opened file."""
+        return cls(
+            parquet_footer_offset=snapshot.parquet_footer_offset,
+            parquet_footer_length=snapshot.parquet_footer_length,
+            unused_bytes=snapshot.unused_bytes,
+            seq_txn=snapshot.seq_txn,
+            scratchpad=snapshot.scratchpad,
+            other_flags=snapshot.footer_feature_flags & ~KNOWN_FOOTER_FLAGS,
+            other_sections=snapshot.other_sections,
+        )
+
+    @classmethod
+    def of_parquet(cls, size: int, length: int, *, unused_bytes: int = 0) -> Footer:
+        """Of a Parquet file of ``size`` bytes whose footer has ``length``."""
+        return cls(
+            parquet_footer_offset=size - 8 - length,
+            parquet_footer_length=length,
+            unused_bytes=unused_bytes,
+        )
+
+    def to_bytes(self, *, previous: int, blocks: Sequence[int], blooms: bytes) -> bytes:
+        """The footer without its CRC; ``blocks`` are offsets, ``blooms`` the bloom section."""
+        flags = self.other_flags | (0 if self.seq_txn is None else SEQ_TXN)
+        flags |= SCRATCHPAD if self.scratchpad else 0
+        sections = b"" if self.seq_txn is None else struct.pack("<q", self.seq_txn)
+        if self.scratchpad:
+            entries = [struct.pack("<II", code, len(data)) + data for code, data in self.scratchpad]
+            pad = struct.pack("<I", len(entries)) + b"".join(entries)
+            if len(pad) > MAX_SCRATCHPAD:
+                raise ValueError(f"a scratchpad of {len(pad)} bytes, at most {MAX_SCRATCHPAD}")
+            sections += pad
+        head = FOOTER_STRUCT.pack(
+            self.parquet_footer_offset,
+            self.parquet_footer_length,
+            len(blocks),
+            self.unused_bytes,
+            previous,
+            flags,
+        )
+        entries_bytes = struct.pack(f"<{len(blocks)}I", *(block >> 3 for block in blocks))
+        return head + entries_bytes + blooms + sections + self.other_sections
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Bytes to add to a ``_pm``: ``data`` at ``offset``, then ``patch`` at its very beginning."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """The new PARQUET_META_FILE_SIZE."""
+        return self.offset + len(self.data)
+
+    @property
+    def patch(self) -> bytes:
+        """The new first 8 bytes of the file; written last, as one aligned store."""
+        return struct.pack("<Q", self.size)
+
+    def applied(self, data: bytes | memoryview) -> bytes:
+        """The whole file after both steps."""
+        return self.patch + bytes(data[8 : self.offset]) + self.data
+
+
+def write(
+    head: Head, row_groups: Sequence[RowGroup], footer: Footer, *, by_column: bool = False
+) -> bytes:
+    """A fresh file of one snapshot.
+
+    ``by_column`` is the order of the out-of-line region that QuestDB gives to a converted Parquet
+    file. ``ValueError`` where the values contradict each other, ``UnsupportedError`` where they are
+    beyond what the format can hold.
+    """
+    head.check()
+    start = head.to_bytes()
+    blocks = _Blocks(head, len(start), by_column=by_column)
+    for row_group in row_groups:
+        if len(row_group.chunks) != len(head.columns):
+            raise ValueError(f"{len(row_group.chunks)} chunks of {len(head.columns)} columns")
+        blocks.add(row_group)
+    tail = footer.to_bytes(previous=0, blocks=blocks.offsets, blooms=blocks.section())
+    body = start[8:] + blocks.data + tail
+    size = 8 + len(body) + TRAILER.size
+    return struct.pack("<Q", size) + body + TRAILER.pack(zlib.crc32(body), len(tail) + 4)
+
+
+def append(
+    previous: Snapshot,
+    row_groups: Sequence[int | RowGroup],
+    footer: Footer,
+    *,
+    by_column: bool = False,
+) -> Append:
+    """The next snapshot of the file of ``previous``.
+
+    ``row_groups`` are those of the new snapshot in order: the number of one of ``previous`` that is
+    unchanged, or a new one; only the new ones are written. The header cannot change: bitsets of
+    columns that are not in its BLOOM_FILTER_COLUMNS are left out. Whether ``previous`` is sound is
+    for the caller to verify: a damaged CRC is carried on.
+    """
+    pm = previous.pm
+    if pm.feature_flags & ~KNOWN_HEADER_FLAGS:
+        # They may call for a section in every footer.
+        raise UnsupportedError(
+            f"an append to a _pm with feature flags {pm.feature_flags:#x}",
+            hint="rewrite the file: that drops what is not known",
+        )
+    head = Head(columns=(), bloom_columns=pm.bloom_columns, bloom_external=pm.bloom_external)
+    blocks = _Blocks(head, pm.size, by_column=by_column)
+    places, lengths = previous.bloom_places
+    for row_group in row_groups:
+        if isinstance(row_group, RowGroup):
+            if len(row_group.chunks) != pm.column_count:
+                raise ValueError(f"{len(row_group.chunks)} chunks of {pm.column_count} columns")
+            blocks.add(row_group)
+            continue
+        old = zip(
+            pm.bloom_columns, places[row_group].tolist(), lengths[row_group].tolist(), strict=True
+        )
+        blocks.keep(
+            int(previous.block_offsets[row_group]),
+            {
+                column: (place, length) if pm.bloom_external else (place - 4, length)
+                for column, place, length in old
+                if length
+            },
+        )
+    tail = footer.to_bytes(previous=previous.size, blocks=blocks.offsets, blooms=blocks.section())
+    data = bytes(blocks.data) + tail
+    # From the old CRC field on: the bytes before it are in the stored CRC already.
+    crc = zlib.crc32(pm.data[previous.size - 8 : pm.size], previous.crc)
+    crc = zlib.crc32(data, crc)
+    return Append(pm.size, data + TRAILER.pack(crc, len(tail) + 4))
+
+
+def rewrite(snapshot: Snapshot, *, by_column: bool = False) -> bytes:
+    """The same snapshot as a fresh file: no predecessors, no dead bytes, no unknown sections.
+
+    ``FormatError`` where its header contradicts itself.
+    """
+    head = Head.of(snapshot.pm)
+    try:
+        head.check()
+    except ValueError as error:
+        raise FormatError(str(error), file=snapshot.pm.file) from None
+    row_groups = [RowGroup.of(snapshot, row_group) for row_group in range(snapshot.row_group_count)]
+    footer = replace(Footer.of(snapshot), other_flags=0, other_sections=b"")
+    return write(head, row_groups, footer, by_column=by_column)
+
+
+def read_row_groups(snapshot: Snapshot) -> tuple[RowGroup, ...]:
+    """All row groups, each with the bytes of its block that nothing refers to."""
+    # A block ends where, in this snapshot or one before, another block or a footer begins.
+    borders = {snapshot.footer_offset}
+    try:
+        for each in snapshot.pm.snapshots():
+            borders.update([each.footer_offset, *each.block_offsets.tolist()])
+    except (FormatError, UnsupportedError):
+        pass  # a broken chain: this snapshot is whole, and its predecessors are not asked for
+    ordered = sorted(borders)
+    found = []
+    for row_group, block in enumerate(snapshot.block_offsets.tolist()):
+        stop = ordered[bisect_right(ordered, block)]
+        found.append(RowGroup.of(snapshot, row_group, stop=stop))
+    return tuple(found)
+
+
+class _Blocks:
+    """Blocks put one behind the other, from ``start`` on, and the entries that point at them."""
+
+    def __init__(self, head: Head, start: int, *, by_column: bool) -> None:
+        self.head, self.start, self.by_column = head, start, by_column
+        self.data = bytearray()
+        self.offsets: list[int] = []
+        self.bitsets: list[Mapping[int, tuple[int, int]]] = []
+
+    def add(self, row_group: RowGroup) -> None:
+        """One more block, at the next multiple of 8."""
+        at = self.start + len(self.data)
+        pad = -at % 8
+        if at + pad > MAX_BLOCK_OFFSET:
+            raise UnsupportedError(
+                f"a row group block at byte {at + pad}: a _pm ends at {MAX_BLOCK_OFFSET}",
+                hint="rewrite the file without its dead bytes",
+            )
+        outside = self.head.bloom_external
+        columns = () if outside else self.head.bloom_columns
+        block, bitsets = row_group.to_bytes(at + pad, columns, by_column=self.by_column)
+        self.data += bytes(pad) + block
+        if outside:
+            blooms = [(column, chunk.bloom) for column, chunk in enumerate(row_group.chunks)]
+            bitsets = {column: bloom for column, bloom in blooms if isinstance(bloom, tuple)}
+        self.keep(at + pad, bitsets)
+
+    def keep(self, offset: int, bitsets: Mapping[int, tuple[int, int]]) -> None:
+        """One more entry; ``bitsets`` are (offset, length) by column."""
+        self.offsets.append(offset)
+        self.bitsets.append(bitsets)
+
+    def section(self) -> bytes:
+        """The bloom section of the footer."""
+        absent = (0, 0)
+        entries = [
+            bitsets.get(column, absent)
+            for bitsets in self.bitsets
+            for column in self.head.bloom_columns
+        ]
+        if self.head.bloom_external:
+            return b"".join([struct.pack("<QQ", *entry) for entry in entries])
+        return struct.pack(f"<{len(entries)}I", *(offset >> 3 for offset, _ in entries))

@@ -1,0 +1,146 @@
+"""``PartitionPms``: the row groups of a table's partitions, from the ``_pm`` beside each of them.
+
+A ``_pm`` holds several snapshots; the one of the size that ``_txn`` gives is asked and no other,
+and only where it has as many rows as ``_txn`` says. One that is gone, damaged or of another file
+says nothing, with the reason. Columns are found by the names that the data file has for them, as
+its readers do (``index/questdb/columns.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.pruning import Cause, Level, Reason, Units
+
+from .evidence import OpenedPms, PmFile, PmSource, pm_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import Evidence
+    from skipstone.storage import Storage
+
+    from .format.pm_snapshot import Snapshot
+    from .txn_snapshot import PartitionFile, TxnListing
+
+__all__ = ["OpenPartitions", "PartitionPms"]
+
+_LOG = logging.getLogger("skipstone")
+
+#: Partitions whose row groups are asked about at all, and bytes that one ``_pm`` may have.
+_MOST_FILES: Final = 10_000
+_LARGEST: Final = 256 << 20
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+
+class OpenPartitions:
+    """The ``_pm`` of partitions, kept open between plans; after a commit it is another one."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._opened = OpenedPms(most=_MOST_FILES)
+
+    def snapshot(self, file: PartitionFile) -> Snapshot:
+        """That of the size that ``_txn`` gives.
+
+        ``FileNotFoundError`` where there is no ``_pm``, ``FormatError`` where it is damaged or of
+        another file.
+        """
+
+        def load() -> bytes:
+            size = self.storage.stat(file.pm).size or 0
+            if size > _LARGEST:
+                limit = f"at most {_LARGEST:,} bytes"
+                raise FormatError("the size of a _pm", file=file.pm, expected=limit, got=size)
+            return self.storage.read(file.pm)
+
+        found = self._opened.snapshot(
+            (file.pm, file.id), load, parquet_size=file.size, file=file.pm
+        )
+        rows = int(found.num_rows.sum())
+        if rows != file.rows:
+            raise FormatError("rows of a _pm", file=file.pm, expected=file.rows, got=rows)
+        return found
+
+    def designated(self, file: PartitionFile) -> str | None:
+        """The name of the designated timestamp, ``None`` where its ``_pm`` does not say it."""
+        try:
+            pm = self.snapshot(file).pm
+            return pm.name(pm.designated_timestamp) if pm.designated_timestamp >= 0 else None
+        except (SkipstoneError, OSError, ValueError):
+            return None
+
+
+@dataclass(slots=True, eq=False)
+class PartitionPms:
+    """A source of the planner: row groups of the partitions of ``listing``; see the module.
+
+    ``schema`` is the table's.
+    """
+
+    listing: TxnListing
+    opened: OpenPartitions
+    schema: pa.Schema
+    level: Level = Level.ROW_GROUP
+    #: what is asked lies in small files, neighbouring ones of the data
+    thrifty: bool = True
+    damaged: list[Reason] = field(default_factory=list)
+    absent: int = 0
+    _source: PmSource | None = None
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
+        """The row groups of files that nobody has split yet."""
+        rows = self.listing.row_counts
+        whole = np.flatnonzero(units.rows == rows[units.file])[:_MOST_FILES]
+        files: dict[int, PmFile] = {}
+        for at in units.file[whole].tolist():
+            found = self._open(at)
+            if found is not None:
+                files[at] = found
+        here = whole[np.isin(units.file[whole], list(files))]
+        self._source = pm_source(files)
+        parts, parent = self._source.split(units.where(here), columns)
+        return parts, here[parent]
+
+    def _open(self, at: int) -> PmFile | None:
+        file = self.listing.files[at]
+        try:
+            snapshot = self.opened.snapshot(file)
+            return PmFile.of(snapshot, path=file.path, schema=self.schema)
+        except FileNotFoundError:
+            self.absent += 1
+        except UnsupportedError as error:
+            self._lost(file, Cause.UNSUPPORTED, error.message)
+        except SkipstoneError as error:
+            self._lost(file, Cause.CORRUPT, error.message)
+        except (OSError, ValueError) as error:
+            self._lost(file, Cause.UNREADABLE, str(error))
+        return None
+
+    def _lost(self, file: PartitionFile, cause: Cause, text: str) -> None:
+        if not self.damaged:
+            _LOG.warning("the row groups of %s are not asked about: %s", file.path, text)
+        self.damaged.append(Reason(cause=cause, subject=f"_pm of {file.path}", text=text, units=1))
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why some say nothing."""
+        if not self.absent:
+            return tuple(self.damaged)
+        text = "partitions that have none"
+        lacking = Reason(cause=Cause.ABSENT, subject="_pm", text=text, units=self.absent)
+        return (lacking, *self.damaged)
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Bounds, null counts, Bloom filters."""
+        return () if self._source is None else self._source.evidence(units, columns)

@@ -1,0 +1,347 @@
+"""``TxnSnapshot``: the Parquet partitions of a table with a ``_txn`` as one set of files.
+
+    <root>/_txn                                  which partitions, each with its txn and size
+    <root>/<partition>[.<name txn>]/data.parquet the rows; as long as ``_txn`` says, or longer
+    <root>/<partition>[.<name txn>]/_pm          their metadata
+
+``_txn`` alone says what is in the table: a directory that it does not name is of an older snapshot,
+or of one that was never committed. The size that it gives bounds what is read of a file, whatever
+the file has become since; ``stat`` only serves to tell versions of a file apart. The unit of the
+partitions stands nowhere but in the names of their directories, and is inferred from them
+(``formats/questdb/partitions.py``).
+
+A commit may come between any two steps. ``_txn`` is read until its version held still meanwhile,
+and all of it once more where a directory is gone that the next commit no longer names.
+
+A partition that is not Parquet has its rows in files that only QuestDB reads. A live table's last
+one is always like that.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, StaleError, UnsupportedError
+from skipstone.human import of_total
+from skipstone.pruning import ByteRange
+from skipstone.storage import Listing
+
+from .format.partition_names import Partitioning, directory, infer_partitioning
+from .format.txn import Partition, read
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.identity import ObjectId, TimeUnit
+    from skipstone.storage import Storage
+
+    from .format.txn import Txn
+
+__all__ = [
+    "DATA",
+    "PM",
+    "TXN",
+    "PartitionFile",
+    "Patience",
+    "TxnListing",
+    "TxnSnapshot",
+    "is_txn_table",
+    "read_txn",
+]
+
+TXN: Final = "_txn"
+DATA: Final = "data.parquet"
+PM: Final = "_pm"
+
+#: Seconds after which a reader gives up that commits keep coming before.
+_PATIENCE: Final = 10.0
+# Copies that held still and yet are not whole, until the file counts as damaged: a network file
+# system may show the writes of another machine out of order for a moment.
+_ATTEMPTS: Final = 5
+# A million partitions take 32 MB, twice, and what lies between two records.
+_LARGEST: Final = 1 << 29
+# The smallest Parquet file: magic, a footer of some bytes, its length, magic.
+_SMALLEST: Final = 12
+_UNPARTITIONED: Final = Partitioning("none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFile:
+    """One Parquet partition: ``size`` bytes of ``path`` hold ``rows`` rows.
+
+    ``timestamp`` is that of its entry, ``directory`` its name below the root. ``id`` is the file's
+    identity when the snapshot was opened, with the snapshot's size; ``length`` what the file had
+    then, which is more while somebody appends.
+    """
+
+    path: str
+    pm: str
+    size: int
+    rows: int
+    timestamp: int
+    directory: str
+    id: ObjectId
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TxnSnapshot:
+    """See the module. ``files`` are in the order of ``_txn``, by time.
+
+    ``partitioning`` is ``None`` where there is no partition. ``left_out`` names the partitions that
+    are not Parquet: ``len(files)`` of ``partitions_total`` are here.
+    """
+
+    root: str
+    txn: Txn
+    partitioning: Partitioning | None
+    files: tuple[PartitionFile, ...]
+    partitions_total: int
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, root: str, storage: Storage, *, partial: bool = False) -> TxnSnapshot:
+        """The newest snapshot of the table at ``root``, a canonical path.
+
+        ``UnsupportedError`` names a partition that is not Parquet, unless ``partial``: then it is
+        left out. ``FormatError`` for a ``_txn`` that is damaged or does not fit its directories,
+        ``StaleError`` where commits come faster than this reads.
+        """
+        patience = Patience()
+        while True:
+            txn = read_txn(root, storage)
+            try:
+                return _opened(root, storage, txn, partial=partial)
+            except (FormatError, FileNotFoundError) as error:
+                # What a later commit replaced may be gone by now.
+                if read_txn(root, storage).txn == txn.txn:
+                    if isinstance(error, FormatError):
+                        raise
+                    raise FormatError(
+                        "a partition without its file",
+                        file=f"{root}/{TXN}",
+                        expected=error.filename,
+                        got="no such file",
+                    ) from error
+                _too_busy(patience, root)
+
+    @property
+    def partial(self) -> bool:
+        """True where some partitions are left out."""
+        return bool(self.left_out)
+
+    @property
+    def coverage(self) -> str:
+        """``2 of 3 partitions``."""
+        return of_total(len(self.files), self.partitions_total, "partitions")
+
+    @property
+    def rows(self) -> int:
+        """Rows of ``files``."""
+        return sum(each.rows for each in self.files)
+
+    def listing(self) -> TxnListing:
+        """``files`` by path, with the sizes of the snapshot."""
+        unit: TimeUnit = self.files[0].id.unit if self.files else "ns"
+        plain = Listing.of(self.root, [each.id for each in self.files], unit=unit)
+        return TxnListing._of(plain, self)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TxnListing(Listing):
+    """A listing that knows the snapshot that it is of; one of some of its files does not."""
+
+    snapshot: TxnSnapshot
+
+    def where(self, keep: NDArray[np.bool_] | NDArray[np.int64] | Sequence[int]) -> TxnListing:
+        """The files that ``keep`` selects, of the same snapshot."""
+        return TxnListing._of(super().where(keep), self.snapshot)
+
+    @classmethod
+    def _of(cls, plain: Listing, snapshot: TxnSnapshot) -> TxnListing:
+        return cls(
+            root=plain.root,
+            paths=plain.paths,
+            sizes=plain.sizes,
+            mtimes=plain.mtimes,
+            unit=plain.unit,
+            etags=plain.etags,
+            snapshot=snapshot,
+        )
+
+    @cached_property
+    def files(self) -> list[PartitionFile]:
+        """The partitions in the order of the listing."""
+        by_path = {each.path: each for each in self.snapshot.files}
+        return [by_path[path] for path in self.paths]
+
+    @property
+    def row_counts(self) -> NDArray[np.int64]:
+        """Rows of each file, as ``_txn`` says."""
+        return np.fromiter((each.rows for each in self.files), np.int64, len(self))
+
+
+def is_txn_table(root: str, storage: Storage) -> bool:
+    """True when ``root`` is a directory with a ``_txn`` in it."""
+    return storage.exists(f"{root}/{TXN}")
+
+
+def read_txn(root: str, storage: Storage) -> Txn:
+    """The current record of the ``_txn`` at ``root``, whole whoever commits meanwhile.
+
+    ``FileNotFoundError`` where there is none, ``FormatError`` for a damaged one, ``StaleError``
+    where commits come faster than it can be read.
+    """
+    path = f"{root}/{TXN}"
+    version = ByteRange(path, 0, 8)
+    patience, broken = Patience(), 0
+    while True:
+        size = storage.stat(path).size or 0
+        if not version.length <= size <= _LARGEST:
+            limits = f"{version.length} to {_LARGEST:,} bytes"
+            raise FormatError("the size of a _txn", file=path, expected=limits, got=size)
+        before = storage.read_ranges([version]).get(version)
+        data = storage.read(path)
+        after = storage.read_ranges([version]).get(version)
+        # A commit writes where the record that was current before it lay, and its version last. So
+        # a copy between two looks at the same version is whole.
+        if before is not None and after is not None and before == after == data[:8]:
+            found = read(data, file=path)
+            if found is not None:
+                return found
+            broken += 1
+            if broken == _ATTEMPTS:
+                raise FormatError(
+                    "the current record of _txn",
+                    file=path,
+                    expected="whole, and of its version",
+                    got="cut short, or of another",
+                )
+        _too_busy(patience, root)
+
+
+def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnapshot:
+    rows = txn.row_counts
+    partitions = txn.partitions
+    if not partitions and txn.row_count:
+        # Without partitions QuestDB keeps no table of them: all rows are in the one.
+        partitions, rows = (Partition(timestamp=0, row_count=txn.row_count),), (txn.row_count,)
+    known = _Known(root, storage)
+    partitioning = None
+    if partitions:
+        try:
+            partitioning = infer_partitioning(partitions, known.directories)
+        except FormatError as error:
+            raise error.in_file(f"{root}/{TXN}") from None
+    files: list[PartitionFile] = []
+    left_out: list[str] = []
+    for partition, count in zip(partitions, rows, strict=True):
+        assert partitioning is not None
+        name = directory(partition, partitioning)
+        if not partition.parquet_format:
+            if not partial:
+                raise _not_parquet(root, name, len(left_out), partition is partitions[-1])
+            left_out.append(name)
+            continue
+        files.append(_file(known, name, partition, count))
+    return TxnSnapshot(
+        root=root,
+        txn=txn,
+        partitioning=partitioning,
+        files=tuple(files),
+        partitions_total=len(partitions),
+        left_out=tuple(left_out),
+    )
+
+
+def _file(known: _Known, name: str, partition: Partition, rows: int) -> PartitionFile:
+    path = f"{known.root}/{name}/{DATA}"
+    found = known.identity(path)
+    size, length = partition.parquet_file_size, found.size or 0
+    if not _SMALLEST <= size <= length:
+        raise FormatError(
+            f"the size of {path}",
+            file=f"{known.root}/{TXN}",
+            expected=f"{_SMALLEST} to {length} bytes",
+            got=size,
+            hint="the partition was not restored whole, or is of an older copy",
+        )
+    return PartitionFile(
+        path=path,
+        pm=f"{known.root}/{name}/{PM}",
+        size=size,
+        rows=rows,
+        timestamp=partition.timestamp,
+        directory=name,
+        id=replace(found, size=size),
+        length=length,
+    )
+
+
+def _not_parquet(root: str, name: str, before: int, last: bool) -> UnsupportedError:
+    why = "; the last partition of a live table never is" if last and not before else ""
+    return UnsupportedError(
+        f"partition {name} of {root} is not Parquet{why}",
+        hint="convert it (ALTER TABLE … CONVERT PARTITION TO PARQUET), or open the table with "
+        "partial=True (--partial) to read the partitions that are Parquet and no others",
+    )
+
+
+class _Known:
+    """What lies below a table's root: names of directories, identities of data files.
+
+    A local file is asked for one by one, an object store listed once.
+    """
+
+    def __init__(self, root: str, storage: Storage) -> None:
+        self.root, self.storage = root, storage
+        self._listed: dict[str, ObjectId] | None = None
+        if "://" in root:
+            found = storage.list_all(root)
+            self._listed = {path: found.object_id(at) for at, path in enumerate(found.paths)}
+
+    @property
+    def directories(self) -> Collection[str]:
+        """Names of the directories below the root."""
+        if self._listed is not None:
+            cut = len(self.root) + 1
+            return {path[cut:].partition("/")[0] for path in self._listed if "/" in path[cut:]}
+        self.storage.requests += 1
+        return {each.name for each in Path(self.root).iterdir() if each.is_dir()}
+
+    def identity(self, path: str) -> ObjectId:
+        """That of a file; ``FileNotFoundError`` for one that is not there."""
+        if self._listed is None:
+            return self.storage.stat(path)
+        if path not in self._listed:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return self._listed[path]
+
+
+class Patience:
+    """Waits longer and longer between attempts, and gives up in the end."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _PATIENCE
+        self._pause = 0.0
+
+    def wait(self, what: str, *, hint: str) -> None:
+        """Before the next attempt; ``StaleError`` of ``what`` where there have been enough."""
+        if time.monotonic() > self._until:
+            raise StaleError(what, hint=hint)
+        time.sleep(self._pause)
+        self._pause = min(0.05, self._pause * 2 or 0.0005)
+
+
+def _too_busy(patience: Patience, root: str) -> None:
+    patience.wait(
+        f"{root}/{TXN} changes faster than it can be read", hint="try again when fewer commits come"
+    )

@@ -1,0 +1,138 @@
+"""Bounds of values as places between the least and the greatest of a column.
+
+A place is a whole number from 0 to ``PLACES``, -1 where there is no bound. Numbers and instants lie
+where they are (``linear``); for all else, and for numbers that no scale can hold, only the order
+counts (``order``): of n different bounds the i-th lies at i / (n - 1). For people only: nothing is
+decided by these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.parquet.tables.bounds_text import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.format.schema import Leaf
+
+__all__ = ["PLACES", "Bands", "bands", "texts"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+PLACES: Final = 100_000
+_LONGEST: Final = 80
+_NUMBERS = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bands:
+    """Places of the bounds: ``low`` and ``high`` int64 ``(n,)``; what ``scale`` they are on."""
+
+    low: IntArray
+    high: IntArray
+    scale: str
+
+    @property
+    def order(self) -> str | None:
+        """Whether the bands follow each other: ``ascending``, ``descending``, ``unsorted``;
+        ``None`` for fewer than two."""
+        known = (self.low >= 0) & (self.high >= 0)
+        low, high = self.low[known], self.high[known]
+        if len(low) < 2:
+            return None
+        if np.all(high[:-1] <= low[1:]):
+            return "ascending"
+        return "descending" if np.all(low[:-1] >= high[1:]) else "unsorted"
+
+
+def bands(low: Sequence[bytes | None], high: Sequence[bytes | None], leaf: Leaf) -> Bands:
+    """Of n pairs of bounds (PLAIN bytes, ``None`` for none) of one leaf column."""
+    both = [*low, *high]
+    keys = _numbers(both, leaf)
+    scale = "linear"
+    if keys is None or not np.isfinite(_extent(keys)):
+        scale, keys = "order", _ranks(both, leaf)
+    extent = _extent(keys)
+    placed = np.full(len(both), -1, np.int64)
+    known = ~np.isnan(keys)
+    if known.any():
+        share = (keys[known] - np.nanmin(keys)) / extent if extent else np.full(known.sum(), 0.5)
+        placed[known] = np.rint(share * PLACES).astype(np.int64)
+    return Bands(placed[: len(low)], placed[len(low) :], scale)
+
+
+def texts(values: pa.Array, leaf: Leaf) -> list[str | None]:
+    """The bounds as people read them, long ones cut."""
+    return [
+        each if each is None or len(each) <= _LONGEST else each[: _LONGEST - 1] + "…"
+        for each in readable(values, leaf).to_pylist()
+    ]
+
+
+def _extent(keys: NDArray[np.float64]) -> float:
+    known = keys[~np.isnan(keys)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(known.max() - known.min()) if len(known) else 0.0
+
+
+def _numbers(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64] | None:
+    """As float64, NaN for none; ``None`` for a leaf that holds no numbers."""
+    dtype = _NUMBERS.get(leaf.type)
+    if dtype is None:
+        return None
+    if _is_unsigned(leaf):
+        dtype = dtype.replace("i", "u")
+    width = np.dtype(dtype).itemsize
+    fits = np.array([each is not None and len(each) == width for each in values], np.bool_)
+    content = b"".join(each for each, fit in zip(values, fits, strict=True) if fit and each)
+    keys = np.full(len(values), np.nan)
+    keys[fits] = np.frombuffer(content, dtype).astype(np.float64)
+    return keys
+
+
+def _is_unsigned(leaf: Leaf) -> bool:
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    if logical is not None and logical.INTEGER is not None:
+        return not logical.INTEGER.isSigned
+    return converted in (
+        ConvertedType.UINT_8,
+        ConvertedType.UINT_16,
+        ConvertedType.UINT_32,
+        ConvertedType.UINT_64,
+    )
+
+
+def _ranks(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64]:
+    key = _key_of(leaf)
+    known = [None if each is None else key(each) for each in values]
+    ordered = sorted({each for each in known if each is not None})
+    rank = {each: at for at, each in enumerate(ordered)}
+    return np.array([np.nan if each is None else float(rank[each]) for each in known])
+
+
+def _key_of(leaf: Leaf) -> Callable[[bytes], Any]:
+    """What the bytes of a value sort by."""
+    logical = leaf.element.logicalType
+    if leaf.type in _NUMBERS or (logical is not None and logical.FLOAT16 is not None):
+        dtype = _NUMBERS.get(leaf.type, "<f2")
+        return lambda value: _number(value, dtype)
+    if leaf.type is Type.INT96:
+        return lambda value: (value[8:][::-1], value[:8][::-1])
+    if leaf.element.scale is not None or (logical is not None and logical.DECIMAL is not None):
+        return lambda value: int.from_bytes(value, "big", signed=True)
+    return lambda value: value
+
+
+def _number(value: bytes, dtype: str) -> float:
+    whole = len(value) == np.dtype(dtype).itemsize
+    found = float(np.frombuffer(value, dtype)[0]) if whole else -np.inf
+    return found if found == found else np.inf

@@ -1,0 +1,335 @@
+"""The inside of a file for a picture: row groups × columns × pages, as JSON-ready lists.
+
+Pages come from the page index. Where a chunk has none its page headers are walked, as far as the
+``Budget`` reaches, which all files of a report share; a chunk whose pages were not looked at says
+why. What a file hides or holds damaged is a sentence on the page, never an error.
+
+    groups   rows, bytes, first, hit                        one of each per row group
+    columns  name, type, named, scale, order, low, high     of the column
+             codec, encodings, bytes, raw, values, nulls,   one per row group
+             min, max, lo, hi, bloom, why
+             pages  first, rows, bytes, hit, lo, hi, min,   lists over the pages of a row group
+                    max, nulls, encoding
+
+``hit`` are the rows that a plan selects. Places (``lo``, ``hi``) are those of ``bands``; -1 is
+"not known" in every list of numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import SkipstoneError
+from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.tables.metadata_tables import shown
+
+from .bounds_scale import bands, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.pruning import RowSet
+
+__all__ = ["Budget", "inside"]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
+
+#: Columns and row groups of a file that are drawn.
+MOST_COLUMNS: Final = 60
+MOST_GROUPS: Final = 500
+# A Bloom filter is read whole to count its bits.
+_MOST_FILTER: Final = 4 << 20
+_ENCODINGS: Final = {int(each): each.name for each in Encoding}
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is looked at, at most, by all files of one report: pages that are drawn, page headers
+    that are read one by one, and bytes of Bloom filters."""
+
+    pages: int = 100_000
+    headers: int = 4_000
+    filters: int = 64 << 20
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, init=False)
+
+    def take(self, what: str, amount: int) -> bool:
+        """Whether so much is left; then it is taken."""
+        with self._lock:
+            left: int = getattr(self, what) - amount
+            if left >= 0:
+                setattr(self, what, left)
+            return left >= 0
+
+
+class _Selected:
+    """How many rows of any range a plan selects."""
+
+    def __init__(self, rows: RowSet | None) -> None:
+        self.whole = rows is None
+        empty = np.empty(0, np.int64)
+        self.starts, self.stops = (empty, empty) if rows is None else rows.ranges()
+        self.before = np.concatenate(([0], np.cumsum(self.stops - self.starts)))
+
+    def until(self, row: IntArray) -> IntArray:
+        """Of the rows before each ``row``."""
+        if self.whole:
+            return row
+        at = np.searchsorted(self.stops, row, side="right")
+        partial = np.zeros(len(row), np.int64)
+        within = at < len(self.starts)
+        partial[within] = np.maximum(row[within] - self.starts[at[within]], 0)
+        found: IntArray = self.before[at] + partial
+        return found
+
+    def of(self, first: IntArray, count: IntArray) -> IntArray:
+        """Of the ranges of ``count`` rows from ``first``."""
+        return self.until(first + count) - self.until(first)
+
+
+@dataclass(slots=True)
+class _Pages:
+    """The pages of one chunk; ``low`` and ``high`` are bounds as bytes."""
+
+    first: IntArray
+    rows: IntArray
+    stored: IntArray
+    low: list[bytes | None]
+    high: list[bytes | None]
+    nulls: list[int]
+    encoding: list[str]
+
+
+def inside(
+    file: ParquetFile, selected: RowSet | None, named: Collection[str], budget: Budget
+) -> dict[str, Any]:
+    """See the module. ``selected`` are rows of the file (``None``: all), ``named`` the columns
+    that the predicate names, which come whatever the number of columns."""
+    footer = file.footer
+    every = footer.schema.leaves
+    wanted = {name.lower() for name in named}
+    chosen = sorted(every, key=lambda leaf: leaf.name.lower() not in wanted)[:MOST_COLUMNS]
+    groups = min(footer.num_row_groups, MOST_GROUPS)
+    rows = footer.group("num_rows")[:groups]
+    first = footer.row_starts[:groups]
+    hits = _Selected(selected)
+    chunks = file.chunks()
+    return {
+        "size": file.size,
+        "rows": file.num_rows,
+        "groups_total": footer.num_row_groups,
+        "columns_total": len(every),
+        "stored_total": int(footer.chunk("total_compressed_size").clip(0).sum()),
+        "groups": {
+            "first": first.tolist(),
+            "rows": rows.tolist(),
+            "bytes": footer.chunk("total_compressed_size")[:groups].clip(0).sum(axis=1).tolist(),
+            "hit": hits.of(first, rows).tolist(),
+        },
+        "columns": [
+            _column(file, leaf, chunks, groups, hits, leaf.name.lower() in wanted, budget)
+            for leaf in sorted(chosen, key=lambda leaf: leaf.ordinal)
+        ],
+    }
+
+
+def _column(
+    file: ParquetFile,
+    leaf: Leaf,
+    chunks: pa.Table,
+    groups: int,
+    hits: _Selected,
+    named: bool,
+    budget: Budget,
+) -> dict[str, Any]:
+    footer, ordinal = file.footer, leaf.ordinal
+    at = np.arange(groups) * footer.num_leaves + ordinal
+    table = _chunk_rows(chunks.take(pa.array(at)))
+    pages: list[_Pages | None] = []
+    why: list[str | None] = []
+    blooms: list[list[int] | None] = []
+    for group in range(groups):
+        found, because = _looked(file, (group, ordinal), budget)
+        pages.append(found)
+        why.append(because)
+        blooms.append(_bloom(file, (group, ordinal), budget))
+    low, high = table["low"], table["high"]
+    # Row groups and pages stand on one scale.
+    units = [each for each in pages if each is not None]
+    lows = [*low, *(value for each in units for value in each.low)]
+    highs = [*high, *(value for each in units for value in each.high)]
+    placed = bands(lows, highs, leaf)
+    words = texts(pa.array([*lows, *highs], pa.binary()), leaf)
+    after = groups
+    drawn: list[dict[str, Any] | None] = []
+    for group, each in enumerate(pages):
+        if each is None:
+            drawn.append(None)
+            continue
+        here = slice(after, after + len(each.low))
+        there = slice(len(lows) + after, len(lows) + after + len(each.low))
+        after += len(each.low)
+        start = int(footer.row_starts[group])
+        drawn.append(
+            {
+                "first": each.first.tolist(),
+                "rows": each.rows.tolist(),
+                "bytes": each.stored.tolist(),
+                "hit": hits.of(start + each.first, each.rows).tolist(),
+                "lo": placed.low[here].tolist(),
+                "hi": placed.high[here].tolist(),
+                "min": words[here],
+                "max": words[there],
+                "nulls": each.nulls,
+                "encoding": each.encoding,
+            }
+        )
+    fine = slice(groups, None) if after > groups else slice(0, groups)
+    order = type(placed)(placed.low[fine], placed.high[fine], placed.scale).order
+    return {
+        "name": shown(leaf.name),
+        "type": leaf.type.name,
+        "named": named,
+        "scale": placed.scale,
+        "order": order,
+        "low": _extreme(placed.low, words[: len(lows)], 0),
+        "high": _extreme(placed.high, words[len(lows) :], 1),
+        **{name: table[name] for name in ("codec", "encodings", "bytes", "raw", "values", "nulls")},
+        "min": words[:groups],
+        "max": words[len(lows) : len(lows) + groups],
+        "lo": placed.low[:groups].tolist(),
+        "hi": placed.high[:groups].tolist(),
+        "bloom": blooms,
+        "why": why,
+        "pages": drawn,
+    }
+
+
+def _chunk_rows(table: pa.Table) -> dict[str, list[Any]]:
+    """What the footer says of the chunks of a column, by our names."""
+    lists = {
+        ours: table[theirs].to_pylist()
+        for ours, theirs in (
+            ("codec", "codec"),
+            ("bytes", "total_compressed_size"),
+            ("raw", "total_uncompressed_size"),
+            ("values", "num_values"),
+            ("nulls", "null_count"),
+        )
+    }
+    for name in ("bytes", "raw", "values", "nulls"):
+        lists[name] = [-1 if each is None else each for each in lists[name]]
+    lists["encodings"] = [", ".join(each or ()) for each in table["encodings"].to_pylist()]
+    for ours, theirs in (("low", "min"), ("high", "max")):
+        best = zip(table[f"{theirs}_value"].to_pylist(), table[theirs].to_pylist(), strict=True)
+        lists[ours] = [new if new is not None else old for new, old in best]
+    return lists
+
+
+def _extreme(places: IntArray, words: Sequence[str | None], highest: int) -> str | None:
+    """The text of the bound that lies lowest, or highest."""
+    known = np.flatnonzero(places >= 0)
+    if not len(known):
+        return None
+    at = known[np.argmax(places[known]) if highest else np.argmin(places[known])]
+    return words[int(at)]
+
+
+def _looked(
+    file: ParquetFile, cell: tuple[int, int], budget: Budget
+) -> tuple[_Pages | None, str | None]:
+    """The pages of a chunk, or why there are none."""
+    if cell[1] in file.unavailable:
+        return None, str(file.unavailable[cell[1]]).splitlines()[0]
+    name = file.footer.schema.leaves[cell[1]].name
+    try:
+        offsets = file.offset_index(cell[0], name)
+        if offsets is None:
+            return _walked(file, cell, budget)
+        if not budget.take("pages", len(offsets)):
+            return None, "pages are not drawn: there are too many for one page"
+        known = file.column_index(cell[0], name)
+        rows = offsets.rows(int(file.footer.group("num_rows")[cell[0]]))
+        none: list[bytes | None] = [None] * len(offsets)
+        low, high, nulls = none, none, [-1] * len(offsets)
+        if known is not None and len(known) == len(offsets):
+            shut = known.null_pages.tolist()
+            low = [None if s else v for v, s in zip(known.min_values, shut, strict=True)]
+            high = [None if s else v for v, s in zip(known.max_values, shut, strict=True)]
+            if known.null_counts is not None:
+                nulls = known.null_counts.tolist()
+        found = _Pages(
+            first=offsets.first_row_index,
+            rows=rows,
+            stored=offsets.compressed_page_size,
+            low=low,
+            high=high,
+            nulls=nulls,
+            encoding=[],
+        )
+        return found, None
+    except SkipstoneError as error:
+        return None, str(error).splitlines()[0]
+
+
+def _walked(
+    file: ParquetFile, cell: tuple[int, int], budget: Budget
+) -> tuple[_Pages | None, str | None]:
+    """By the page headers; a nested column's do not always say where rows begin."""
+    leaf = file.footer.schema.leaves[cell[1]]
+    if leaf.max_repetition_level or not budget.take("headers", 1):
+        return None, "no page index; page headers were not read"
+    first: list[int] = []
+    rows: list[int] = []
+    sizes: list[int] = []
+    encodings: list[str] = []
+    for each in file.chunks_pages.walk(cell):
+        header = each.header
+        data = header.data_page_header or header.data_page_header_v2
+        if data is None or header.type not in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
+            continue
+        if not budget.take("headers", 1) or not budget.take("pages", 1):
+            return None, "no page index; not all page headers were read"
+        first.append(first[-1] + rows[-1] if first else 0)
+        rows.append(data.num_values)
+        sizes.append(each.header_length + header.compressed_page_size)
+        kind = int(data.encoding)
+        encodings.append(_ENCODINGS.get(kind, str(kind)))
+    none: list[bytes | None] = [None] * len(first)
+    found = _Pages(
+        first=np.array(first, np.int64),
+        rows=np.array(rows, np.int64),
+        stored=np.array(sizes, np.int64),
+        low=none,
+        high=none,
+        nulls=[-1] * len(first),
+        encoding=encodings,
+    )
+    return found, "no page index; sizes are from the page headers"
+
+
+def _bloom(file: ParquetFile, cell: tuple[int, int], budget: Budget) -> list[int] | None:
+    """Bytes of the filter and how many of 1000 bits are set, -1 where that was not counted."""
+    footer = file.footer
+    if int(footer.chunk("bloom_filter_offset")[cell]) < 0 or cell[1] in file.unavailable:
+        return None
+    length = int(footer.chunk("bloom_filter_length")[cell])
+    amount = length if length > 0 else _MOST_FILTER
+    if amount > _MOST_FILTER + 64 or not budget.take("filters", amount):
+        return [length, -1]
+    try:
+        found = file.bloom_filter(cell[0], footer.schema.leaves[cell[1]].name)
+    except SkipstoneError:
+        return [length, -1]
+    if found is None:
+        return None
+    words = np.frombuffer(found.bitset(), np.uint64)
+    return [found.num_bytes, round(1000 * int(np.bitwise_count(words).sum()) / (64 * len(words)))]

@@ -1,0 +1,177 @@
+"""Whether each file of an encrypted table is the one that belongs in its place, and none is gone.
+
+| what was done to the table | how it is told |
+|---|---|
+| a file in the place of another of this table | its AAD prefix is that of the other path |
+| a file of another table, or of a copy that was named anew | its AAD prefix begins otherwise |
+| a file in the clear in the place of an encrypted one | it is not encrypted |
+| an older version of a file in its own place | the list has another ``aad_file_unique`` for it |
+| a file that is gone | it is on the list, or an index has facts of it |
+| a file made with another key, or a footer that was altered | it does not authenticate |
+| the list put back as it was | it is not: the list tells no age |
+
+Of each file the footer is opened, no page is read: pages are bound to the footer's file by the same
+AAD, and are authenticated when they are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.facts.encryption_report import SealReport
+from skipstone.parquet.reading.file import ParquetFile
+
+from .aad_prefix import TablePrefix
+from .encrypted_file_list import read_list
+from .file_jobs import bound_to, unbound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.storage import Listing
+
+    from .encrypted_file_list import SealedList
+
+__all__ = ["check_seals"]
+
+
+class _Seen(NamedTuple):
+    kind: str
+    text: str = ""
+    unique: bytes = b""
+    prefix: bytes = b""
+
+
+def check_seals(
+    table: str,
+    listing: Listing,
+    decryption: Decryption,
+    *,
+    orphaned: Iterable[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+) -> SealReport:
+    """Open the footer of every file of ``listing``, and hold all against the list of the files.
+
+    ``decryption.aad_prefix`` is what the prefixes of the table begin with, or a function from a
+    file to its prefix; else the list says it, else what most files have. ``orphaned`` are paths
+    that an index has facts of, and that are gone. Raises ``SkipstoneError`` where the list does not
+    open.
+    """
+    root, notes = listing.root, []
+    known = _list(root, decryption, storage_options)
+    asked = unbound(decryption.aad_prefix)
+    beginning = asked or (None if known is None else known.beginning)
+    prefix = bound_to(root, decryption.aad_prefix, beginning)
+    seen = {
+        path: _seen(path, decryption.replaced(aad_prefix=prefix), storage_options)
+        for path in listing.paths
+    }
+    place = TablePrefix(root, beginning or b"-")
+    relative = {path: place.relative(path) for path in listing.paths}
+    if prefix is None:
+        beginning = _usual(seen, relative)
+        if beginning is None and any(each.kind == "sealed" for each in seen.values()):
+            notes.append("the AAD prefixes of the files say nothing of a table or a place")
+        elif beginning is not None:
+            place = TablePrefix(root, beginning)
+            seen = {
+                path: each
+                if each.kind != "sealed" or each.prefix == place(path)
+                else _Seen("misplaced", _says(each.prefix))
+                for path, each in seen.items()
+            }
+    found: dict[str, list[str]] = {}
+    any_sealed = known is not None or any(each.kind != "unsealed" for each in seen.values())
+    for path, each in seen.items():
+        kind, text = each.kind, each.text
+        if kind == "unsealed" and not any_sealed:
+            continue
+        if known is not None and kind == "sealed":
+            kind = _against(known, relative[path], each)
+        name = f"{relative[path]}: {text}" if text else relative[path]
+        found.setdefault(kind, []).append(name)
+    gone = set() if known is None else set(known.files) - set(relative.values())
+    if any_sealed:
+        gone |= {place.relative(path) for path in orphaned if path.startswith(f"{place.root}/")}
+        if known is None:
+            notes.append(
+                "there is no list of the encrypted files: of those that are gone, only such are"
+                " told that an index has facts of"
+            )
+    return SealReport(
+        files_total=len(listing),
+        sealed=sum(len(found.get(kind, ())) for kind in ("sealed", "unlisted", "unfinished")),
+        aad_prefix=beginning,
+        listed=known is not None,
+        misplaced=tuple(found.get("misplaced", ())),
+        unsealed=tuple(found.get("unsealed", ())),
+        absent=tuple(sorted(gone)),
+        replaced=tuple(found.get("replaced", ())),
+        unlisted=tuple(found.get("unlisted", ())),
+        unfinished=tuple(found.get("unfinished", ())),
+        unopened=tuple(found.get("unopened", ())),
+        notes=tuple(notes),
+    )
+
+
+def _list(
+    root: str, decryption: Decryption, storage_options: Mapping[str, str] | None
+) -> SealedList | None:
+    try:
+        return read_list(root, decryption, storage_options)
+    except (FormatError, KeyUnavailableError) as error:
+        raise SkipstoneError(
+            f"the list of the encrypted files does not open: {error.message}",
+            hint="check the keys and the AAD prefix; if both are right, it was tampered with",
+        ) from None
+
+
+def _against(known: SealedList, name: str, each: _Seen) -> str:
+    if name not in known.files:
+        return "unlisted"
+    if not known.files[name]:
+        return "unfinished"
+    return "sealed" if known.files[name] == each.unique else "replaced"
+
+
+def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] | None) -> _Seen:
+    """What one file says of itself with these keys."""
+    keys = decryption.replaced(allow_plaintext_files=True)
+    try:
+        file = ParquetFile(path, storage_options=storage_options, decryption=keys)
+        decryptor = file.chunks_pages.decryptor
+        if decryptor is None:
+            return _Seen("unsealed")
+        for reason in file.unavailable.values():
+            return _Seen("unopened", reason.message)
+        if not decryptor.encrypted_footer and not file.signature_verified:
+            return _Seen("unopened", "the key that signs its footer was not given")
+        unique = decryptor.algorithm.aad_file_unique or b""
+        return _Seen("sealed", "", unique, decryptor.algorithm.aad_prefix or b"")
+    except (FormatError, KeyUnavailableError, OSError) as error:
+        why = error.message if isinstance(error, SkipstoneError) else str(error)
+        why = why.removeprefix(f"{path}: ")
+    if keys.aad_prefix is not None:
+        # With the prefix that it says itself it may open: then it is a good file elsewhere.
+        other = _seen(path, keys.replaced(aad_prefix=None), storage_options)
+        if other.kind == "sealed":
+            return _Seen("misplaced", _says(other.prefix))
+    return _Seen("unopened", why)
+
+
+def _says(prefix: bytes) -> str:
+    shown = prefix.decode("utf-8", "backslashreplace")
+    return f"its AAD prefix is {shown}" if prefix else "it has no AAD prefix"
+
+
+def _usual(seen: Mapping[str, _Seen], relative: Mapping[str, str]) -> bytes | None:
+    """What the prefixes of most files begin with that lie in the place which they say."""
+    counts: dict[bytes, int] = {}
+    for path, each in seen.items():
+        tail = b"/" + relative[path].encode("utf-8", "surrogateescape")
+        if each.kind == "sealed" and each.prefix.endswith(tail):
+            name = each.prefix[: -len(tail)]
+            counts[name] = counts.get(name, 0) + 1
+    return max(counts, key=lambda name: (counts[name], name)) if counts else None

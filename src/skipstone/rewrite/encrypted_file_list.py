@@ -1,0 +1,142 @@
+"""The list of the encrypted files of a table: which there are, so that none goes missing unseen.
+
+    /data/events            /data/_events.encrypted
+
+An AAD prefix tells a file that lies in the place of another; no file can tell that another is gone.
+The list is a Parquet file of a row per data file, encrypted with the table's own footer key:
+
+    path              binary   below the table's directory, in UTF-8
+    aad_file_unique   binary   what the file had when it was encrypted; null until that is done
+
+Its own AAD prefix is that of the empty path: what all prefixes of the table begin with, and "/".
+Both columns are authenticated, so that nobody without the key can take a file out of it, or put an
+older version of a file into the place of a newer one. It is written before the first file is
+encrypted, with the name of the table, and again after the last. Files that others add to the table
+are not in it until they are encrypted, too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from skipstone.errors import FormatError
+from skipstone.facts.location import Location
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.storage import open_storage
+
+from .aad_prefix import TablePrefix
+from .encrypt_file import encrypt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.encryption import Encryption
+
+__all__ = ["SealedList", "list_path", "read_list", "remove_list", "write_list"]
+
+_SUFFIX: Final = ".skipstone"
+_COLUMNS: Final = ("path", "aad_file_unique")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedList:
+    """``files`` are the unique parts by path below the directory, empty where not yet known."""
+
+    beginning: bytes
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def list_path(table: str) -> str:
+    """Where the list of the files of ``table`` lies: beside it, hidden from whoever reads both."""
+    return Location.of_table(table).root.removesuffix(_SUFFIX) + ".encrypted"
+
+
+def read_list(
+    table: str,
+    decryption: Decryption,
+    storage_options: Mapping[str, str] | None = None,
+) -> SealedList | None:
+    """The list, ``None`` if the table has none.
+
+    Raises ``KeyUnavailableError``, ``AuthenticationError`` for other keys, ``FormatError`` for one
+    that is not of this form, or of another table than ``decryption.aad_prefix`` says.
+    """
+    path = list_path(table)
+    if not open_storage(path, storage_options).exists(path):
+        return None
+    keys = decryption
+    if isinstance(keys.aad_prefix, TablePrefix):
+        keys = keys.replaced(aad_prefix=keys.aad_prefix.of(""))
+    elif isinstance(keys.aad_prefix, bytes):
+        keys = keys.replaced(aad_prefix=keys.aad_prefix + b"/")
+    else:
+        keys = keys.replaced(aad_prefix=None)
+    file = ParquetFile(
+        path,
+        storage_options=storage_options,
+        decryption=keys.replaced(allow_plaintext_files=False),
+    )
+    decryptor = file.chunks_pages.decryptor
+    given = keys.aad_prefix if isinstance(keys.aad_prefix, bytes) else None
+    if decryptor is None or not decryptor.encrypted_footer:
+        # A footer that is only signed may be one that says it is signed with another key.
+        raise FormatError("no list of the encrypted files of a table", file=path)
+    prefix = decryptor.algorithm.aad_prefix or given
+    if prefix is None or not prefix.endswith(b"/") or len(prefix) < 2:
+        raise FormatError("no list of the encrypted files of a table", file=path)
+    for reason in file.unavailable.values():
+        raise reason
+    if tuple(file.schema.names) != _COLUMNS:
+        raise FormatError("no list of the encrypted files of a table", file=path)
+    rows = file.read()
+    return SealedList(
+        beginning=prefix[:-1],
+        files=dict(
+            zip(
+                [each.decode("utf-8", "surrogateescape") for each in rows["path"].to_pylist()],
+                [bytes(each or b"") for each in rows["aad_file_unique"].to_pylist()],
+                strict=True,
+            )
+        ),
+    )
+
+
+def write_list(table: str, found: SealedList, encryption: Encryption) -> None:
+    """Write the list anew, encrypted with the footer key of ``encryption``, or one that its KMS
+    wraps; replaced whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = sorted(found.files)
+    rows = pa.table(
+        {
+            "path": pa.array([os.fsencode(each) for each in paths], pa.binary()),
+            "aad_file_unique": pa.array([found.files[each] or None for each in paths], pa.binary()),
+        }
+    )
+    own = encryption.replaced(
+        column_keys=None,
+        column_key_metadata=None,
+        column_key_ids=None,
+        plaintext_columns=(),
+        plaintext_footer=False,
+        encrypt_others=True,
+        internal_key_material=True,
+        algorithm="AES_GCM_V1",
+        aad_prefix=found.beginning + b"/",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "list.parquet"
+        pq.write_table(rows, plain)  # paths, as any listing tells them
+        encrypt(str(plain), list_path(table), encryption=own)
+
+
+def remove_list(table: str) -> None:
+    """Remove the list: nothing of the table is encrypted any more."""
+    path = list_path(table)
+    open_storage(path).delete(path)

@@ -1,0 +1,261 @@
+"""What is done with one file of a table, wherever it runs: values that travel by pickle.
+
+``opened`` is called once in each task, and gives the function that takes one file after the other.
+Keys may be given as a function without arguments: then they do not travel, the function does, and
+is called where they are needed. What it says when it fails is its own: it may hold a key.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
+from skipstone.parquet.encryption.decryption import Decryption
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.storage.atomic_replace import local_path, remove_abandoned
+
+from .aad_prefix import TablePrefix
+from .encrypt_file import decrypt, encrypt
+from .encrypted_as import master_keys_of, sealed_as
+from .encrypted_file_list import read_list
+from .rekey_file import rekey
+from .table_report import FileFate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.encryption.key_material import KmsClient
+
+__all__ = [
+    "DecryptFiles",
+    "EncryptFiles",
+    "FileWork",
+    "Given",
+    "RekeyFiles",
+    "bound_to",
+    "fate_of",
+    "file_budget",
+    "given",
+    "unbound",
+]
+
+Kind = TypeVar("Kind")
+Given: TypeAlias = "Kind | Callable[[], Kind]"
+FileWork: TypeAlias = "Callable[[str, int], FileFate]"
+
+#: A task that fails is tried again, four times unless the session says otherwise; what a failed one
+#: has encrypted counts too.
+_ATTEMPTS: Final = 4
+#: For the list of the files.
+_KEPT: Final = 1 << 16
+
+
+def given(value: Given[Kind], what: str) -> Kind:
+    """What was given, or what the function makes that was given in its place.
+
+    ``KeyUnavailableError`` where it fails.
+    """
+    makes = isinstance(value, type) or not hasattr(value, "unwrap_key")
+    if not callable(value) or not makes:
+        return cast("Kind", value)
+    try:
+        return value()
+    except SkipstoneError:
+        raise
+    except Exception as error:
+        raise KeyUnavailableError(
+            f"the function that gives {what} failed: {type(error).__name__}",
+            hint="it is called without arguments in every process that needs it",
+        ) from None
+
+
+def unbound(prefix: object) -> bytes | None:
+    """What the prefixes of a table begin with, where ``aad_prefix`` of its keys says so."""
+    if isinstance(prefix, TablePrefix):
+        return prefix.beginning
+    return prefix if isinstance(prefix, bytes) else None
+
+
+def bound_to(root: str, prefix: object, beginning: bytes | None) -> object:
+    """``aad_prefix`` for the files of one table; a function of the user's own stays as it is."""
+    if callable(prefix) and not isinstance(prefix, TablePrefix):
+        return prefix
+    name = unbound(prefix) or beginning
+    return None if name is None else TablePrefix(root, name)
+
+
+def file_budget(size: int, files: int, total: int, invocations: int, attempts: int) -> int:
+    """How many modules a file may take, so that all files together keep a key within its limit.
+
+    Whoever encrypts a file counts for itself, and knows nothing of the others: each gets its share
+    beforehand, half of it by bytes.
+    """
+    left = max(0, MAX_INVOCATIONS - _KEPT - invocations) // attempts
+    return left // 2 // max(1, files) + (left // 2 * size // total if total else 0)
+
+
+def fate_of(path: str, do: Callable[[], FileFate]) -> FileFate:
+    """What became of a file, whatever went wrong: one file must not end the others."""
+    started = time.perf_counter()
+    try:
+        found = do()
+    except (SkipstoneError, OSError) as error:
+        why = error.message if isinstance(error, SkipstoneError) else str(error)
+        found = FileFate(path=path, fate="failed", why=why.removeprefix(f"{path}: "))
+    except Exception as error:  # of a user's function, say: its text may hold a key
+        found = FileFate(path=path, fate="failed", why=type(error).__name__)
+    return replace(found, seconds=time.perf_counter() - started)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptFiles:
+    """Encrypt files; those that are encrypted otherwise only if ``decryption`` opens them."""
+
+    root: str
+    beginning: bytes | None
+    encryption: Given[Encryption] = field(repr=False)
+    decryption: Given[Decryption] | None = field(default=None, repr=False)
+    files: int = 1
+    total: int = 0
+    attempts: int = _ATTEMPTS
+
+    def opened(self) -> FileWork:
+        """See the module."""
+        made = given(self.encryption, "the encryption")
+        made = made.replaced(aad_prefix=bound_to(self.root, made.aad_prefix, self.beginning))
+        old = None if self.decryption is None else given(self.decryption, "the old keys")
+        if old is not None:
+            old = old.replaced(
+                aad_prefix=bound_to(self.root, old.aad_prefix, None), allow_plaintext_files=True
+            )
+
+        def one(path: str, size: int) -> FileFate:
+            state = sealed_as(path, made)
+            if state.state == "same":
+                remove_abandoned(local_path(path))  # of a decryption, say: it is in the clear
+                unique = state.aad_file_unique.hex()
+                return FileFate(path=path, fate="already", output=path, aad_file_unique=unique)
+            if state.state == "other" and old is None:
+                return FileFate(path=path, fate="failed", why=state.why)
+            if not made.internal_key_material and "=" in Path(path).name:
+                raise UnsupportedError(
+                    "its name has a '=': Spark would read the wrapped keys beside it as data",
+                    hint="keep the wrapped keys in the file, or rename it",
+                )
+            spent = made.invocations
+            budget = file_budget(size, self.files, self.total, spent, self.attempts)
+            mine = made.replaced(prior_invocations=MAX_INVOCATIONS - budget)
+            done = encrypt(path, encryption=mine, decryption=old)
+            return FileFate(
+                path=path,
+                fate="done",
+                output=done.output,
+                modules=done.modules,
+                bytes_read=done.bytes_read,
+                bytes_written=done.bytes_written,
+                aad_file_unique=done.aad_file_unique or "",
+            )
+
+        return lambda path, size: fate_of(path, lambda: one(path, size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecryptFiles:
+    """Decrypt files; each must be the one that belongs in its place, in the version that the list
+    of the files says: it is read where files are done, and does not travel beside the keys."""
+
+    root: str
+    beginning: bytes | None
+    decryption: Given[Decryption] = field(repr=False)
+
+    def opened(self) -> FileWork:
+        """See the module."""
+        keys = given(self.decryption, "the keys")
+        keys = keys.replaced(
+            aad_prefix=bound_to(self.root, keys.aad_prefix, self.beginning),
+            allow_plaintext_files=True,
+        )
+
+        place = TablePrefix(self.root, self.beginning or b"-")
+        known = None if self.beginning is None else read_list(self.root, keys)
+        listed = {} if known is None else known.files
+
+        def one(path: str) -> FileFate:
+            decryptor = ParquetFile(path, decryption=keys).chunks_pages.decryptor
+            if decryptor is None:
+                return FileFate(path=path, fate="already", output=path)
+            wanted = listed.get(place.relative(path))
+            if wanted and wanted != decryptor.algorithm.aad_file_unique:
+                raise FormatError(
+                    "another version than is on the list of encrypted files",
+                    file=path,
+                    hint="if it is to be taken as it is, `skipstone encrypt` the table again first",
+                )
+            done = decrypt(path, decryption=keys)
+            return FileFate(
+                path=path,
+                fate="done",
+                output=done.output,
+                modules=done.modules,
+                bytes_read=done.bytes_read,
+                bytes_written=done.bytes_written,
+            )
+
+        return lambda path, size: fate_of(path, lambda: one(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RekeyFiles:
+    """Wrap the keys of files anew. Those that only ``new_kms`` opens, or that no old master key
+    wraps any more, are done already."""
+
+    root: str
+    beginning: bytes | None
+    kms: Given[KmsClient] = field(repr=False)
+    new_kms: Given[KmsClient] | None = field(default=None, repr=False)
+    master_keys: Mapping[str, str] = field(default_factory=dict)
+
+    def opened(self) -> FileWork:
+        """See the module."""
+        kms = given(self.kms, "the KMS client")
+        new = None if self.new_kms is None else given(self.new_kms, "the new KMS client")
+        prefix = bound_to(self.root, None, self.beginning)
+
+        def one(path: str) -> FileFate:
+            if self.is_done(path, kms, new, prefix):
+                return FileFate(path=path, fate="already", output=path)
+            done = rekey(
+                path,
+                kms=kms,
+                new_kms=new,
+                master_keys=self.master_keys,
+                aad_prefix=prefix,  # type: ignore[arg-type]
+            )
+            written = Path(done.written).stat().st_size
+            return FileFate(path=path, fate="done", output=done.written, bytes_written=written)
+
+        return lambda path, size: fate_of(path, lambda: one(path))
+
+    def is_done(self, path: str, kms: KmsClient, new: KmsClient | None, prefix: object) -> bool:
+        """Whether the keys of a file need no old master key."""
+
+        def opens(client: KmsClient) -> ParquetFile:
+            keys = Decryption(kms=client, aad_prefix=prefix)  # type: ignore[arg-type]
+            return ParquetFile(path, decryption=keys)
+
+        try:
+            file = opens(kms)
+        except KeyUnavailableError:
+            if new is None:
+                raise
+            return bool(master_keys_of(opens(new)))
+        if file.chunks_pages.decryptor is None:
+            raise UnsupportedError(f"{path} is not encrypted", hint="there is no key in it")
+        if not self.master_keys:
+            return False
+        return not master_keys_of(file) & (set(self.master_keys) - set(self.master_keys.values()))

@@ -1,0 +1,225 @@
+"""``rekey``: data keys that a KMS has wrapped, wrapped anew; no page is decrypted or moved.
+
+Where the wrapped keys lie beside the file, only their file is written. Where they lie in the file
+they are in its footer, which is sealed or signed anew behind the bytes that stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.human import duration, plural
+from skipstone.identity import canonical_path
+from skipstone.parquet.encryption.decryption import Decryption
+from skipstone.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
+from skipstone.parquet.encryption.key_material import (
+    KeyMaterial,
+    KeyReference,
+    key_material_path,
+    read_key_material_file,
+    read_key_metadata,
+    unwrap_dek,
+    wrap_dek,
+    write_key_material_file,
+)
+from skipstone.parquet.format.footer import SIGNATURE_LENGTH, TAIL_LENGTH
+from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.storage.atomic_replace import local_path, replacing
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+    from skipstone.parquet.encryption.ciphers import Cipher
+    from skipstone.parquet.encryption.key_material import KmsClient
+    from skipstone.parquet.format.metadata import ColumnChunk
+
+__all__ = ["RekeyReport", "rekey"]
+
+_COPY: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RekeyReport:
+    """``keys`` were wrapped anew, with the ``master_keys``; ``written`` is what holds them."""
+
+    path: str
+    written: str
+    keys: int
+    master_keys: tuple[str, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "master_keys": list(self.master_keys)}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.written}: {plural(self.keys, 'key')} wrapped with"
+            f" {', '.join(self.master_keys)} in {duration(1000 * self.seconds)}"
+        )
+
+
+@dataclass(slots=True)
+class _Wrapper:
+    kms: KmsClient
+    new_kms: KmsClient
+    master_keys: Mapping[str, str]
+    keks: dict[tuple[str, str], Cipher]
+    #: one data key may be named by many chunks
+    made: dict[bytes, bytes]
+    used: set[str]
+    keys: int = 0
+
+    def material(self, old: KeyMaterial) -> KeyMaterial:
+        """The same data key, wrapped anew."""
+        key = unwrap_dek(old, self.kms, self.keks)
+        master = self.master_keys.get(old.master_key_id, old.master_key_id)
+        try:
+            new = wrap_dek(
+                key.reveal(),
+                master,
+                self.new_kms,
+                double_wrapping=old.double_wrapping,
+                is_footer_key=old.is_footer_key,
+                kms_instance_id=old.kms_instance_id,
+                kms_instance_url=old.kms_instance_url,
+            )
+        except Exception as error:
+            # Without its cause: what a KMS says of a key that it was given may hold the key.
+            raise KeyUnavailableError(
+                f"the KMS client did not wrap a key with master key {master!r}: "
+                f"{type(error).__name__}",
+                hint=f"the KMS needs master key {master!r}, and leave to use it",
+            ) from None
+        self.used.add(master)
+        self.keys += 1
+        return new
+
+    def metadata(self, old: bytes | None) -> bytes | None:
+        """The same for key metadata; what is no key material stays."""
+        if not old:
+            return old
+        if old not in self.made:
+            found = read_key_metadata(old)
+            self.made[old] = (
+                self.material(found).to_json() if isinstance(found, KeyMaterial) else old
+            )
+        return self.made[old]
+
+
+def rekey(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    kms: KmsClient,
+    new_kms: KmsClient | None = None,
+    master_keys: Mapping[str, str] | None = None,
+    aad_prefix: bytes | Callable[[str], bytes | None] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> RekeyReport:
+    """Wrap the data keys of the file at ``path`` anew.
+
+    ``kms`` unwraps them, ``new_kms`` (by default the same) wraps them; ``master_keys`` names new
+    master keys by old ones, others stay. ``aad_prefix`` as for ``Decryption``. In place, or as
+    ``output``, which takes a copy. Raises ``UnsupportedError`` where no key is wrapped: such files
+    are encrypted anew (``encrypt`` with ``decryption``).
+    """
+    started = time.perf_counter()
+    decryption = Decryption(kms=kms, aad_prefix=aad_prefix)
+    file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
+    target = file.path if output is None else canonical_path(output)
+    decryptor = file.chunks_pages.decryptor
+    wrapper = _Wrapper(kms, new_kms or kms, master_keys or {}, {}, {}, set())
+    if decryptor is None:
+        raise UnsupportedError(f"{file.path} is not encrypted", hint="there is no key in it")
+    if _lies_beside(file, decryptor):
+        if target != file.path:
+            raise UnsupportedError(
+                f"the keys of {file.path} lie beside it", hint="wrap them anew in their place"
+            )
+        storage, beside = file.reader.storage, key_material_path(file.path)
+        entries = read_key_material_file(storage.read(beside))
+        storage.put(
+            beside,
+            write_key_material_file(
+                {name: wrapper.material(each) for name, each in entries.items()}
+            ),
+        )
+        written = beside
+    else:
+        end = _new_end(file, decryptor, wrapper)
+        if not wrapper.keys:
+            raise UnsupportedError(
+                f"no key of {file.path} is wrapped by a KMS",
+                hint="encrypt the file anew: `skipstone encrypt` with the old keys as --keys",
+            )
+        with replacing(local_path(target)) as out:
+            for at in range(0, file.tail.offset, _COPY):
+                length = min(_COPY, file.tail.offset - at)
+                out.write(file.reader.one(file.path, at, length))
+            out.write(end)
+        written = target
+    return RekeyReport(
+        path=file.path,
+        written=written,
+        keys=wrapper.keys,
+        master_keys=tuple(sorted(wrapper.used)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _lies_beside(file: ParquetFile, decryptor: FileDecryptor) -> bool:
+    metadata = {decryptor.key_metadata}
+    for r in range(file.footer.num_row_groups):
+        for leaf in file.footer.schema.leaves:
+            crypto = file.footer.column_chunk(r, leaf.ordinal).crypto_metadata
+            own = crypto and crypto.ENCRYPTION_WITH_COLUMN_KEY
+            metadata.add(own.key_metadata if own else None)
+    return any(isinstance(read_key_metadata(each), KeyReference) for each in metadata if each)
+
+
+def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> bytes:
+    """All behind the modules: the footer, its length, and the magic."""
+    tail = file.tail
+    data = file.reader.one(file.path, tail.offset, tail.length)
+    if tail.encrypted:
+        sealed = EncryptedFooter.from_bytes(data, base=tail.offset)
+        plain = decryptor.decrypt_footer(sealed.module, base=sealed.offset)
+        metadata = _rewrapped(FileMetaData.from_bytes(plain), wrapper)
+        crypto = replace(sealed.crypto, key_metadata=wrapper.metadata(sealed.crypto.key_metadata))
+        footer = crypto.to_bytes() + decryptor.encrypt_footer(metadata.to_bytes())
+    else:
+        if len(data) < SIGNATURE_LENGTH:
+            raise FormatError("a signed footer is too short", file=file.path, offset=tail.offset)
+        decryptor.verify_signature(data, base=tail.offset)
+        metadata = _rewrapped(FileMetaData.from_bytes(data), wrapper)
+        metadata = replace(
+            metadata,
+            footer_signing_key_metadata=wrapper.metadata(metadata.footer_signing_key_metadata),
+        )
+        written = metadata.to_bytes()
+        footer = written + decryptor.sign_footer(written)
+    end = tail.to_bytes()[TAIL_LENGTH - 4 :]
+    return footer + len(footer).to_bytes(TAIL_LENGTH - 4, "little") + end
+
+
+def _rewrapped(metadata: FileMetaData, wrapper: _Wrapper) -> FileMetaData:
+    def chunk(old: ColumnChunk) -> ColumnChunk:
+        crypto = old.crypto_metadata
+        own = None if crypto is None else crypto.ENCRYPTION_WITH_COLUMN_KEY
+        if crypto is None or own is None:
+            return old
+        own = replace(own, key_metadata=wrapper.metadata(own.key_metadata))
+        return replace(old, crypto_metadata=replace(crypto, ENCRYPTION_WITH_COLUMN_KEY=own))
+
+    groups = [
+        replace(each, columns=tuple([chunk(old) for old in each.columns]))
+        for each in metadata.row_groups
+    ]
+    return replace(metadata, row_groups=tuple(groups))

@@ -1,0 +1,285 @@
+"""The row groups of an encrypted file without a footer, decrypted into an image that has no name.
+
+The image is a temporary file of the pages in the clear, one behind the other, in which everything
+that salvages pages in the clear finds its way. It is unlinked as soon as it is made.
+
+    encrypted chunk     its pages are certain: all from 0 on must be there, and as many rows as in
+                        the other chunks of the row group
+    chunks in the clear lie between encrypted ones, whose rows say where they are divided
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import zlib
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from skipstone.parquet.format.enums import PageType
+
+from .encrypted_page_walk import Where, walk_sealed
+from .found_row_groups import FoundGroup, FoundGroups
+from .page_check import PageCheck
+from .page_map import Region
+from .page_walk import OFFSET, walk_pages_of
+from .row_group_boundaries import GOES_ON, divided
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.format.schema import Leaf
+
+    from .encrypted_page_walk import PlainRun, SealedMap, SealedPage
+
+    I64 = npt.NDArray[np.int64]
+
+__all__ = ["Image", "open_sealed"]
+
+_TRIES: Final = 64
+_FLUSH: Final = 4 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Image:
+    """Pages in the clear; ``places`` are pairs of a byte of it and of the file, in order."""
+
+    data: memoryview = field(default_factory=lambda: memoryview(b""))
+    places: list[tuple[int, int]] = field(default_factory=list)
+    # What is known of pages that could not be decrypted, by their byte in the image.
+    damaged: dict[int, str] = field(default_factory=dict)
+
+    def place_of(self, offset: int) -> int:
+        """The byte of the file at which the page at a byte of the image lies."""
+        at = bisect_right(self.places, (offset, 1 << 62)) - 1
+        return offset if at < 0 else self.places[at][1] + offset - self.places[at][0]
+
+
+def open_sealed(
+    data: memoryview,
+    leaves: Sequence[Leaf],
+    decryption: Decryption,
+    folder: Path,
+    *,
+    footer_only: bool = False,
+) -> tuple[Image, FoundGroups] | None:
+    """Every row group of ``data`` of which something was found; ``None`` if no key opens any page.
+
+    The image lies in ``folder``, without a name.
+    """
+    found = walk_sealed(data, leaves, decryption)
+    if found.file_aad is None:
+        return None
+    return _Opening(data, leaves, decryption, found, footer_only).run(folder)
+
+
+class _Opening:
+    def __init__(
+        self,
+        data: memoryview,
+        leaves: Sequence[Leaf],
+        decryption: Decryption,
+        found: SealedMap,
+        footer_only: bool,
+    ) -> None:
+        self.data, self.leaves, self.found = data, leaves, found
+        footer = decryption.key_of_footer()
+        self.without_key = [
+            footer is None and decryption.key_of_column(leaf.path) is None for leaf in leaves
+        ]
+        self.chunks: dict[Where, list[SealedPage]] = defaultdict(list)
+        for page in found.pages:
+            self.chunks[page.where].append(page)
+        for where, pages in self.chunks.items():
+            self.chunks[where] = self.each_once(pages)
+        self.sealed = {where.column for where in self.chunks}
+        self.unknown = {start for start, _ in found.lost}
+        if not footer_only:
+            self.unknown.add(len(data))
+        self.ctr = self.is_ctr()
+        self.image = Image()
+        self.at = 0
+        # Chunks and runs by their bytes in the image.
+        self.ranges: dict[Where, tuple[int, int]] = {}
+        self.runs: list[tuple[PlainRun, int, int]] = []
+        self.plain: dict[Where, I64] = {}
+
+    def run(self, folder: Path) -> tuple[Image, FoundGroups]:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            pending = bytearray()
+            for where, pages in self.chunks.items():
+                start = self.at
+                for page in pages:
+                    pending += self.opened(page)
+                    if len(pending) > _FLUSH:
+                        file.write(pending)
+                        pending.clear()
+                self.ranges[where] = start, self.at
+            for run in self.found.plain:
+                self.image.places.append((self.at, run.start))
+                file.write(pending)
+                pending.clear()
+                file.write(self.data[run.start : run.stop])
+                self.runs.append((run, self.at, self.at + run.stop - run.start))
+                self.at += run.stop - run.start
+            file.write(pending)
+            file.flush()
+            if self.at:
+                view = mmap.mmap(file.fileno(), self.at, access=mmap.ACCESS_READ)
+                self.image.data = memoryview(view)
+        return self.image, self.groups()
+
+    def each_once(self, pages: list[SealedPage]) -> list[SealedPage]:
+        """In their order, without copies of a page that lie elsewhere too."""
+        made: list[SealedPage] = []
+        for page in sorted(pages, key=lambda page: page.ordinal):
+            stored = self.data[page.start : page.stop]
+            last = made[-1] if made else page
+            # Two that differ are not both what they claim to be: then neither is taken.
+            if (
+                not made
+                or page.ordinal != last.ordinal
+                or stored != self.data[last.start : last.stop]
+            ):
+                made.append(page)
+        return made
+
+    # -- decrypted ---------------------------------------------------------------------------------
+
+    def is_ctr(self) -> bool:
+        """Whether pages are CTR, which is so if none of the first ones authenticates."""
+        for page in self.found.pages[:_TRIES]:
+            v2 = page.header.data_page_header_v2
+            levels = v2 and v2.repetition_levels_byte_length + v2.definition_levels_byte_length
+            if levels and levels == page.stop - page.body:
+                continue  # of which nothing is encrypted
+            if page.opened(self.data, ctr=False) is not None:
+                return False
+        return True
+
+    def opened(self, page: SealedPage) -> bytes:
+        """The page as it is in the image; one that is damaged as it lies, with a wrong checksum."""
+        stored = self.data[page.body : page.stop]
+        plain, why = page.opened(self.data, ctr=self.ctr), ""
+        stated = page.header.crc
+        if plain is None:
+            why = "does not authenticate"
+        elif stated is not None and zlib.crc32(stored) != stated & 0xFFFFFFFF:
+            why = "another checksum than its header states"
+        body = bytes(stored) if plain is None else plain
+        crc: int | None = zlib.crc32(body)
+        if why:
+            self.image.damaged[self.at] = why
+            crc = zlib.crc32(body) ^ 1
+        elif self.ctr and stated is None:
+            crc = None
+        if crc is not None and crc >> 31:
+            crc -= 1 << 32
+        header = replace(page.header, compressed_page_size=len(body), crc=crc).to_bytes()
+        self.image.places.append((self.at, page.start))
+        self.at += len(header) + len(body)
+        return header + body
+
+    # -- row groups --------------------------------------------------------------------------------
+
+    def groups(self) -> FoundGroups:
+        found = self.found
+        check = PageCheck(self.image.data)
+        made = FoundGroups(footer="lost", lost=tuple(found.lost))
+        rows = {where: self.rows(where) for where in self.chunks}
+        counts = {where: self.count(check, where, rows[where]) for where in rows}
+        ordinals = sorted({where.row_group for where in self.chunks})
+        known = {
+            each: max(n for where, n in counts.items() if where.row_group == each)
+            for each in ordinals
+        }
+        for run, start, stop in self.runs:
+            self.divide(run, walk_pages_of(self.image.data, start, stop)[0], known, check)
+        made.pages_found = sum(map(len, rows.values())) + sum(
+            len(walk_pages_of(self.image.data, *each)[0]) for _, *each in self.runs
+        )
+        for ordinal in ordinals:
+            made.groups.append(self.group(ordinal, rows, known[ordinal]))
+        name = "AES_GCM_CTR_V1" if self.ctr else "AES_GCM_V1"
+        made.notes.append(f"encrypted with {name}; what is saved is in the clear")
+        return made
+
+    def rows(self, where: Where) -> I64:
+        return walk_pages_of(self.image.data, *self.ranges[where])[0]
+
+    def count(self, check: PageCheck, where: Where, rows: I64) -> int:
+        """Rows of a chunk, as far as it can be told before its pages are checked."""
+        leaf = self.leaves[where.column]
+        begun = [check.begins(row, leaf) for row in rows]
+        return sum(each[0] for each in begun if each is not None)
+
+    def group(self, ordinal: int, rows: dict[Where, I64], count: int) -> FoundGroup:
+        chunks: list[I64] = []
+        why = ""
+        starts = [p.start for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
+        stops = [p.stop for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
+        for leaf in self.leaves:
+            where = Where(ordinal, leaf.ordinal)
+            if where in rows:
+                why = why or self.missing(leaf, self.chunks[where])
+                chunks.append(rows[where])
+            elif where in self.plain:
+                chunks.append(self.plain[where])
+            else:
+                what = "its pages are lost"
+                if leaf.ordinal not in self.sealed:
+                    no_key = self.without_key[leaf.ordinal]
+                    what = "it has no key" if no_key else "its pages open with no key"
+                    what += ", or are not to be told from others in the clear"
+                why = why or f"column {leaf.name}: {what}"
+        return FoundGroup(
+            start=min(starts),
+            stop=max(stops),
+            num_rows=count,
+            chunks=tuple(chunks) if len(chunks) == len(self.leaves) else (),
+            why=why,
+        )
+
+    def missing(self, leaf: Leaf, pages: Sequence[SealedPage]) -> str:
+        """Which pages of a chunk are not there, empty if none."""
+        data = [page.ordinal for page in pages]
+        if data[0] < 0:
+            del data[0]
+        if not data or data != list(range(len(data))):
+            return f"column {leaf.name}: not all of its pages are there"
+        last = pages[-1]
+        whole = not leaf.max_repetition_level or last.header.type == PageType.DATA_PAGE_V2
+        if not whole and last.stop in self.unknown:
+            return f"column {leaf.name}: {GOES_ON}"
+        return ""
+
+    def divide(self, run: PlainRun, rows: I64, known: dict[int, int], check: PageCheck) -> None:
+        """The chunks in the clear among the pages of a run, if there is one way to divide them."""
+        width = len(self.leaves)
+        first = 0 if run.after is None else run.after.row_group * width + run.after.column + 1
+        if run.before is not None:
+            stop = run.before.row_group * width + run.before.column
+        else:
+            stop = ((run.after.row_group if run.after else 0) + 1) * width
+        slots = [Where(*divmod(at, width)) for at in range(first, stop)]
+        if any(each.column in self.sealed or each.row_group not in known for each in slots):
+            return
+        region = Region(
+            rows=rows,
+            start=int(rows[0, OFFSET]),
+            stop=self.at,
+            begins=True,
+            ends=True,
+            followed=run.before is not None or run.stop not in self.unknown,
+        )
+        leaves = [self.leaves[each.column] for each in slots]
+        borders = divided(region, leaves, [known[each.row_group] for each in slots], check)
+        for number, each in enumerate(slots if borders else ()):
+            self.plain[each] = rows[borders[number] : borders[number + 1]]

@@ -1,0 +1,227 @@
+"""The row groups of a file that is not to be trusted, as pages by chunk.
+
+footer whole         its row groups; their pages are walked all the same
+checkpoint footer    its row groups; what lies behind it is divided by ``borders``
+none                 everything is divided by ``borders``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.pages.page import chunk_range
+
+from .boundary_hints import Evidence
+from .page_map import FileMap, map_file
+from .page_walk import COMPRESSED, HEADER_LENGTH, NUM_VALUES, OFFSET, TYPE, walk_pages_of
+from .report import LeftOut
+from .row_group_boundaries import find_borders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from skipstone.parquet.format.schema import Leaf
+
+    from .page_check import PageCheck
+    from .page_map import Region
+    from .report import FooterState
+    from .row_group_boundaries import Borders
+
+    I64 = npt.NDArray[np.int64]
+
+__all__ = ["FoundGroup", "FoundGroups", "find_groups", "whole_footer"]
+
+_MOST_ROW_GROUPS: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundGroup:
+    """Pages of each leaf, rows of ``page_walk``; ``why`` they cannot be had, else empty."""
+
+    start: int
+    num_rows: int
+    #: 0 where the last page tells
+    stop: int = 0
+    chunks: tuple[I64, ...] = ()
+    codecs: tuple[int, ...] = ()
+    why: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundGroups:
+    """What ``find_groups`` found."""
+
+    footer: FooterState
+    groups: list[FoundGroup] = field(default_factory=list)
+    pages_found: int = 0
+    ambiguous_pages: int = 0
+    incomplete_pages: int = 0
+    lost: tuple[tuple[int, int], ...] = ()
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def whole_footer(data: memoryview) -> FileMetaData | None:
+    """The footer, if it can be read. ``UnsupportedError`` if it says that the file is encrypted."""
+    try:
+        tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
+        if tail.encrypted:
+            raise UnsupportedError(
+                "the file is encrypted", hint="give its keys: --footer-key, --column-key, --keys"
+            )
+        metadata = FileMetaData.from_bytes(data[tail.offset : -TAIL_LENGTH], base=tail.offset)
+        Schema.of(metadata.schema)
+    except (FormatError, RecursionError):
+        return None
+    return metadata
+
+
+def find_groups(
+    data: memoryview,
+    leaves: Sequence[Leaf],
+    check: PageCheck,
+    footer: FileMetaData | None,
+    found_map: FileMap | None,
+    row_group_rows: int | None,
+    footer_only: bool = False,
+) -> FoundGroups:
+    """Every row group that is certain, in the order of the file.
+
+    ``found_map`` is needed where ``footer`` is ``None``, or proves to be of other bytes.
+    ``footer_only``: a row group is known to end with the last page.
+    """
+    if footer is not None:
+        made = FoundGroups(footer="whole")
+        made.groups = _of_footer(data, leaves, footer, len(data))
+        made.pages_found = sum(len(c) for each in made.groups for c in each.chunks)
+        if not footer.row_groups or any(not each.why for each in made.groups):
+            return made
+        found_map = map_file(data)
+        found_map.footers = []
+    if found_map is None:
+        found_map = map_file(data)
+    made = FoundGroups(footer="lost", lost=tuple(found_map.lost), pages_found=found_map.num_pages)
+    begin = 0
+    for at, stop, each in reversed(found_map.footers):
+        if each.encryption_algorithm is None and len(Schema.of(each.schema).leaves) == len(leaves):
+            made.footer, begin = "checkpoint", stop
+            made.groups = _of_footer(data, leaves, each, at)
+            made.notes.append(
+                f"a footer that ends at byte {stop:,} tells of {len(each.row_groups):,} row groups"
+            )
+            break
+    evidence = Evidence(
+        offset_indexes=found_map.offset_indexes,
+        column_indexes=found_map.column_indexes if len(found_map.regions) == 1 else (),
+        chunks=found_map.chunks,
+        size=found_map.size,
+    )
+    last = found_map.regions[-1] if found_map.regions else None
+    for region in found_map.regions:
+        if region.start < begin:
+            continue
+        if footer_only and region is last:
+            region = replace(region, ends=True, followed=True)
+        borders = find_borders(
+            region,
+            leaves,
+            check,
+            evidence=evidence,
+            row_group_rows=row_group_rows,
+        )
+        for group in borders.row_groups:
+            pairs = zip(group.borders, group.borders[1:], strict=False)
+            chunks = tuple([region.rows[start:stop] for start, stop in pairs])
+            made.groups.append(
+                FoundGroup(start=int(chunks[0][0, OFFSET]), num_rows=group.num_rows, chunks=chunks)
+            )
+        made.ambiguous_pages += borders.ambiguous_pages
+        made.incomplete_pages += borders.incomplete_pages
+        if borders.why:
+            made.left_out += _left_out(region, borders)
+    return made
+
+
+def _left_out(region: Region, borders: Borders) -> list[LeftOut]:
+    """The stretches of pages between the row groups that are certain."""
+    found: list[LeftOut] = []
+    at = 0
+    stops = [(each.borders[0], each.borders[-1]) for each in borders.row_groups]
+    for first, after in [*stops, (len(region.rows), 0)]:
+        if first > at:
+            last = region.rows[first - 1]
+            found.append(
+                LeftOut(
+                    start=int(region.rows[at, OFFSET]),
+                    stop=int(last[OFFSET] + last[HEADER_LENGTH] + last[COMPRESSED]),
+                    pages=first - at,
+                    why=borders.why,
+                    row_counts=borders.row_counts,
+                )
+            )
+        at = after
+    return found
+
+
+def _of_footer(
+    data: memoryview, leaves: Sequence[Leaf], footer: FileMetaData, size: int
+) -> list[FoundGroup]:
+    found: list[FoundGroup] = []
+    for group in footer.row_groups[:_MOST_ROW_GROUPS]:
+        chunks: list[I64] = []
+        codecs: list[int] = []
+        why = ""
+        start = 0
+        try:
+            if len(group.columns) != len(leaves):
+                raise FormatError(
+                    "columns of a row group", expected=len(leaves), got=len(group.columns)
+                )
+            for leaf, chunk in zip(leaves, group.columns, strict=True):
+                meta = chunk.meta_data
+                if meta is None or chunk.crypto_metadata is not None:
+                    raise UnsupportedError(f"column {leaf.name} is encrypted")
+                if chunk.file_path is not None:
+                    raise UnsupportedError(f"column {leaf.name} lies in another file")
+                first, stop = chunk_range(meta, file_size=size, created_by=footer.created_by)
+                rows, at = walk_pages_of(data, first, stop)
+                needed = _needed(rows, meta.num_values)
+                if needed is None:
+                    raise FormatError(f"no page header of column {leaf.name}", offset=at)
+                start = start or first
+                chunks.append(needed)
+                codecs.append(int(meta.codec))
+        except (FormatError, UnsupportedError) as error:
+            why = error.message
+        found.append(
+            FoundGroup(
+                start=start,
+                num_rows=max(group.num_rows, 0),
+                chunks=tuple(chunks),
+                codecs=tuple(codecs),
+                why=why,
+            )
+        )
+    return found
+
+
+def _needed(rows: I64, num_values: int) -> I64 | None:
+    """The pages that hold so many values; ``None`` if they hold another number."""
+    data = (rows[:, TYPE] == PageType.DATA_PAGE) | (rows[:, TYPE] == PageType.DATA_PAGE_V2)
+    held = np.cumsum(np.where(data, rows[:, NUM_VALUES], 0))
+    if not num_values:
+        return rows if not len(rows) or not held[-1] else None
+    at = int(np.searchsorted(held, num_values))
+    if at >= len(rows) or held[at] != num_values:
+        return None
+    return rows[: at + 1]

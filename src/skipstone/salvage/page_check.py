@@ -1,0 +1,390 @@
+"""Pages found without a footer: whose they may be, in which codec, and whether they are whole.
+
+A header tells the encoding, sizes and number of values, so which columns a page may belong to:
+
+    encoding       RLE: booleans; DELTA_BINARY_PACKED: integers; DELTA_…BYTE_ARRAY: byte arrays; …
+    required       no definition levels; PLAIN and of fixed width: exactly ``num_values`` × width
+    v2             no nulls where the schema allows none; as many rows as values if flat
+
+No header tells the codec. A codec fits a page if it makes of its body as many bytes as the header
+declares; where two fit with different bytes, what decodes decides, and if both do, nothing does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encodings.codecs import decompress
+from skipstone.parquet.encodings.levels import levels_v1, levels_v2
+from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType, Type
+from skipstone.parquet.pages.column_values import concat
+from skipstone.parquet.pages.page import Page, read_page
+from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
+
+from .page_walk import (
+    COMPRESSED,
+    DEFINITION_LENGTH,
+    ENCODING,
+    HEADER_LENGTH,
+    NUM_NULLS,
+    NUM_ROWS,
+    NUM_VALUES,
+    OFFSET,
+    REPETITION_LENGTH,
+    TYPE,
+    UNCOMPRESSED,
+)
+from .plausibility import plausible, plausible_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.pages.column_values import LeafColumn
+
+    I64 = npt.NDArray[np.int64]
+
+__all__ = ["BadPage", "ChunkCheck", "PageCheck", "may_belong"]
+
+_WIDTHS: Final = {
+    Type.INT32: 4,
+    Type.INT64: 8,
+    Type.INT96: 12,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+}
+_DICTIONARY: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
+_TYPES: Final[dict[int, set[Type]]] = {
+    Encoding.RLE: {Type.BOOLEAN},
+    Encoding.DELTA_BINARY_PACKED: {Type.INT32, Type.INT64},
+    Encoding.DELTA_LENGTH_BYTE_ARRAY: {Type.BYTE_ARRAY},
+    Encoding.DELTA_BYTE_ARRAY: {Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY},
+    Encoding.BYTE_STREAM_SPLIT: {*_WIDTHS, Type.FIXED_LEN_BYTE_ARRAY} - {Type.INT96},
+}
+# Brotli comes last and alone: it makes something of almost anything, slowly.
+_CODECS: Final = (
+    CompressionCodec.UNCOMPRESSED,
+    CompressionCodec.SNAPPY,
+    CompressionCodec.ZSTD,
+    CompressionCodec.GZIP,
+    CompressionCodec.LZ4_RAW,
+    CompressionCodec.LZ4,
+)
+# A page of which that little is stored says little about its codec.
+_TRIES: Final = 4
+_PADDING: Final = 1 << 13
+# Of so few bytes Brotli may make something, and so may another codec of what Brotli made.
+_TINY: Final = 64
+
+
+def _width(leaf: Leaf) -> int:
+    """Bytes of a value; 0 where they differ. Writers set ``type_length`` for other types too."""
+    if leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
+        return leaf.type_length
+    return _WIDTHS.get(leaf.type, 0)
+
+
+def may_belong(row: I64, leaf: Leaf) -> bool:
+    """Whether the header of a page (one row of ``page_walk``) allows it to be of this column."""
+    kind, values = int(row[TYPE]), int(row[NUM_VALUES])
+    if kind == PageType.INDEX_PAGE:
+        return True
+    encoding, size = int(row[ENCODING]), int(row[UNCOMPRESSED])
+    width = _width(leaf)
+    if kind == PageType.DICTIONARY_PAGE:
+        if encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
+            return False
+        return leaf.type is not Type.BOOLEAN and (not width or size == values * width)
+    if encoding not in _DICTIONARY and encoding != Encoding.PLAIN:
+        known = _TYPES.get(encoding)
+        # What is not known is no reason against anything.
+        if known is not None and leaf.type not in known:
+            return False
+    fixed = width and encoding in (Encoding.PLAIN, Encoding.BYTE_STREAM_SPLIT)
+    if kind == PageType.DATA_PAGE_V2:
+        levels = int(row[DEFINITION_LENGTH] + row[REPETITION_LENGTH])
+        if (not leaf.max_definition_level and row[NUM_NULLS]) or (
+            not leaf.max_repetition_level and row[NUM_ROWS] != values
+        ):
+            return False
+        held = values - int(row[NUM_NULLS])
+        return not fixed or size - levels == held * width
+    if not fixed:
+        return True
+    if not leaf.max_definition_level:
+        return size == values * width
+    # Writers pad levels, DuckDB to 256 of them.
+    return size <= values * (width + 2) + _PADDING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadPage:
+    """A page that is damaged, and how it is known; ``page`` is its number in the chunk."""
+
+    offset: int
+    page: int
+    column: str
+    why: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ChunkCheck:
+    """What the pages of a chunk turned out to be. ``rows`` counts what the good data pages hold."""
+
+    codec: int
+    bad: list[BadPage]
+    rows: int
+    with_checksum: int
+    #: what kept the chunk from being checked: nothing is said of its pages then
+    why: str = ""
+
+
+class PageCheck:
+    """Checks pages of one file; remembers what was asked of a page before."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self._begins: dict[tuple[int, int, int], tuple[int, bool] | None] = {}
+        self._decodes: dict[tuple[int, tuple[int, ...]], bool] = {}
+        self._codecs: dict[int, frozenset[int]] = {}
+        self._annotations: dict[int, int] = {}
+        self._said: dict[str, int] = {}
+
+    def page(self, row: I64) -> Page:
+        """The page of one row of ``page_walk``."""
+        start = int(row[OFFSET])
+        stop = start + int(row[HEADER_LENGTH]) + int(row[COMPRESSED])
+        return read_page(self.data[start:stop], base=start)
+
+    def fitting(self, page: Page) -> list[int]:
+        """The codecs that make of the page what it declares, each of other bytes."""
+        found: list[int] = []
+        made: list[bytes | memoryview] = []
+        at = page.definition_levels_byte_length + page.repetition_levels_byte_length
+        body, size = page.body[at:], page.uncompressed_page_size - at
+        if size <= 0 or not page.is_compressed:
+            return [CompressionCodec.UNCOMPRESSED]
+        for codec in (*_CODECS, CompressionCodec.BROTLI):
+            if codec is CompressionCodec.BROTLI and found:
+                break
+            try:
+                plain = decompress(codec, body, size)
+            except (FormatError, UnsupportedError, MemoryError):
+                continue
+            if not any(plain == each for each in made):
+                found.append(codec)
+                made.append(plain)
+        return found
+
+    def begins(self, row: I64, leaf: Leaf) -> tuple[int, bool] | None:
+        """Rows that begin in a data page if it is of this column, and whether it continues one;
+        ``None``: it cannot be of it."""
+        if int(row[TYPE]) not in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
+            return 0, False
+        if not leaf.max_repetition_level:
+            return int(row[NUM_VALUES]), False
+        if int(row[TYPE]) == PageType.DATA_PAGE_V2:
+            return int(row[NUM_ROWS]), False
+        key = int(row[OFFSET]), leaf.max_repetition_level, leaf.max_definition_level
+        if key not in self._begins:
+            self._begins[key] = self._rows(self.page(row), leaf)
+        return self._begins[key]
+
+    def _rows(self, page: Page, leaf: Leaf) -> tuple[int, bool] | None:
+        for codec in self.fitting(page):
+            try:
+                body = decompress(codec, page.body, page.uncompressed_page_size)
+                repetition, _, _ = levels_v1(page, body, leaf)
+            except (FormatError, UnsupportedError):
+                continue
+            if repetition is None:
+                return page.num_values, False
+            started = len(repetition) - int(np.count_nonzero(repetition))
+            return started, bool(len(repetition) and repetition[0])
+        return None
+
+    def codecs(self, row: I64) -> frozenset[int]:
+        """Every codec that may be that of a page; none where it is damaged or says nothing."""
+        key = int(row[OFFSET])
+        if key not in self._codecs:
+            page = self.page(row)
+            at = page.definition_levels_byte_length + page.repetition_levels_byte_length
+            found: set[int] = set()
+            for codec in (*_CODECS, CompressionCodec.BROTLI):
+                if codec is CompressionCodec.BROTLI and found and len(page.body) - at > _TINY:
+                    break
+                size = page.uncompressed_page_size - at
+                if size <= 0 or not page.is_compressed:
+                    break
+                try:
+                    decompress(codec, page.body[at:], size)
+                except (FormatError, UnsupportedError, MemoryError):
+                    continue
+                found.add(codec)
+            self._codecs[key] = frozenset(found)
+        return self._codecs[key]
+
+    def decodes(self, row: I64, leaf: Leaf, *, wary: bool = False) -> bool:
+        """Whether a page can be read as one of this column (without its dictionary); ``wary`` asks
+        of its values too whether they may be this column's."""
+        kind = (
+            int(leaf.type),
+            leaf.type_length,
+            leaf.max_definition_level,
+            leaf.max_repetition_level,
+            self._annotation(leaf) if wary else -1,
+        )
+        key = int(row[OFFSET]), kind
+        if key not in self._decodes:
+            page = self.page(row)
+            self._decodes[key] = any(
+                self._decoded(page, leaf, codec, wary) for codec in self.fitting(page)
+            )
+        return self._decodes[key]
+
+    def _annotation(self, leaf: Leaf) -> int:
+        """A number for what its annotations say a column may hold: columns alike share it."""
+        if leaf.ordinal not in self._annotations:
+            said = repr((leaf.element.converted_type, leaf.element.logicalType))
+            self._annotations[leaf.ordinal] = self._said.setdefault(said, len(self._said))
+        return self._annotations[leaf.ordinal]
+
+    def _decoded(self, page: Page, leaf: Leaf, codec: int, wary: bool = False) -> bool:
+        try:
+            if page.type == PageType.DICTIONARY_PAGE:
+                values = decode_dictionary_page(page, leaf, codec, page.body)
+                return not wary or plausible_values(leaf, values)
+            if page.is_data and page.encoding in _DICTIONARY:
+                _levels(page, leaf, codec)
+            elif page.is_data:
+                column = decode_data_page(page, leaf, codec, None, page.body)
+                _strict(page, leaf, codec, column)
+                if wary:
+                    size = page.uncompressed_page_size - _levels(page, leaf, codec)
+                    return plausible(page, column, size)
+        except (FormatError, MemoryError):
+            return False
+        except UnsupportedError:
+            return True
+        return True
+
+    # -- chunks ------------------------------------------------------------------------------------
+
+    def chunk(self, rows: I64, leaf: Leaf, hint: int | None) -> ChunkCheck:
+        """Every page of a chunk decoded; ``hint`` is a codec that may be the right one."""
+        pages = [self.page(row) for row in rows]
+        codec = self._codec(pages, leaf, hint)
+        made = ChunkCheck(codec=codec or 0, bad=[], rows=0, with_checksum=0)
+        if codec is None:
+            made.why = f"column {leaf.name}: two codecs fit, and both decode"
+            return made
+        dictionary: Values | None = None
+        encodings: set[int] = set()
+        data_pages = 0
+        for number, page in enumerate(pages):
+            why = ""
+            if page.crc is not None:
+                made.with_checksum += 1
+                if not page.crc_matches():
+                    why = "another checksum than its header states"
+            if not why:
+                try:
+                    if page.type == PageType.DICTIONARY_PAGE:
+                        dictionary = decode_dictionary_page(page, leaf, codec, page.body)
+                    elif page.is_data:
+                        column = decode_data_page(page, leaf, codec, dictionary, page.body)
+                        _strict(page, leaf, codec, column)
+                        begun = column.repetition_levels
+                        if not data_pages and begun is not None and begun[0]:
+                            raise FormatError("the first page of a chunk does not begin a row")
+                        data_pages += 1
+                        made.rows += column.num_rows
+                        if page.encoding not in _DICTIONARY:
+                            encodings.add(page.encoding)
+                except (FormatError, MemoryError) as error:
+                    why = str(getattr(error, "message", error)) or "out of memory"
+                except UnsupportedError as error:
+                    made.why = f"column {leaf.name}: {error.message}"
+                    return made
+            if why:
+                made.bad.append(BadPage(offset=page.offset, page=number, column=leaf.name, why=why))
+        # No writer falls back twice: a header whose encoding was overwritten looks like this.
+        if len(encodings) > 1:
+            names = ", ".join(sorted(map(_name, encodings)))
+            made.why = f"column {leaf.name}: pages of one chunk in {names}"
+        return made
+
+    def column(self, rows: I64, leaf: Leaf, codec: int) -> LeafColumn:
+        """All entries of a chunk whose pages were found to be good."""
+        dictionary: Values | None = None
+        parts: list[LeafColumn] = []
+        for page in map(self.page, rows):
+            if page.type == PageType.DICTIONARY_PAGE:
+                dictionary = decode_dictionary_page(page, leaf, codec, page.body)
+            elif page.is_data:
+                parts.append(decode_data_page(page, leaf, codec, dictionary, page.body))
+        return concat(leaf, parts)
+
+    def _codec(self, pages: Sequence[Page], leaf: Leaf, hint: int | None) -> int | None:
+        """The codec of these pages; ``None`` if more than one may be."""
+        telling = [
+            page
+            for page in pages
+            if len(page.body)
+            and page.uncompressed_page_size
+            and page.crc_matches() is not False
+            # Index pages are never compressed.
+            and (page.is_data or page.type == PageType.DICTIONARY_PAGE)
+        ]
+        telling.sort(key=lambda page: page.uncompressed_page_size < 64)
+        for page in telling[:_TRIES]:
+            found = self.fitting(page)
+            if len(found) > 1:
+                found = [each for each in found if self._decoded(page, leaf, each)]
+            if hint in found and (len(found) == 1 or page.uncompressed_page_size < 64):
+                return hint
+            if len(found) == 1 and (page.is_compressed or len(telling) == 1):
+                return found[0]
+            if len(found) > 1 and page is telling[min(_TRIES, len(telling)) - 1]:
+                return None
+        return hint or 0
+
+
+def _name(encoding: int) -> str:
+    return Encoding(encoding).name if encoding in set(Encoding) else str(encoding)
+
+
+def _levels(page: Page, leaf: Leaf, codec: int) -> int:
+    """Where the values begin in the decompressed page."""
+    if page.type == PageType.DATA_PAGE_V2:
+        return levels_v2(page, page.body, leaf)[2]
+    plain = decompress(codec, page.body, page.uncompressed_page_size)
+    return levels_v1(page, plain, leaf)[2]
+
+
+def _strict(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> None:
+    """A page must hold no more than its values, and v2 as many rows and nulls as it says."""
+    if page.type == PageType.DATA_PAGE_V2 and (
+        column.num_nulls != page.num_nulls or column.num_rows != page.num_rows
+    ):
+        raise FormatError(
+            "rows and nulls of a page",
+            expected=(page.num_rows, page.num_nulls),
+            got=(column.num_rows, column.num_nulls),
+        )
+    width = _width(leaf)
+    if width and page.encoding == Encoding.PLAIN:
+        at = _levels(page, leaf, codec)
+        if page.uncompressed_page_size - at != column.num_values * width:
+            raise FormatError(
+                "bytes of a page",
+                expected=column.num_values * width,
+                got=page.uncompressed_page_size - at,
+            )

@@ -1,0 +1,294 @@
+"""What lies where in a file whose footer is not to be trusted.
+
+    PAR1 | pages, Bloom filters … | column and offset indexes | footer length PAR1 | pages … | …
+
+Pages chain (``page_walk``). Where the chain ends, what lies there is one of
+
+    a Bloom filter                 passed over; a chunk begins behind it
+    the metadata of a chunk        the same: writers of old left them there as well
+    a column or an offset index    row groups before it are whole; offset indexes tell chunks apart
+    a footer, with its length and magic behind it: a cumulative one, which tells all before it
+    the first part of a footer     row groups before it are whole, and it may tell the schema
+    anything else                  lost, up to the next place from which pages chain on
+
+A place is taken for the beginning of a page behind lost bytes only if the page has the checksum
+that its header states, or if pages chain on from it for long enough, or to the end of the file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.footer import MAGIC
+from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, FileMetaData
+from skipstone.parquet.format.page_header import BloomFilterHeader
+from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.thrift.compact import Reader
+
+from .page_walk import (
+    COMPRESSED,
+    CRC,
+    FIELDS,
+    HAS_CRC,
+    HEADER_LENGTH,
+    OFFSET,
+    candidates,
+    walk_few,
+    walk_pages_of,
+)
+from .torn_footer import TornFooter, torn_footer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    I64 = npt.NDArray[np.int64]
+
+__all__ = ["FileMap", "Region", "bloom_filter_end", "map_file"]
+
+# Pages without checksums that must chain before they are believed.
+_CHAIN: Final = 3
+# Most places behind lost bytes that are tried, and most stretches of lost bytes.
+_MOST_PLACES: Final = 200_000
+_MOST_REGIONS: Final = 1_000
+_SEARCH: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Region:
+    """Pages without a gap: ``rows`` of ``page_walk``, between bytes ``start`` and ``stop``.
+
+    ``begins``: a row group begins with the first page; ``ends``: one ends with the last.
+    ``followed``: what lies behind the last page is known, so that its chunk does not go on.
+    ``starts`` are the pages before which a Bloom filter lies.
+    """
+
+    rows: I64
+    start: int
+    stop: int
+    begins: bool
+    ends: bool
+    followed: bool
+    starts: tuple[int, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class FileMap:
+    """What ``map_file`` found. ``footers`` by the offset behind their magic; ``lost`` are ranges of
+    bytes that are nothing known."""
+
+    size: int
+    regions: list[Region] = field(default_factory=list)
+    footers: list[tuple[int, int, FileMetaData]] = field(default_factory=list)
+    offset_indexes: list[OffsetIndex] = field(default_factory=list)
+    column_indexes: list[ColumnIndex] = field(default_factory=list)
+    # Behind their pages, or in what is left of a footer.
+    chunks: list[ColumnMetaData] = field(default_factory=list)
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    torn: TornFooter | None = None
+    index_bytes: int = 0
+    # An index is looked at twice, and takes long.
+    indexes: dict[int, tuple[OffsetIndex | ColumnIndex, int] | None] = field(default_factory=dict)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages that were found."""
+        return sum(len(each.rows) for each in self.regions)
+
+
+def map_file(data: memoryview, at: int = len(MAGIC)) -> FileMap:
+    """What lies in ``data`` from ``at`` on; bounded by its size, and raises nothing."""
+    found = FileMap(size=len(data))
+    end, begins = len(data), True
+    while at < end and len(found.regions) < _MOST_REGIONS:
+        region, at = _region(data, at, end, begins, found)
+        if len(region.rows):
+            found.regions.append(region)
+        if at >= end:
+            break
+        at, begins = _structures(data, at, end, found)
+        if begins or at >= end:
+            continue
+        lost, at = at, _next(data, at, end)
+        found.lost.append((lost, at))
+    if at < end:
+        found.lost.append((at, end))
+    return found
+
+
+def _region(
+    data: memoryview, at: int, end: int, begins: bool, found: FileMap
+) -> tuple[Region, int]:
+    start, stop = at, at
+    parts: list[I64] = []
+    starts: list[int] = []
+    count = 0
+    followed = False
+    while True:
+        rows, at = walk_pages_of(data, at, end)
+        if len(rows):
+            parts.append(rows)
+            count += len(rows)
+            stop, followed = at, False
+        after = bloom_filter_end(data, at, end)
+        if after is None and count:
+            described = _chunk_metadata(data, at, end)
+            if described is not None:
+                meta, after = described
+                found.chunks.append(meta)
+        if after is None:
+            break
+        found.index_bytes += after - at
+        starts.append(count)
+        at, followed = after, True
+    ends = at < end and _is_structure(data, at, end, found)
+    rows = np.concatenate(parts) if parts else np.empty((0, FIELDS), np.int64)
+    region = Region(
+        rows=rows,
+        start=start,
+        stop=stop,
+        begins=begins,
+        ends=ends,
+        followed=followed or ends,
+        starts=tuple(starts),
+    )
+    return region, at
+
+
+def bloom_filter_end(data: memoryview, at: int, end: int) -> int | None:
+    """The place behind the Bloom filter at ``at``."""
+    if bytes(data[at : at + 1]) != b"\x15":
+        return None
+    try:
+        reader = Reader(data, at, end)
+        header = BloomFilterHeader.read(reader)
+    except FormatError:
+        return None
+    known = header.algorithm.BLOCK and header.hash.XXHASH and header.compression.UNCOMPRESSED
+    size = header.numBytes
+    if not known or size < 32 or size % 32 or size > end - reader.at:
+        return None
+    return reader.at + size
+
+
+def _chunk_metadata(data: memoryview, at: int, end: int) -> tuple[ColumnMetaData, int] | None:
+    """The metadata of a chunk, which writers of old left behind it, and where they end."""
+    head = bytes(data[at : at + 1])
+    if head not in (b"\x26", b"\x15"):
+        return None
+    reader = Reader(data, at, end)
+    meta: ColumnMetaData | None
+    try:
+        if head == b"\x26":
+            meta = ColumnChunk.read(reader).meta_data
+        else:
+            meta = ColumnMetaData.read(reader)
+    except (FormatError, RecursionError):
+        return None
+    if meta is None or not meta.path_in_schema or meta.unknown:
+        return None
+    return meta, reader.at
+
+
+def _is_structure(data: memoryview, at: int, end: int, found: FileMap) -> bool:
+    if at not in found.indexes:
+        found.indexes[at] = _index(data, at, end)
+    return found.indexes[at] is not None or torn_footer(data, at, end, chunks=False) is not None
+
+
+def _structures(data: memoryview, at: int, end: int, found: FileMap) -> tuple[int, bool]:
+    """The place behind indexes and a footer at ``at``, and whether there were any."""
+    begins = False
+    while at < end:
+        index = found.indexes.pop(at) if at in found.indexes else _index(data, at, end)
+        if index is not None:
+            if isinstance(index[0], OffsetIndex):
+                found.offset_indexes.append(index[0])
+            else:
+                found.column_indexes.append(index[0])
+            found.index_bytes += index[1] - at
+            at, begins = index[1], True
+            continue
+        footer = _footer(data, at, end)
+        if footer is not None:
+            stop, metadata = footer
+            found.footers.append((at, stop, metadata))
+            at, begins = stop, True
+            continue
+        torn = torn_footer(data, at, end)
+        if torn is not None:
+            found.torn = torn
+            found.chunks += torn.chunks
+            found.index_bytes += end - at
+            return end, True
+        break
+    return at, begins
+
+
+def _index(data: memoryview, at: int, end: int) -> tuple[OffsetIndex | ColumnIndex, int] | None:
+    if bytes(data[at : at + 1]) != b"\x19":  # field 1, a list
+        return None
+    kinds: tuple[type[OffsetIndex] | type[ColumnIndex], ...] = (OffsetIndex, ColumnIndex)
+    for kind in kinds:
+        reader = Reader(data, at, end)
+        try:
+            made = kind.read(reader)
+        except (FormatError, RecursionError):
+            continue
+        if not made.unknown:
+            return made, reader.at
+    return None
+
+
+def _footer(data: memoryview, at: int, end: int) -> tuple[int, FileMetaData] | None:
+    """A whole footer at ``at``: the place behind its magic, and what it says."""
+    if bytes(data[at : at + 1]) != b"\x15":
+        return None
+    reader = Reader(data, at, end)
+    try:
+        metadata = FileMetaData.read(reader)
+        Schema.of(metadata.schema)
+    except (FormatError, RecursionError):
+        return None
+    stop = reader.at + 8
+    length = int.from_bytes(data[reader.at : reader.at + 4], "little")
+    if data[reader.at + 4 : stop] != MAGIC or length != reader.at - at:
+        return None
+    return stop, metadata
+
+
+def _next(data: memoryview, at: int, end: int) -> int:
+    """The next place behind ``at`` from which pages chain on; ``end`` if there is none."""
+    tried = 0
+    for low in range(at + 1, end, _SEARCH):
+        for place in candidates(data, low, min(low + _SEARCH + 2, end)).tolist():
+            tried += 1
+            if tried > _MOST_PLACES:
+                return end
+            if _begins(data, place, end):
+                return int(place)
+    return end
+
+
+def _begins(data: memoryview, at: int, end: int) -> bool:
+    rows, stop = walk_few(data, at, end, _CHAIN + 1)
+    if not rows:
+        return False
+    first = rows[0]
+    body = first[OFFSET] + first[HEADER_LENGTH]
+    if first[HAS_CRC]:
+        content = data[body : body + first[COMPRESSED]]
+        return zlib.crc32(content) == first[CRC] & 0xFFFFFFFF
+    if len(rows) > _CHAIN:
+        return True
+    return (
+        stop >= end
+        or _index(data, stop, end) is not None
+        or torn_footer(data, stop, end, chunks=False) is not None
+        or bool(bloom_filter_end(data, stop, end))
+    )

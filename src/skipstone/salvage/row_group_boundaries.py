@@ -1,0 +1,426 @@
+"""Where chunks and row groups begin among pages that lie one behind the other.
+
+    pages     d p p p │ d p p │ p p p p ║ d p p p │ …     d: a dictionary, which begins a chunk
+    leaves       0        1        2          0          │ chunk, ║ row group
+    rows       8 8 4     20     5 5 5 5    8 8 4         as many in every chunk of a row group
+
+Chunks of a row group lie in the order of the schema and hold as many rows each. A number of rows
+for the first chunk therefore fixes all others, if it fits at all: a candidate. Row groups that
+follow each other are a path from the first page to the last, and there may be several:
+
+    certain      the row group lies on every path
+    ambiguous    it lies on some: another division of the same pages says something else
+    incomplete   no path has it whole
+
+Only what is certain is taken. A file of one column needs no borders: any division gives its rows.
+Where the beginning or the end of the pages is lost, a path may begin or end within a row group.
+
+Pages are kept from leaves that they cannot belong to, each stage only if those before it left more
+than one division: by their headers; by decoding them; by what the column may hold (``plausible``),
+and by the codec, of which a chunk has one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from skipstone.parquet.format.enums import PageType
+
+from .boundary_hints import Evidence, known_of
+from .page_check import may_belong
+from .page_walk import HAS_CRC, TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from skipstone.parquet.format.schema import Leaf
+
+    from .page_check import PageCheck
+    from .page_map import Region
+
+__all__ = ["GOES_ON", "Borders", "RowGroupAt", "divided", "find_borders"]
+
+# Pages looked at in all, per page: what needs more is ambiguous.
+_EFFORT: Final = 64
+_LEAST: Final = 2_000_000
+# What it takes to decode a page, in pages looked at.
+_DECODING: Final = 8
+_TORN: Final = -1
+_HEADERS, _DECODED, _PLAUSIBLE = _STAGES = range(3)
+_MOST_COUNTS: Final = 8
+_MOST_TRIED: Final = 100
+_MANY: Final = 1_000_000
+_BEGUN: Final = "lists whose first pages are lost may go on with a row that is lost"
+_TOO_MANY: Final = "too many ways to divide the pages"
+_NO_WAY: Final = "the pages do not divide into row groups of this schema"
+_TORN_OFF: Final = "row groups that are not whole"
+GOES_ON: Final = "its last list may go on behind the last byte"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupAt:
+    """A row group of ``num_rows``: chunk ``k`` is the pages ``borders[k]`` to ``borders[k+1]``."""
+
+    borders: tuple[int, ...]
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borders:
+    """The row groups that are certain; and of how many pages it is not known where they belong.
+
+    ``row_counts``: rows of every row group but the last, each of which would divide all the pages.
+    """
+
+    row_groups: tuple[RowGroupAt, ...]
+    ambiguous_pages: int = 0
+    incomplete_pages: int = 0
+    why: str = ""
+    row_counts: tuple[int, ...] = ()
+
+
+class _TooMuchError(Exception):
+    pass
+
+
+def find_borders(
+    region: Region,
+    leaves: Sequence[Leaf],
+    check: PageCheck,
+    *,
+    evidence: Evidence | None = None,
+    row_group_rows: int | None = None,
+) -> Borders:
+    """The row groups among the pages of a region. ``row_group_rows``: how many rows every row group
+    has but the last, which has no more."""
+    pages = len(region.rows)
+    if not pages or not leaves:
+        return Borders(row_groups=(), incomplete_pages=pages)
+    if not region.begins and len(leaves) == 1 and leaves[0].max_repetition_level:
+        # The first pages may go on with a row that is lost.
+        return Borders(row_groups=(), incomplete_pages=pages, why=_BEGUN)
+    finder = _Finder(region, leaves, check, evidence or Evidence(), row_group_rows)
+    found = Borders(row_groups=(), ambiguous_pages=pages, why=_TOO_MANY)
+    for finder.stage in _STAGES:
+        try:
+            made = finder.found()
+        except _TooMuchError:
+            continue
+        # A damaged page may look like one of another column: then nothing fits any more, and what
+        # the stage before was certain of stands.
+        if made.why != _NO_WAY or found.why == _TOO_MANY:
+            found = made
+        if not found.ambiguous_pages:
+            break
+    return found
+
+
+def divided(
+    region: Region, leaves: Sequence[Leaf], rows: Sequence[int], check: PageCheck
+) -> tuple[int, ...]:
+    """Where the chunks of these leaves begin, which hold so many rows each and are all that there
+    is in the region, and where the last one ends; empty if there are several ways, or none."""
+    finder = _Finder(region, leaves, check, Evidence(), None)
+    for finder.stage in _STAGES:
+        finder.begin()
+        found: list[tuple[int, ...]] = []
+        todo: list[tuple[int, ...]] = [(0,)]
+        try:
+            while todo and len(found) < 2:
+                path = todo.pop()
+                leaf = len(path) - 1
+                if leaf == len(leaves):
+                    found += [path] if path[-1] == finder.count else []
+                    continue
+                todo += [(*path, stop) for stop, _ in finder.ends(path[-1], leaf, rows[leaf])]
+        except _TooMuchError:
+            continue
+        if len(found) < 2:
+            return found[0] if found else ()
+    return ()
+
+
+class _Finder:
+    def __init__(
+        self,
+        region: Region,
+        leaves: Sequence[Leaf],
+        check: PageCheck,
+        evidence: Evidence,
+        row_group_rows: int | None,
+    ) -> None:
+        self.region, self.rows, self.leaves, self.check = region, region.rows, leaves, check
+        self.count = len(region.rows)
+        self.row_group_rows = row_group_rows
+        known = known_of(region, leaves, evidence)
+        self.border, self.owner = known.border, known.owner
+        self.stage = _HEADERS
+        self.effort = 0
+        self.fits_memo: dict[tuple[int, int], bool] = {}
+
+    def begin(self) -> None:
+        """What the stage before found to fit may not fit now."""
+        self.effort = max(_LEAST, _EFFORT * self.count)
+        self.fits_memo.clear()
+
+    def found(self) -> Borders:
+        self.begin()
+        if len(self.leaves) == 1:
+            return self._single()
+        return self._certain()
+
+    # -- one column --------------------------------------------------------------------------------
+
+    def _single(self) -> Borders:
+        """Chunks as long as can be: where one ends is of no consequence."""
+        made: list[RowGroupAt] = []
+        at = lost = 0
+        leaf = self.leaves[0]
+        while at < self.count:
+            stop = at + 1
+            while stop < self.count and self.border[stop] != 1:
+                stop += 1
+            rows = 0
+            fits = all(self.fits(k, 0) for k in range(at, stop))
+            for k in range(at, stop):
+                begun = self.check.begins(self.rows[k], leaf)
+                fits = fits and begun is not None and not (k == at and begun[1])
+                rows += begun[0] if begun is not None else 0
+            if stop == self.count and not self.ends_row(stop, 0):
+                fits = False
+            if fits and rows:
+                made.append(RowGroupAt(borders=(at, stop), num_rows=rows))
+            else:
+                lost += stop - at
+            at = stop
+        return Borders(row_groups=tuple(made), incomplete_pages=lost)
+
+    # -- several -----------------------------------------------------------------------------------
+
+    def fits(self, page: int, leaf: int) -> bool:
+        key = page, leaf
+        found = self.fits_memo.get(key)
+        if found is None:
+            row = self.rows[page]
+            wary = self.stage >= _PLAUSIBLE
+            found = may_belong(row, self.leaves[leaf]) and self.owner[page] in (-1, leaf)
+            if found and self.stage and int(row[TYPE]) != PageType.INDEX_PAGE:
+                self.effort -= _DECODING
+                found = self.check.decodes(row, self.leaves[leaf], wary=wary) or self.damaged(page)
+            self.fits_memo[key] = found
+        return found
+
+    def damaged(self, page: int) -> bool:
+        """Whether a page is of no column at all: it says nothing of where it belongs."""
+        self.effort -= len(self.leaves)
+        row = self.rows[page]
+        if row[HAS_CRC] and self.check.page(row).crc_matches() is False:
+            return True
+        wary = self.stage >= _PLAUSIBLE
+        return not any(self.check.decodes(row, leaf, wary=wary) for leaf in self.leaves)
+
+    def ends_row(self, stop: int, leaf: int) -> bool:
+        """Whether a chunk of this leaf may end before page ``stop``."""
+        if stop == self.count:
+            if self.region.followed or not self.leaves[leaf].max_repetition_level:
+                return True
+            return int(self.rows[stop - 1][TYPE]) == PageType.DATA_PAGE_V2
+        return True
+
+    def ends(self, start: int, leaf: int, wanted: int | None) -> Iterator[tuple[int, int]]:
+        """Where a chunk that begins at ``start`` may end, and its rows; ``_TORN`` for the end where
+        the pages end before it does."""
+        rows, k = 0, start
+        codecs: frozenset[int] | None = None
+        while k < self.count:
+            if k > start and self.border[k] == 1:
+                return
+            if k == start and self.border[k] == -1:
+                return
+            self.effort -= 1
+            if self.effort < 0:
+                raise _TooMuchError
+            if not self.fits(k, leaf):
+                return
+            if self.stage >= _PLAUSIBLE:
+                own = self.check.codecs(self.rows[k])
+                codecs = own if codecs is None or not codecs else codecs & (own or codecs)
+                if own and not codecs:
+                    return
+            begun = self.check.begins(self.rows[k], self.leaves[leaf])
+            if begun is None or (begun[1] and not rows):
+                return
+            rows += begun[0]
+            k += 1
+            if wanted is not None and rows > wanted:
+                return
+            may_end = self.border[k] != -1 and self.ends_row(k, leaf)
+            if rows and may_end and (wanted is None or rows == wanted):
+                yield k, rows
+        open_ended = wanted is None or rows < wanted or not self.ends_row(self.count, leaf)
+        if not self.region.ends and open_ended:
+            yield _TORN, rows
+
+    def groups(self, start: int) -> Iterator[RowGroupAt | None]:
+        """Row groups that may begin at a page; ``None`` once for one that is not whole."""
+        torn = False
+        for stop, rows in self.ends(start, 0, None):
+            if stop == _TORN:
+                torn = True
+                continue
+            if self.row_group_rows is not None and rows > self.row_group_rows:
+                break
+            least = rows < (self.row_group_rows or 0)
+            for each in self.rest(1, ((None, start), stop), rows):
+                if each is None:
+                    torn = True
+                elif not least or each.borders[-1] == self.count:
+                    yield each
+        if torn:
+            yield None
+
+    def rest(self, leaf: int, path: object, rows: int) -> Iterator[RowGroupAt | None]:
+        """Row groups whose first chunks are those of ``path``; ``None`` for one not whole."""
+        stack: list[tuple[int, object]] = [(leaf, path)]
+        while stack:
+            leaf, path = stack.pop()
+            at: int = path[1]  # type: ignore[index]
+            if leaf == len(self.leaves):
+                self.effort -= leaf
+                yield RowGroupAt(borders=_unwound(path), num_rows=rows)
+                continue
+            if at == self.count:
+                if not self.region.ends:
+                    yield None
+                continue
+            for stop, _ in self.ends(at, leaf, rows):
+                if stop == _TORN:
+                    yield None
+                else:
+                    stack.append((leaf + 1, (path, stop)))
+
+    def entries(self) -> set[int]:
+        """Pages before which a row group may begin that is the first one whole; ``count``: none."""
+        if self.region.begins:
+            return {0}
+        found = {0} if self.border[0] != -1 else set()
+        # The leaf of which the first pages are may have lost pages before them, and a dictionary.
+        kept, self.border[0] = self.border[0], 0
+        try:
+            for leaf in range(len(self.leaves)):
+                for stop, least in self.ends(0, leaf, None):
+                    if stop == _TORN or stop == self.count:
+                        found.add(self.count)
+                    elif leaf == len(self.leaves) - 1:
+                        found.add(stop)
+                    else:
+                        for after, rows in self.ends(stop, leaf + 1, None):
+                            if after == _TORN:
+                                found.add(self.count)
+                            elif rows >= least:
+                                for each in self.rest(leaf + 2, ((None, stop), after), rows):
+                                    found.add(self.count if each is None else each.borders[-1])
+        finally:
+            self.border[0] = kept
+        return found
+
+    def _certain(self) -> Borders:
+        entries = self.entries()
+        edges: dict[int, list[RowGroupAt | None]] = {}
+        todo = sorted(entries, reverse=True)
+        while todo:
+            at = todo.pop()
+            if at in edges or at == self.count:
+                continue
+            edges[at] = list(self.groups(at))
+            todo += [each.borders[-1] for each in edges[at] if each is not None]
+        # How many paths there are from a page to the end. They may double with every page.
+        onward: dict[int, int] = defaultdict(int)
+        onward[self.count] = 1
+        for at in sorted(edges, reverse=True):
+            ways = sum(1 if e is None else onward[e.borders[-1]] for e in edges[at])
+            onward[at] = min(ways, _MANY)
+        total = sum(onward[at] for at in entries)
+        if not total:
+            return Borders(row_groups=(), ambiguous_pages=self.count, why=_NO_WAY)
+        # A path has every page, in a row group or in one that is not whole: what is alone to
+        # have each of its pages lies on all paths.
+        spans = [(0, at) for at in entries if at and onward[at]]
+        useful: list[RowGroupAt] = []
+        for at in sorted(edges):
+            for each in edges[at]:
+                if each is None:
+                    spans.append((at, self.count))
+                elif onward[each.borders[-1]]:
+                    spans.append((at, each.borders[-1]))
+                    useful.append(each)
+        others = _others(spans, self.count)
+        made = [e for e in useful if others[e.borders[0]] == others[e.borders[-1]]]
+        unsure = len(useful) - len(made)
+        left = self.count - sum(each.borders[-1] - each.borders[0] for each in made)
+        if unsure:
+            many = f"{total:,}" if total < _MANY else "more than a million"
+            why = f"columns of one type: the pages divide into row groups in {many} ways"
+            return Borders(
+                row_groups=tuple(made),
+                ambiguous_pages=left,
+                why=why,
+                row_counts=self.row_counts(edges, entries),
+            )
+        last = made[-1].borders[-1] if made else 0
+        goes_on = left and last < self.count and not self.region.followed
+        nested = goes_on and any(leaf.max_repetition_level for leaf in self.leaves[-1:])
+        why = GOES_ON if nested else _TORN_OFF if left else ""
+        return Borders(row_groups=tuple(made), incomplete_pages=left, why=why)
+
+    def row_counts(
+        self, edges: dict[int, list[RowGroupAt | None]], entries: set[int]
+    ) -> tuple[int, ...]:
+        """Rows that every row group but the last may have."""
+        if len(entries) != 1:
+            return ()
+        first = min(entries)
+        found: list[int] = []
+        wanted = sorted({each.num_rows for each in edges.get(first, ()) if each is not None})
+        for rows in wanted[:_MOST_TRIED]:
+            todo, seen, ends = [first], set[int](), False
+            while todo and not ends:
+                at = todo.pop()
+                if at in seen:
+                    continue
+                seen.add(at)
+                for each in edges.get(at, ()):
+                    ends = ends or each is None
+                    if each is not None and each.num_rows <= rows:
+                        ends = ends or each.borders[-1] == self.count
+                        if each.num_rows == rows:
+                            todo.append(each.borders[-1])
+            if ends:
+                found.append(rows)
+            if len(found) > _MOST_COUNTS:
+                break
+        return tuple(found)
+
+
+def _others(spans: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """Before each page, and behind the last: how many spans too many the pages before it are in."""
+    change = [0] * (count + 1)
+    for start, stop in spans:
+        change[start] += 1
+        change[stop] -= 1
+    total = [0]
+    here = 0
+    for each in change[:count]:
+        here += each
+        total.append(total[-1] + here - 1)
+    return total
+
+
+def _unwound(path: object) -> tuple[int, ...]:
+    found: list[int] = []
+    while path is not None:
+        found.append(path[1])  # type: ignore[index]
+        path = path[0]  # type: ignore[index]
+    return tuple(reversed(found))

@@ -1,0 +1,228 @@
+"""``salvage``: a good file out of one whose footer is lost, torn or damaged.
+
+Pages are found by walking their headers, divided into chunks and row groups by what their values
+count up to, and decoded, every one, before they are believed. Of each whole row group the pages are
+copied as they are; the footer is new, without statistics. What is not certain is left out and said:
+the rows that come out are rows that were written. The file itself is only ever read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.parquet.encryption.modules import GCM_OVERHEAD, LENGTH_SIZE
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
+from skipstone.parquet.format.metadata import FileMetaData, SchemaElement
+from skipstone.parquet.format.schema import Schema
+from skipstone.storage.atomic_replace import local_path, replacing
+
+from .copy_row_groups import Work
+from .found_row_groups import find_groups, whole_footer
+from .page_check import PageCheck
+from .page_map import map_file
+from .page_walk import walk_few
+from .report import SalvageReport
+from .schema_source import SchemaSource, beside, given
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.format.schema import Leaf
+
+    from .encrypted_row_groups import Image
+    from .found_row_groups import FoundGroups
+    from .page_map import FileMap
+
+__all__ = ["salvage"]
+
+
+def salvage(
+    path: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    schema: str | Path | pa.Schema | None = None,
+    skip_bad_pages: bool = False,
+    row_group_rows: int | None = None,
+    footer_only: bool = False,
+    decryption: Decryption | None = None,
+) -> SalvageReport:
+    """Write what can be saved of the Parquet file ``path`` to ``output``.
+
+    ``output`` is ``<name>.salvaged.parquet`` beside it unless given, and must not be there yet.
+    ``schema``: a Parquet file, an Arrow schema (or a file of one), or a text; without it, what is
+    left of the footer, or the files beside it. ``skip_bad_pages``: a damaged page becomes nulls
+    where the column may be null; otherwise its row group is left out. ``row_group_rows``: rows of
+    every row group but the last, where only that tells chunks apart. ``footer_only``: no more than
+    the footer is lost, so that a row group ends with the last page. ``decryption`` opens an
+    encrypted file, whose rows are then saved in the clear.
+
+    ``FormatError`` if it is no Parquet file or there is no schema, ``UnsupportedError`` if it is
+    encrypted and there are no keys, ``AuthenticationError`` if they are not its keys.
+    """
+    started = time.perf_counter()
+    path = str(path)
+    source = local_path(path)
+    target = source.with_name(f"{source.stem}.salvaged.parquet")
+    if output is not None:
+        target = local_path(str(output))
+    if target.exists():
+        raise SkipstoneError(f"{target} is there already", hint="name another --output")
+    with source.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 2 * len(MAGIC):
+            raise FormatError("too short for a Parquet file", file=path, got=size)
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        footer, origin = _schema(data, source, schema, decryption)
+        found_map = None
+        if footer is None and decryption is None:
+            found_map = map_file(data)
+        if origin.what == _UNKNOWN:
+            origin = _schema_found(found_map, source, decryption)
+        shape = Schema.of(origin.elements)
+        if not shape.leaves:
+            raise UnsupportedError(f"{origin.what} has no columns")
+        image, found = None, None
+        if decryption is not None:
+            mine = decryption
+            if callable(mine.aad_prefix):
+                mine = mine.replaced(aad_prefix=mine.prefix_for(str(source)))
+            image, found = _sealed(data, shape.leaves, mine, target.parent, footer_only)
+        if found is None:
+            found = find_groups(
+                data,
+                shape.leaves,
+                PageCheck(data),
+                footer,
+                found_map,
+                row_group_rows,
+                footer_only,
+            )
+        work = Work(data, shape.leaves, origin, skip_bad_pages, image)
+        checked = [work.examine(each) for each in found.groups]
+        saved = any(group.saved for group, _ in checked)
+        if saved:
+            with replacing(target) as out:
+                work.write(out, [made for group, made in checked if group.saved])
+    except FormatError as error:
+        raise error.in_file(path) from error
+    return SalvageReport(
+        path=path,
+        output=str(target) if saved else None,
+        size=size,
+        schema_from=origin.what,
+        footer=found.footer,
+        row_groups=tuple([group for group, _ in checked]),
+        pages_found=found.pages_found,
+        pages_with_checksum=work.with_checksum,
+        ambiguous_pages=found.ambiguous_pages,
+        incomplete_pages=found.incomplete_pages,
+        left_out=tuple(found.left_out),
+        lost=found.lost,
+        notes=tuple(found.notes),
+        seconds=time.perf_counter() - started,
+    )
+
+
+_UNKNOWN: Final = ""
+
+
+def _schema(
+    data: memoryview,
+    source: Path,
+    schema: str | Path | pa.Schema | None,
+    decryption: Decryption | None,
+) -> tuple[FileMetaData | None, SchemaSource]:
+    """The footer if it can be read, and the schema if it can be told without a walk."""
+    if decryption is not None:
+        if schema is not None:
+            return None, given(schema, decryption)
+        try:
+            return None, given(source, decryption)
+        except (FormatError, UnsupportedError, OSError):
+            return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
+    footer = None
+    if MAGIC_ENCRYPTED not in (data[:4], data[-4:]):
+        footer = whole_footer(data)
+    if footer is None and _looks_sealed(data):
+        raise UnsupportedError(f"{source} is encrypted", hint=_GIVE_KEYS)
+    if footer is not None and footer.encryption_algorithm is not None:
+        raise UnsupportedError(f"{source} is encrypted", hint=_GIVE_KEYS)
+    if data[:4] != MAGIC and footer is None and data[-4:] != MAGIC:
+        raise FormatError("no Parquet file", offset=0, expected="PAR1", got=bytes(data[:4]))
+    if schema is not None:
+        return footer, given(schema)
+    if footer is not None:
+        return footer, SchemaSource.of_footer("its footer", footer)
+    return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
+
+
+def _looks_sealed(data: memoryview) -> bool:
+    """Whether a file is encrypted by its magic, or by modules where pages would be."""
+    if MAGIC_ENCRYPTED in (data[:4], data[-4:]):
+        return True
+    at = len(MAGIC)
+    if walk_few(data, at, len(data), 1)[0]:
+        return False
+    # A header is a small module, and behind it comes the page.
+    for most in (_LARGEST_HEADER, len(data)):
+        length = int.from_bytes(data[at : at + 4], "little")
+        if not GCM_OVERHEAD - LENGTH_SIZE <= length <= min(most, len(data) - at - 4):
+            return False
+        at += 4 + length
+    return True
+
+
+_GIVE_KEYS: Final = "give its keys: --footer-key, --column-key or --keys"
+_LARGEST_HEADER: Final = 1 << 14
+
+
+def _sealed(
+    data: memoryview,
+    leaves: Sequence[Leaf],
+    decryption: Decryption,
+    folder: Path,
+    footer_only: bool,
+) -> tuple[Image | None, FoundGroups | None]:
+    """The row groups of an encrypted file; nothing of one that is not, where that is allowed."""
+    from skipstone.parquet.encryption.ciphers import AuthenticationError
+
+    from .encrypted_row_groups import open_sealed
+
+    made = open_sealed(data, leaves, decryption, folder, footer_only=footer_only)
+    if made is not None:
+        return made
+    if decryption.allow_plaintext_files and not _looks_sealed(data):
+        return None, None
+    raise AuthenticationError(
+        "no page of the file authenticates with the keys that were given",
+        hint="check the keys, and give the AAD prefix if there was one; keys that a KMS wrapped"
+        " lay in the footer, and are lost with it",
+    )
+
+
+_ROOT: Final = SchemaElement(name="schema", num_children=0)
+
+
+def _schema_found(
+    found: FileMap | None, source: Path, decryption: Decryption | None
+) -> SchemaSource:
+    for _, stop, each in reversed(found.footers if found is not None else []):
+        return SchemaSource.of_footer(f"a footer that ends at byte {stop:,}", each)
+    if found is not None and found.torn is not None:
+        return SchemaSource(what="what is left of its footer", elements=found.torn.schema)
+    other = beside(source, decryption)
+    if other is None:
+        raise FormatError(
+            "no footer, and no other file tells the schema",
+            hint="name one that has the same columns: --schema FILE",
+        )
+    return other

@@ -1,0 +1,153 @@
+"""Which way ``Table.read`` goes: Spark's own reader on the files that are left, or planned pages.
+
+Spark's reader can be told which files to leave out, and finds row groups and pages by itself; which
+rows an index leaves it cannot be told. ``format("skipstone")`` fetches the pages of those rows, in
+workers of Python. So pages are for the first rows of an order, and for what row indexes leave of
+large files; by cost, with the constants of ``plan/cost.py``. Whatever could make the two differ in
+rows or types goes to Spark's reader: settings under which a text or a value means something else,
+types that are not the same on both sides, parts of a predicate that only Spark decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.execution import QueryReader
+from skipstone.execution.io_forecast import foresee
+from skipstone.human import duration, of_total, size
+from skipstone.pruning.costs import SPARK
+from skipstone.pruning.residual import require_decidable
+
+from .pruner import HARMLESS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from skipstone.execution.plan_rows import TableReader
+    from skipstone.pruning.plan import Plan
+
+__all__ = ["Choice", "against_pages", "by_cost", "undecidable"]
+
+# Files whose pages are counted for a choice; of more, evenly spread ones.
+_COUNTED = 64
+
+# Settings under which the rows of files are others than those of ``format("skipstone")``, each with
+# the value that is harmless; and those under which a predicate's text means something else.
+_VALUES = {
+    **HARMLESS,
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.mergeSchema": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
+    "spark.sql.parquet.int96RebaseModeInRead": "corrected",
+}
+_TEXT = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.timestampType": "timestamp_ltz",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whether pages are fetched, and why, in words."""
+
+    pages: bool
+    why: str
+
+    def __str__(self) -> str:
+        way = "planned pages" if self.pages else "Spark's own reader"
+        return f"{way}: {self.why}"
+
+
+def against_pages(spark: SparkSession, where: str | None) -> str | None:
+    """The setting of the session that speaks against pages; ``None`` for none."""
+    settings = _VALUES if where is None else {**_VALUES, **_TEXT}
+    for key, harmless in settings.items():
+        value = spark.conf.get(key, None)
+        if value is not None and value.lower() != harmless:
+            return f"{key} is {value}"
+    return None
+
+
+def undecidable(plan: Plan) -> str | None:
+    """Why the rows of a plan cannot be told without Spark; ``None`` where they can."""
+    if not isinstance(plan.reader, QueryReader):
+        return "the table is not of Parquet files"
+    try:
+        require_decidable(plan.reader.tree)
+    except UnsupportedError as error:
+        return error.message
+    return None
+
+
+def by_cost(plan: Plan) -> Choice:
+    """The quicker way to the rows of a plan that was made without a look into files.
+
+    Looks into the files that it counts: the footers and the places of pages.
+    """
+    reader = plan.reader
+    assert isinstance(reader, QueryReader)
+    narrowed = [
+        at
+        for at, detail in plan.details.items()
+        if plan.keep[at] and detail.rows is not None and len(detail.rows) < plan.row_counts[at]
+    ]
+    if not narrowed:
+        return Choice(False, "no index says which rows, and files are left out either way")
+    kept = np.flatnonzero(plan.keep)
+    whole = int(plan.listing.sizes[kept].sum())
+    if SPARK.native_seconds(whole) <= SPARK.start:
+        return Choice(
+            False,
+            f"{size(whole)} of files take less than it takes to start ({_seconds(SPARK.start)})",
+        )
+    spread = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), _COUNTED)).astype(np.int64))
+    counted = kept[spread]
+    table = reader.reader()
+    table.footers.open(counted.tolist())
+    some = _alone(plan, counted)
+    try:
+        pages = foresee(table, some, look=True, at_most=False).total.bytes
+        chunks = sum(_chunks(table, some, at) for at in counted.tolist())
+    except SkipstoneError as error:
+        return Choice(False, f"a file could not be looked into: {error.message}")
+    share = whole / max(int(plan.listing.sizes[counted].sum()), 1)
+    native = SPARK.native_seconds(round(chunks * share))
+    paged = SPARK.pages_seconds(round(pages * share))
+    text = (
+        f"about {size(pages * share)} of pages ({_seconds(paged)}) against {size(chunks * share)} "
+        f"of row groups ({_seconds(native)}) in {of_total(len(kept), plan.files_total, 'files')}"
+    )
+    return Choice(paged < native, text)
+
+
+def _alone(plan: Plan, files: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Plan:
+    from dataclasses import replace
+
+    keep = np.zeros_like(plan.keep)
+    keep[files] = True
+    return replace(plan, keep=keep & plan.keep, forecast=None)
+
+
+def _chunks(table: TableReader, plan: Plan, at: int) -> int:
+    """Stored bytes of the chunks that Spark's reader would read of a file."""
+    if not table.footers.fresh(at):
+        return int(plan.listing.sizes[at])
+    file = table.footers.opened[at]
+    leaves = table.leaves_of(file, [*table.asked, *table.columns])
+    stored = file.opened.footer.chunk("total_compressed_size")[:, leaves].sum(axis=1)
+    detail = plan.details.get(at)
+    if detail is not None and detail.row_groups is not None:
+        stored = stored[list(detail.row_groups)]
+    return int(stored.sum())
+
+
+def _seconds(seconds: float) -> str:
+    return duration(seconds * 1e3)

@@ -1,0 +1,396 @@
+"""CSV, JSON and ORC tables: the object level, built by Spark from the rows that Spark reads.
+
+What a value of such a table is, only Spark's reader can say, under the user's options and schema.
+So the reader parses, and the same builders as everywhere make the index values:
+
+    scan (all columns parsed, the indexed ones kept) -> rows to the task of their file, by a key
+      -> sorted by key -> mapInArrow: one file after the other through ``ColumnsBuilder``
+      -> parts, published by the task as it goes
+
+Row order within a file does not matter to an index. The exchange spills, and a task holds the
+builders of one file at a time, within the memory that the settings allow. The key is Spark's
+``xxhash64`` of ``_metadata.file_path``.
+
+What makes a fact true of *every* query with the same fingerprint:
+
+- Spark's readers parse only the columns that a query asks for, and a malformed record is NULL,
+  partly NULL, dropped or an error depending on which those are. So a file with any record that is
+  malformed **when all columns are parsed** is reported and has no facts.
+- A file is read between two looks at its identity, the second after its last row has arrived, and
+  only if it had been left alone for a while.
+- A file that cannot be read to its end (cut off, of another format) fails the job under Spark's
+  rules; it is named in the error, reported, and the rest is tried again without it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from skipstone.build.column_indexes import column_fields
+from skipstone.build.data_file import settled
+from skipstone.build.job import Outcome
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.identity import canonical_path, decode_uri, encode_uri
+from skipstone.predicate.types import schema_from_spark
+from skipstone.storage import open_storage
+
+from .build_job import OUTCOME_SCHEMA, outcome_of, parallelism, watched
+from .reader_fingerprint import CORRUPT_NAME, FORMATS, fingerprint, session_settings
+from .session import is_connect
+from .text_source_task import MALFORMED, WHOLE, WITH_NULLS, facts_of_none
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from skipstone.build.job import BuildJob
+    from skipstone.identity import ObjectId
+    from skipstone.storage import Listing, Storage
+
+__all__ = ["Source", "SourceTable", "build_source", "open_source"]
+
+# One Spark job reads at most so much: what a kill can lose, and what a corrupt file can repeat.
+FILES_PER_WAVE = 1_000
+BYTES_PER_WAVE = 16 * 2**30
+BYTES_PER_TASK = 256 * 2**20
+# Files that fail one by one before what is left is tried in halves.
+_FAILURES = 3
+
+_CORRUPT = "_skipstone_corrupt"
+_FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
+_CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+(?:: [^\n]*)?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """How a table is read: Spark's ``format``, reader ``options``, and ``schema`` if one is given.
+
+    ``schema`` is DDL (``"id int, name string"``) or Spark's JSON; ``None`` lets Spark infer it.
+    """
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise UnsupportedError(
+                f"tables of format {self.format!r} have no index",
+                hint=f"parquet, {', '.join(FORMATS)} do",
+            )
+
+    def read(self, spark: SparkSession, root: str) -> DataFrame:
+        """The table at ``root`` as plain Spark reads it."""
+        reader = spark.read.format(self.format).options(**self.options)
+        if self.schema is not None:
+            reader = reader.schema(_schema(self.schema))
+        return reader.load(root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A source over one directory, resolved by a session.
+
+    - ``options``: as Spark keeps them with the relation;
+    - ``data_schema``: Spark's JSON of the columns in the files; ``schema``: the same in Arrow's
+      canonical types;
+    - ``read_schema``: with the partition columns too;
+    - ``uris``: of every file that Spark reads there, canonical path -> ``_metadata.file_path``;
+    - ``fingerprint``: under which its facts are stored and asked for.
+    """
+
+    root: str
+    source: Source
+    options: Mapping[str, str]
+    data_schema: str
+    read_schema: str
+    uris: Mapping[str, str]
+    fingerprint: str
+
+    def read_alike(self, spark: SparkSession) -> bool:
+        """False when settings of ``spark`` have changed since, so that it reads other values."""
+        settings = session_settings(spark, self.source.format)
+        now = fingerprint(self.source.format, self.options, self.data_schema, settings)
+        return now == self.fingerprint
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files, in canonical Arrow types."""
+        return schema_from_spark(self.data_schema)
+
+
+def open_source(spark: SparkSession, root: str, source: Source) -> SourceTable:
+    """What ``spark`` makes of the files below ``root``, under its settings now."""
+    frame = source.read(spark, root)
+    settings = session_settings(spark, source.format)
+    read_schema = str(frame.schema.json())
+    data_schema, options = read_schema, dict(source.options)
+    uris = {}
+    for uri in frame.inputFiles():
+        raw = decode_uri(uri)
+        # inputFiles() has file:/// where file_path has file:/, and is else the same.
+        uris[canonical_path(raw)] = encode_uri(raw)
+    if is_connect(spark):
+        data_schema = _without_partitions(read_schema, root, list(uris))
+    else:
+        from .skip import relation_of
+
+        info = relation_of(frame)
+        data_schema, options = info.data_schema, dict(info.options)
+    return SourceTable(
+        root=root,
+        source=source,
+        options=options,
+        data_schema=data_schema,
+        read_schema=read_schema,
+        uris=uris,
+        fingerprint=fingerprint(source.format, options, data_schema, settings),
+    )
+
+
+def _schema(text: str) -> StructType | str:
+    if not text.lstrip().startswith("{"):
+        return text
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))
+
+
+def _without_partitions(schema: str, root: str, paths: Sequence[str]) -> str:
+    from skipstone.pruning.partitions import PartitionColumns
+
+    names = {name.lower() for name in PartitionColumns.of_paths(root, paths).values}
+    struct = json.loads(schema)
+    struct["fields"] = [each for each in struct["fields"] if each["name"].lower() not in names]
+    return json.dumps(struct)
+
+
+# -- the job --------------------------------------------------------------------------------------
+
+
+def build_source(
+    spark: SparkSession,
+    job: BuildJob,
+    table: SourceTable,
+    todo: Listing,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Outcome]:
+    """Run ``job`` over the files ``todo`` of ``table``, and say of each what became of it.
+
+    ``job.fingerprint`` must be the table's; its definitions name columns of ``table.schema``
+    (``UnsupportedError`` otherwise). Facts are published by the tasks, and wave by wave: what a
+    killed build finished is not done again.
+    """
+    if job.fingerprint != table.fingerprint:
+        raise ValueError("the job's fingerprint is not the table's")
+    column_fields(job.definitions, job.schema)
+    storage = open_storage(job.table, job.storage_options)
+    outcomes: list[Outcome] = []
+    ready: list[int] = []
+    for at in range(len(todo)):
+        object = todo.object_id(at)
+        if object.path not in table.uris:
+            text = f"not among the files that Spark reads as {table.source.format}"
+            outcomes.append(_left_out(object, text))
+        else:
+            ready.append(at)
+    reached = 0
+    for wave in _waves(todo, ready):
+        base = len(outcomes)
+
+        def report(done: int, _: int, base: int = base) -> None:
+            nonlocal reached
+            reached = max(reached, base + done)  # what is tried again was counted once
+            assert progress is not None
+            progress(reached, len(todo))
+
+        files = [todo.object_id(at) for at in wave]
+        watching = None if progress is None else report
+        outcomes += _attempt(spark, job, table, storage, files, 0, watching)
+    return outcomes
+
+
+def _left_out(object: ObjectId, error: str, *, too_fresh: bool = False) -> Outcome:
+    return Outcome(path=object.path, size=object.size or 0, error=error, too_fresh=too_fresh)
+
+
+def _waves(todo: Listing, ready: Sequence[int]) -> Iterator[list[int]]:
+    wave: list[int] = []
+    held = 0
+    for at in ready:
+        size = int(todo.sizes[at])
+        if wave and (len(wave) == FILES_PER_WAVE or held + size > BYTES_PER_WAVE):
+            yield wave
+            wave, held = [], 0
+        wave.append(at)
+        held += size
+    if wave:
+        yield wave
+
+
+def _attempt(
+    spark: SparkSession,
+    job: BuildJob,
+    table: SourceTable,
+    storage: Storage,
+    files: Sequence[ObjectId],
+    failures: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[Outcome]:
+    """The files as one Spark job; without those that fail it, as often as it takes."""
+    if not files:
+        return []
+    try:
+        return _one_job(spark, job, table, storage, files, progress)
+    except Exception as error:
+        failed = _failed_file(error)
+        broken = [each for each in files if each.path == failed]
+        if not broken:
+            raise  # nothing that leaving out a file would mend
+        why = _why(error, table.source.format)
+    rest = [each for each in files if each.path != failed]
+    outcomes = [_left_out(each, why) for each in broken]
+    pieces = [rest]
+    if failures + 1 >= _FAILURES:
+        # Many are broken: halves repeat less of what is whole.
+        pieces = [rest[: len(rest) // 2], rest[len(rest) // 2 :]]
+    for piece in pieces:
+        outcomes += _attempt(spark, job, table, storage, piece, failures + 1, progress)
+    return outcomes
+
+
+def _failed_file(error: Exception) -> str | None:
+    """The file that Spark could not read, by the error's text."""
+    found = _FAILED.search(str(error))
+    return canonical_path(decode_uri(found[1])) if found else None
+
+
+def _why(error: Exception, format: str) -> str:
+    causes = _CAUSE.findall(str(error))
+    return f"not readable as {format}: {causes[-1] if causes else 'Spark failed to read it'}"
+
+
+def _one_job(
+    spark: SparkSession,
+    job: BuildJob,
+    table: SourceTable,
+    storage: Storage,
+    files: Sequence[ObjectId],
+    progress: Callable[[int, int], None] | None,
+) -> list[Outcome]:
+    fresh = [each for each in files if not settled(each, storage, job.settings.settle)]
+    fresh_paths = {each.path for each in fresh}
+    text = f"too fresh: changed less than {job.settings.settle:g} s ago"
+    outcomes = [_left_out(each, text, too_fresh=True) for each in fresh]
+    if not table.read_alike(spark):
+        raise SkipstoneError(
+            "settings of the session that change what is read were changed during the build",
+            hint="run the build again, and leave the session's settings alone meanwhile",
+        )
+    keys = _keys([each for each in files if each.path not in fresh_paths], table)
+    if not keys:
+        return outcomes
+    columns = list(dict.fromkeys(definition.column for definition in job.definitions))
+    rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
+    cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
+    parts = min(len(keys), max(3 * cores, size // BYTES_PER_TASK))
+    work = zlib.compress(pickle.dumps((job, keys, columns)), 1)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from .text_source_task import run_task
+
+        return run_task(work, batches)
+
+    shared = rows.repartition(parts, "key").sortWithinPartitions("key")
+    with watched(spark, parts, len(keys), progress):
+        found = [outcome_of(row) for row in shared.mapInArrow(task, OUTCOME_SCHEMA).collect()]
+    told = {outcome.path for outcome in found}
+    # Of a file without rows no row tells.
+    silent = [each for each in keys.values() if each.path not in told]
+    listed = _listed(spark, table, silent)
+    outcomes += [
+        _left_out(each, "Spark names this file otherwise")
+        for each in silent
+        if each.path not in listed
+    ]
+    empty = [each for each in silent if each.path in listed]
+    return [*outcomes, *found, *job.publish(facts_of_none(job, storage, empty))]
+
+
+def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) -> set[str]:
+    """Those of ``files`` that Spark really calls as ``table.uris`` has it, asked without reading.
+
+    A file whose rows came under another name would else pass for one without rows.
+    """
+    if not files:
+        return set()
+    wanted = {table.uris[each.path]: each.path for each in files}
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    frame = reader.load(table.root)
+    path = frame.metadataColumn("_metadata").getField("file_path")
+    rows = frame.where(path.isin(list(wanted))).select(path).collect()
+    return {wanted[row[0]] for row in rows}
+
+
+def _keys(files: Sequence[ObjectId], table: SourceTable) -> dict[int, ObjectId]:
+    """The files by the key that their rows carry: XXH64 with seed 42, as a signed number."""
+    import xxhash
+
+    found: dict[int, ObjectId] = {}
+    for each in files:
+        unsigned = xxhash.xxh64_intdigest(table.uris[each.path].encode(), seed=42)
+        key = unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
+        if found.setdefault(key, each) is not each:
+            raise UnsupportedError(
+                f"the names of {found[key].path} and {each.path} have the same hash",
+                hint="rename one of them",
+            )
+    return found
+
+
+def _rows(
+    spark: SparkSession, table: SourceTable, uris: Sequence[str], columns: Sequence[str]
+) -> DataFrame:
+    """Of every row in these files: its file's key, its state, and the columns by number."""
+    from pyspark.sql import functions as f
+
+    source = table.source
+    struct = json.loads(table.read_schema)
+    options = {key.lower(): value for key, value in source.options.items()}
+    # A query may be told to pass over them; here a broken file must be known.
+    options |= {"ignorecorruptfiles": "false", "ignoremissingfiles": "false"}
+    state = f.lit(WHOLE)
+    if source.format != "orc":
+        corrupt = options.get("columnnameofcorruptrecord") or spark.conf.get(CORRUPT_NAME)
+        names = [each["name"].lower() for each in struct["fields"]]
+        if corrupt is None or corrupt.lower() not in names:
+            corrupt = _CORRUPT
+            added = {"name": corrupt, "type": "string", "nullable": True, "metadata": {}}
+            struct["fields"].append(added)
+        options |= {"mode": "PERMISSIVE", "columnnameofcorruptrecord": corrupt}
+        # Asked of every row, so that every column is parsed.
+        nulls = [f.col(_quoted(each["name"])).isNull() for each in struct["fields"]]
+        state = (
+            f.when(f.col(_quoted(corrupt)).isNotNull(), MALFORMED)
+            .when(f.greatest(*nulls, f.lit(False)), WITH_NULLS)
+            .otherwise(WHOLE)
+        )
+    reader = spark.read.format(source.format).options(**options)
+    frame = reader.schema(_schema(json.dumps(struct))).load(table.root)
+    path = frame.metadataColumn("_metadata").getField("file_path")
+    if len(uris) < len(table.uris):
+        frame = frame.where(path.isin(list(uris)))
+    picked = [f.col(column).alias(f"c{at}") for at, column in enumerate(columns)]
+    return frame.select(f.xxhash64(path).alias("key"), state.alias("state"), *picked)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

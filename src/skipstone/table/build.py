@@ -1,0 +1,337 @@
+"""Build and refresh: find what is lacking, run the job, merge, report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from skipstone.build.column_indexes import BuildSettings, column_fields
+from skipstone.build.job import BuildJob, Outcome
+from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
+from skipstone.facts.coverage import by_lacking, without_pm
+from skipstone.facts.describe import stored_bytes
+from skipstone.facts.index_encryption import sealing_for
+from skipstone.facts.reports import BuildReport
+from skipstone.facts.snapshot import cause_of
+from skipstone.facts.upkeep import compact, needs_merge
+from skipstone.indexes.registry import parse_indexes
+from skipstone.paimon.kinds import Bsi
+from skipstone.paimon.options import FileIndexOptions
+from skipstone.predicate.types import MapKey, column_name, column_path
+from skipstone.pruning import Cause, Reason
+from skipstone.pruning.kind import Index
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import spelled_path
+
+from .data_files import ParquetReading
+from .data_keys import bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+    from skipstone.facts.index_encryption import IndexEncryption, Sealing
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.questdb.pm_of_data_file import PmMode
+    from skipstone.storage import Listing
+
+    from .data_files import Progress
+    from .table import Table
+
+__all__ = ["build_table", "refresh_table", "run_build"]
+
+log = logging.getLogger("skipstone")
+
+DEFAULT_MEMORY = 512 * 2**20
+
+
+def build_table(
+    table: Table,
+    spark: SparkSession | None = None,
+    indexes: Iterable[str | Index] = (),
+    *,
+    options: Mapping[str, object] | None = None,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+    pm: PmMode = "external",
+    encryption: IndexEncryption | None = None,
+    decryption: Decryption | None = None,
+    plaintext_index: bool = False,
+) -> BuildReport:
+    """Build ``indexes`` (``"user_id:bloom(fpp=0.001)"``) for all files that lack them.
+
+    ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
+    "file-index.bloom-filter.c.fpp": 0.01}``); ``ValueError`` for one that Paimon does not know.
+    They come in place of those of the table.
+
+    One Spark job; without a session it runs in this process. ``memory`` bounds what a task
+    holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
+    left alone. ``progress`` is called with files done and files to do.
+
+    Each Parquet file that has none yet gets its row group metadata too, of its footer: a
+    ``_pm``, which plans read instead of the file. Its Bloom filters are ``pm="external"``
+    (where they lie in the file) or ``"inlined"``; ``"none"`` makes no ``_pm``.
+
+    ``encryption`` says which label's key encrypts what of the index; what is added later is
+    encrypted the same way. ``decryption`` has the keys of encrypted data files. Columns that
+    their file encrypts are not indexed in the clear but with ``plaintext_index=True``. By default
+    they are those of the table, and mean the same (``table/data_keys.py``).
+    """
+    table.store.require_own()
+    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
+    asked = table.file_index if options is None else FileIndexOptions.parse(options)
+    wanted = parse_indexes([*_listed(indexes), *asked.indexes])
+    if not wanted:
+        hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
+        if isinstance(session, str | list | tuple):
+            hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
+        raise SkipstoneError("no index was named", hint=hint)
+    settings = _settings(table, memory, pm, asked)
+    settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
+    return run_build(table, spark, wanted, settings, progress, encryption)
+
+
+def refresh_table(
+    table: Table,
+    spark: SparkSession | None = None,
+    *,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+    pm: PmMode = "external",
+    decryption: Decryption | None = None,
+    plaintext_index: bool = False,
+) -> BuildReport:
+    """Build the indexes that the table has for its new and changed files, and for no others.
+
+    ``pm``, ``decryption`` and ``plaintext_index`` as for ``build``; an encrypted index stays
+    encrypted as it is, and what has no key now is left to another refresh.
+    """
+    table.store.require_own()
+    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
+    definitions = table.store.snapshot().definitions
+    known = [found for found in (each.index for each in definitions) if found is not None]
+    if not definitions:
+        raise SkipstoneError(f"{table.path} has no index", hint="run `skipstone build TABLE`")
+    settings = _settings(table, memory, pm, table.file_index)
+    settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
+    return run_build(table, spark, known, settings, progress)
+
+
+def _settings(table: Table, memory: int, pm: PmMode, asked: FileIndexOptions) -> BuildSettings:
+    """How files are built; what lies inline goes by what was said last, by an earlier build
+    say."""
+    settings = BuildSettings(memory=memory, pm=pm)
+    limit = asked.in_manifest_threshold
+    if limit is None:
+        limit = table.store.snapshot().inline_limit
+    return settings if limit is None else replace(settings, inline_limit=limit)
+
+
+def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
+    return [indexes] if isinstance(indexes, str | Index) else list(indexes)
+
+
+def run_build(
+    table: Table,
+    spark: SparkSession | None,
+    wanted: Sequence[Index],
+    settings: BuildSettings,
+    progress: Progress | None,
+    encryption: IndexEncryption | None = None,
+) -> BuildReport:
+    """Build ``wanted`` for the files that lack them; see ``Table.build``."""
+    started = time.perf_counter()
+    sealing = sealing_for(table.store, table.store.keys, encryption)
+    listing = table.listing()
+    if isinstance(table.reading, ParquetReading):
+        table.reading.decryption = settings.decryption
+    wanted, schema = _checked(table, listing, wanted, spark)
+    locked: list[Reason] = []
+    if sealing is not None:
+        settings = replace(settings, plaintext_index=True)  # it is not in plain text
+        wanted = _with_keys(table, wanted, sealing, locked)
+    elif not settings.plaintext_index and isinstance(table.reading, ParquetReading):
+        _refuse_in_clear(table, listing, wanted, settings)
+    before = stored_bytes(table.store.snapshot())
+    matched = table.match(listing, spark)
+    outcomes: list[Outcome] = []
+    todo = np.zeros(len(listing), np.bool_)
+    # A _pm is about the file, whichever index it came with: those that are there are not made anew.
+    pm = np.zeros(len(listing), np.bool_)
+    if settings.pm != "none" and isinstance(table.reading, ParquetReading):
+        pm = without_pm(matched)
+
+    def run(definitions: tuple[Index, ...], files: NDArray[np.bool_], how: BuildSettings) -> None:
+        if not files.any():
+            return
+        job = BuildJob(
+            table=table.path,
+            location=table.location.root,
+            storage_options=table.storage_options,
+            definitions=definitions,
+            schema=schema,
+            settings=how,
+            fingerprint=matched.fingerprint,
+            sealing=sealing,
+        )
+        outcomes.extend(table.reading.execute(spark, job, listing.where(files), progress))
+
+    for lacking, files in by_lacking(matched, wanted, schema):
+        todo |= files
+        run(lacking, files & pm, settings)
+        run(lacking, files & ~pm, replace(settings, pm="none"))
+    run((), pm & ~todo, settings)
+    todo |= pm
+    merged = _merge_if_needed(table)
+    good = [outcome for outcome in outcomes if outcome.built]
+    left_out = Counter(text for o in good for text in o.reasons.items())
+    return BuildReport(
+        table=table.path,
+        location=table.location.root,
+        files_total=len(listing),
+        files_built=len({outcome.path for outcome in good}),
+        files_already=int(np.count_nonzero(~todo)),
+        files_failed=tuple(
+            (o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh
+        ),
+        files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
+        left_out=(
+            *locked,
+            *(
+                Reason(cause=Cause.OVER_LIMIT, subject=index, text=text, units=count)
+                for (index, text), count in left_out.items()
+            ),
+        ),
+        bytes_data=sum(outcome.size for outcome in good),
+        bytes_index=max(0, stored_bytes(table.store.snapshot()) - before),
+        seconds=time.perf_counter() - started,
+        merged=merged,
+    )
+
+
+def _with_keys(
+    table: Table, wanted: Sequence[Index], sealing: Sealing, locked: list[Reason]
+) -> list[Index]:
+    """Those of ``wanted`` whose keys are at hand; why the others are not built goes to ``locked``.
+
+    An index that is new must have its key.
+    """
+    known = [(each.column, each.kind) for each in table.store.snapshot().definitions]
+    sealing.encryption.check([*known, *((index.column, index.name) for index in wanted)])
+    found = []
+    for index in wanted:
+        label = sealing.encryption.label(index.name, index.column)
+        try:
+            sealing.keys.require(label)
+        except KeyUnavailableError as error:
+            if (index.column, index.name) not in known:
+                raise
+            locked.append(cause_of(repr(index), error))
+        else:
+            found.append(index)
+    return found
+
+
+def _refuse_in_clear(
+    table: Table, listing: Listing, wanted: Sequence[Index], settings: BuildSettings
+) -> None:
+    """``UnsupportedError`` where the first file encrypts a column that would be indexed in the
+    clear. Of other files such columns are left out, one by one."""
+    if not len(listing):
+        return
+    from skipstone.build.encrypted_file import sealed_columns
+
+    path = listing.paths[0]
+    try:
+        with table.storage.open(path) as source:
+            sealed = sealed_columns(source, path, settings.decryption)
+    except (SkipstoneError, OSError):
+        return  # what is wrong with the file, its task says
+    for index in wanted:
+        names = column_path(index.column)
+        if any(tuple(map(str, names))[: len(each)] == each for each in sealed):
+            raise UnsupportedError(
+                f"{index!r}: {path} encrypts the column, and the index would be in the clear",
+                hint="encrypt the index (encryption=…), or say plaintext_index=True",
+            )
+
+
+def _checked(
+    table: Table, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
+) -> tuple[list[Index], pa.Schema]:
+    """``wanted`` with each column as the table spells it, and the table's schema.
+
+    Raises ``PredicateError`` with the nearest name for a column that is not there, and
+    ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
+    """
+    needed = [index.column for index in wanted]
+    schema = table.reading.schema(listing, needed, spark, table.store)
+    partitions = PartitionColumns.of_paths(table.path, listing.paths).values
+    spelled = []
+    for index in wanted:
+        path = spelled_path(schema, index.column)
+        if path is None and index.column in partitions:
+            raise UnsupportedError(
+                f"{index.column!r} is a partition column: its values stand in the paths",
+                hint="predicates on it skip files without an index",
+            )
+        if path is None:
+            near = get_close_matches(index.column, [*schema.names, *partitions], 1)
+            raise PredicateError(
+                f"there is no column {index.column!r} in {table.path}",
+                nearest=near[0] if near else None,
+                hint=None if near else _those_of(schema),
+            )
+        column = column_name(path)
+        spelled.append(type(index).from_params(column, index.params))
+    column_fields(spelled, schema)
+    _told_of_kinds(table, spelled)
+    return list(dict.fromkeys(spelled)), schema
+
+
+def _those_of(schema: pa.Schema) -> str:
+    if not schema.names:
+        return "it has none: check that the path has data files"
+    return f"its columns are {', '.join(schema.names[:20])}"
+
+
+def _told_of_kinds(table: Table, wanted: Sequence[Index]) -> None:
+    """Refuse row indexes where rows have no positions, and say what Paimon has given up."""
+    sidecars = [index for index in wanted if index.sidecar is not None]
+    if sidecars and not isinstance(table.reading, ParquetReading):
+        raise UnsupportedError(
+            f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
+            hint="minmax, valuelist and bloomfilter are about whole files of any format",
+        )
+    for index in wanted:
+        if not isinstance(table.reading, ParquetReading) and isinstance(
+            column_path(index.column)[-1], MapKey
+        ):
+            raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
+        if isinstance(index, Bsi):
+            log.warning(
+                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same, and faster",
+                index,
+                index.column,
+            )
+
+
+def _merge_if_needed(table: Table) -> int:
+    snapshot = table.store.snapshot()
+    if not needs_merge(snapshot):
+        return 0
+    try:
+        done = compact(table.store, table.listing)
+    except KeyUnavailableError as error:
+        log.warning("the parts of the index are left as they are: %s", error.message)
+        return 0
+    return done.parts_before

@@ -1,0 +1,241 @@
+"""Rows of a table by its indexes alone: the first by a sort order, and how many match."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from operator import index as whole
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.human import of_total, plural
+from skipstone.paimon.kinds import RangeBitmap
+from skipstone.paimon.top_rows import TopFile
+from skipstone.planning.top_rows import Order, TopCandidate, top_rows
+from skipstone.predicate.types import column_name, split_names
+from skipstone.pruning.counting import known_count
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import spelled_path
+
+from .txn_table import Partial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skipstone.paimon.adjacent_index import BesideRows
+    from skipstone.pruning import ByteRange, Fetched, Reason, RowSet
+    from skipstone.pruning.plan import Plan
+
+    from .table import Table, Where
+
+__all__ = ["FirstRows", "count_rows", "first_rows", "orders_of"]
+
+_ORDER = re.compile(
+    r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
+    r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FirstRows:
+    """Which rows come first: ``rows`` by path, ``None`` for all rows of a file.
+
+    ``exact``: these and no others; else they are among these, and whoever reads them sorts and
+    takes ``limit``. Of ``files_total`` files ``files_asked`` gave rows of their index,
+    ``files_passed`` were passed over for their bounds, and the rest must be read.
+    """
+
+    rows: dict[str, RowSet | None]
+    exact: bool
+    limit: int
+    files_asked: int
+    files_passed: int
+    files_total: int
+    reasons: tuple[Reason, ...] = ()
+
+    def __len__(self) -> int:
+        """Rows, without those of files that are taken whole."""
+        return sum(len(rows) for rows in self.rows.values() if rows is not None)
+
+    def __str__(self) -> str:
+        files = of_total(len(self.rows), self.files_total, "files")
+        verb = "the first rows" if self.exact else "the first rows are among these"
+        whole = sum(rows is None for rows in self.rows.values())
+        count = f"{len(self):,} rows" if len(self) or not whole else "rows"
+        more = f" and all of {plural(whole, 'file')}" if whole and len(self) else ""
+        lines = [f"{verb}: {count}{more} in {files}"]
+        lines += [
+            f"  {path}: {'all rows' if rows is None else f'{len(rows):,} rows'}"
+            for path, rows in self.rows.items()
+        ]
+        return "\n".join([*lines, *(f"  {reason}" for reason in self.reasons)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values; ranges of rows are first and last, ``None`` for all rows."""
+        return {
+            "exact": self.exact,
+            "limit": self.limit,
+            "files": {
+                "asked": self.files_asked,
+                "passed": self.files_passed,
+                "total": self.files_total,
+            },
+            "rows": {path: _ranges(rows) for path, rows in self.rows.items()},
+            "reasons": [str(reason) for reason in self.reasons],
+        }
+
+
+def _ranges(rows: RowSet | None) -> list[list[int]] | None:
+    if rows is None:
+        return None
+    starts, stops = rows.ranges()
+    found: list[list[int]] = np.stack([starts, stops - 1], axis=1).tolist()
+    return found
+
+
+def orders_of(order_by: str | Sequence[str]) -> list[Order]:
+    """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
+
+    ``PredicateError`` for text that is none.
+    """
+    items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
+    found = []
+    for item in items:
+        match = _ORDER.fullmatch(item)
+        if match is None:
+            raise PredicateError(
+                f"{item!r} is no sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
+            )
+        descending = (match["way"] or "").lower() == "desc"
+        nulls = (match["nulls"] or ("last" if descending else "first")).lower()
+        found.append(Order(match["column"], descending, nulls == "first"))
+    return found
+
+
+def first_rows(
+    table: Table, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
+) -> FirstRows:
+    """See ``Table.top``."""
+    limit = whole(limit)  # TypeError for what is no whole number
+    if limit < 0:
+        raise ValueError(f"limit is 0 or more, not {limit}")
+    orders = orders_of(order_by)
+    if not orders:
+        raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
+    plan = table.plan(where, time_zone=time_zone)
+    listing = plan.listing
+    schema = table.schema(listing)
+    columns = [_column(table, schema, order.column) for order in orders]
+    order = Order(columns[0], orders[0].descending, orders[0].nulls_first)
+    matched = table.match(listing)
+    indexes = [
+        index
+        for index in matched.evidence({order.column})
+        if isinstance(index, RangeBitmap) and index.column == order.column
+    ]
+    beside = table.sidecars_of(listing, {order.column})
+    if not table.file_index.read_enabled:
+        indexes = []
+    # Where a folder and the files both have a column, Spark takes the folder's value.
+    folders = PartitionColumns.of_paths(table.path, listing.paths).values
+    if order.column.lower() in {name.lower() for name in folders}:
+        indexes, beside = [], None
+    found = top_rows(
+        [
+            _candidate(plan, file, indexes, beside, order.column)
+            for file in np.flatnonzero(plan.keep).tolist()
+        ],
+        limit,
+        order,
+        ties=len(orders) > 1,
+        fetch=_fetch(table, beside),
+    )
+    return FirstRows(
+        rows={listing.paths[file]: rows for file, rows in found.rows.items()},
+        exact=found.exact,
+        limit=limit,
+        files_asked=found.asked,
+        files_passed=found.passed,
+        files_total=len(listing),
+        reasons=found.reasons,
+    )
+
+
+def _column(table: Table, schema: Any, name: str) -> str:
+    path = spelled_path(schema, name)
+    if path is None:
+        near = get_close_matches(name, schema.names, 1)
+        raise PredicateError(
+            f"there is no column {name!r} in {table.path}", nearest=near[0] if near else None
+        )
+    return column_name(path)
+
+
+def _candidate(
+    plan: Plan,
+    file: int,
+    indexes: Sequence[RangeBitmap],
+    beside: BesideRows | None,
+    column: str,
+) -> TopCandidate:
+    """A file of the plan; its index serves where the rows in question surely match."""
+    rows = int(plan.row_counts[file])
+    detail = plan.details.get(file)
+    among = None if detail is None else detail.rows
+    sure = bool(plan.must[file]) or (detail is not None and detail.exact)
+    for index in indexes if sure else ():
+        stored = index.stored
+        assert stored is not None
+        row = int(stored.row_of_file[file])
+        place = index.blob(row) if row >= 0 and stored.values[row].is_valid else None
+        if place is None:
+            continue
+        return TopCandidate(
+            file=file,
+            rows=rows,
+            among=None if plan.must[file] else among,
+            index=TopFile(
+                blob=place,
+                type=index.paimon_type(stored.type),
+                row_count=int(stored.rows[row]),
+                arrivals=partial(index.arrivals, row, place),
+            ),
+            no_nulls=int(stored.nulls[row]) == 0,
+        )
+    found = beside.top_file(file, column) if beside is not None and sure else None
+    return TopCandidate(file=file, rows=rows, among=among, index=found)
+
+
+def _fetch(table: Table, beside: BesideRows | None) -> Any:
+    def fetch(ranges: Sequence[ByteRange]) -> Fetched:
+        theirs = [] if beside is None else [r for r in ranges if r.path in beside.versions]
+        ours = [each for each in ranges if each not in set(theirs)]
+        found = dict(table.store.storage.read_ranges(ours)) if ours else {}
+        if beside is not None and theirs:
+            found.update(beside.fetch(theirs))
+        return found
+
+    return fetch
+
+
+def count_rows(table: Table, where: Where, time_zone: str) -> int:
+    """See ``Table.count``."""
+    from skipstone.execution import QueryReader
+
+    plan = table.plan(where, time_zone=time_zone)
+    count, rest = known_count(plan)
+    if rest:
+        if not isinstance(plan.reader, QueryReader):
+            raise UnsupportedError(
+                f"{table.path} must be read to count, which takes Spark",
+                hint="count with Table.read(spark, where).count()",
+            )
+        unknown = np.zeros_like(plan.keep)
+        unknown[rest] = True
+        count += plan.reader.count(replace(plan, keep=unknown))
+    return count if plan.coverage is None else Partial(count, plan.coverage)

@@ -1,0 +1,240 @@
+"""How a table's files are read: Parquet by its own footers, everything else by Spark's reader.
+
+The two differ in four things: what the schema is, under which fingerprint facts are stored and
+asked for, which job builds them, and how Spark is told to read. A table of CSV, JSON or ORC has
+the schema and the values that a session makes of it; without a session it can only be described
+by what it was when it was indexed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from skipstone.build.job import BuildJob, Outcome, run_here
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.execution.summary_footers import SummaryFooters
+from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
+from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
+from skipstone.questdb.txn_files import opener
+from skipstone.questdb.txn_snapshot import TxnListing
+
+from .data_keys import DataKeys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.facts import Store
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.spark.text_sources import SourceTable
+    from skipstone.storage import Listing, Storage
+
+__all__ = ["ParquetReading", "Progress", "Reading", "SourceReading", "reading_of"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+class Reading(Protocol):
+    """See the module; ``spark`` is ``None`` where a call was given no session."""
+
+    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
+        """Under which facts are stored, ``None`` where they hang on nothing but the file."""
+
+    def schema(
+        self,
+        listing: Listing,
+        needed: Collection[str],
+        spark: SparkSession | None,
+        store: Store,
+    ) -> pa.Schema:
+        """The columns in the files; ``needed`` are some that should be among them."""
+
+    def execute(
+        self,
+        spark: SparkSession | None,
+        job: BuildJob,
+        files: Listing,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """Run a build job over ``files``."""
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """The table as plain Spark reads it."""
+
+
+class ParquetReading:
+    """Files that say themselves what is in them."""
+
+    def __init__(self, root: str, storage: Storage, keys: DataKeys | None = None) -> None:
+        self.root, self.storage = root, storage
+        self.keys = keys or DataKeys(root)
+        #: what the ``_metadata`` of the table knows of its files
+        self.summary = SummaryFooters(root, storage)
+        #: the keys that a build was given
+        self.decryption: Decryption | None = None
+        self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
+
+    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
+        """None: a Parquet file's values hang on nothing but the file."""
+        return None
+
+    def schema(
+        self,
+        listing: Listing,
+        needed: Collection[str],
+        spark: SparkSession | None,
+        store: Store,
+    ) -> pa.Schema:
+        """From the footers (a snapshot's, where the listing is one), and again only when the files
+        are no longer the same."""
+        known, wanted = self._known, frozenset(needed)
+        if known is not None and wanted <= known[1] and known[0].same_files(listing):
+            return known[2]
+        if isinstance(listing, TxnListing):
+            found = table_schema(listing, opener(listing, self.storage), needed)
+        else:
+            opened: Callable[[str], Any] = self._open
+            if not self.keys:
+                opened = self.summary.opener(listing, sampled(len(listing)), self._open)
+            try:
+                found = table_schema(listing, opened, needed)
+            except FormatError as error:
+                raise self._locked(error) from None
+        self._known = listing, wanted, found
+        return found
+
+    def _open(self, path: str) -> Any:
+        """A file of which the footer is wanted."""
+        decryption = self.keys.get() if self.decryption is None else self.decryption
+        source = self.storage.open(path)
+        if decryption is None:
+            return source
+        from skipstone.build.encrypted_file import in_clear
+        from skipstone.parquet.encryption.key_material import key_material_path
+
+        footer = None
+        try:
+            footer = in_clear(
+                source, path, decryption, lambda: self.storage.read(key_material_path(path))
+            )
+        except FormatError:
+            raise
+        except SkipstoneError as error:
+            raise FormatError(error.message, file=path, hint=error.hint) from error
+        finally:
+            # What was decrypted is a file of its own, in memory.
+            if footer is not source:
+                source.close()
+        return footer
+
+    def _locked(self, error: FormatError) -> SkipstoneError:
+        """What is wrong with a file that cannot be read, by its right name."""
+        if isinstance(error.__cause__, KeyUnavailableError):
+            return error.__cause__
+        if error.file is not None and not self.keys and self.decryption is None:
+            try:
+                _, tail = self.storage.read_tail(error.file, len(MAGIC_ENCRYPTED))
+            except OSError:
+                return error
+            if bytes(tail) == MAGIC_ENCRYPTED:
+                return self.keys.none_given(error.file)
+        return error
+
+    def execute(
+        self,
+        spark: SparkSession | None,
+        job: BuildJob,
+        files: Listing,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """In this process, or as a Spark job."""
+        if spark is None:
+            return run_here(job, files, progress)
+        from skipstone.spark.build_job import run_on_spark
+
+        return run_on_spark(spark, job, files, progress)
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """``spark.read.parquet``."""
+        frame: DataFrame = spark.read.options(**options).parquet(self.root)
+        return frame
+
+
+class SourceReading:
+    """CSV, JSON or ORC under reader ``options``, and ``schema`` (DDL or Spark's JSON) if given."""
+
+    def __init__(
+        self, root: str, format: str, options: Mapping[str, str], schema: str | None
+    ) -> None:
+        from skipstone.spark.text_sources import Source
+
+        self.root = root
+        self.source = Source(format=format, options=dict(options), schema=schema)
+
+    def _open(self, spark: SparkSession) -> SourceTable:
+        from skipstone.spark.text_sources import open_source
+
+        return open_source(spark, self.root, self.source)
+
+    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
+        """That of the session's reading; without one, that of the newest facts."""
+        if spark is not None:
+            return self._open(spark).fingerprint
+        known = store.snapshot().identities.fingerprints.drop_null()
+        # A store that names none is not one of such facts, whatever it says.
+        return str(known[-1]) if len(known) else "not known"
+
+    def schema(
+        self,
+        listing: Listing,
+        needed: Collection[str],
+        spark: SparkSession | None,
+        store: Store,
+    ) -> pa.Schema:
+        """What the session's reader makes of the files; without one, the indexed columns."""
+        if spark is not None:
+            return self._open(spark).schema
+        columns = {
+            field.name: field
+            for definition in store.snapshot().definitions
+            for field in definition.types
+        }
+        return schema_of_columns(columns)
+
+    def execute(
+        self,
+        spark: SparkSession | None,
+        job: BuildJob,
+        files: Listing,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """As a Spark job over the rows that Spark reads."""
+        if spark is None:
+            raise UnsupportedError(
+                f"a table of {self.source.format} files is indexed through Spark's reader",
+                hint="give build and refresh a Spark session",
+            )
+        from skipstone.spark.text_sources import build_source
+
+        return build_source(spark, job, self._open(spark), files, progress)
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """As the source says."""
+        return self.source.read(spark, self.root)
+
+
+def reading_of(
+    root: str,
+    storage: Storage,
+    format: str,
+    options: Mapping[str, str] | None,
+    schema: str | None,
+    keys: DataKeys | None = None,
+) -> Reading:
+    """How the files below ``root`` are read; ``UnsupportedError`` for a format without an index."""
+    if format == "parquet":
+        return ParquetReading(root, storage, keys)
+    if keys:
+        raise UnsupportedError(f"{root}: keys are for Parquet files, not for {format}")
+    return SourceReading(root, format, options or {}, schema)

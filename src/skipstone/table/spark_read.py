@@ -1,0 +1,291 @@
+"""``Table.read``: a table as a DataFrame, by Spark's own reader or page by page."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.predicate.types import column_name, column_path
+from skipstone.pruning import Cause, Reason
+from skipstone.pruning.costs import SPARK
+
+from .count_and_top import orders_of
+from .data_files import ParquetReading
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from skipstone.planning.top_rows import Order
+    from skipstone.pruning.plan import Plan
+    from skipstone.spark.pruner import Pruner, RelationInfo
+    from skipstone.spark.read_path import Choice
+
+    from .table import Table
+
+__all__ = ["read_table"]
+
+_LOG = logging.getLogger("skipstone")
+
+
+def read_table(
+    table: Table,
+    spark: SparkSession,
+    where: str | None,
+    columns: Sequence[str] | None,
+    order_by: str | Sequence[str] | None,
+    limit: int | None,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """See ``Table.read``."""
+    from skipstone.spark.read_path import Choice
+    from skipstone.spark.session import require_session
+
+    require_session(spark)
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is 0 or more, not {limit}")
+    if table.keys and isinstance(table.reading, ParquetReading):
+        _require_kms(table, spark, options)
+    orders = [] if order_by is None else orders_of(order_by)
+    asks_more = columns is not None or order_by is not None or limit is not None
+    if where is None and not asks_more:
+        return _native(table, spark, where, options, None)
+    _check_columns(columns)
+    plan: Plan | None = None
+    against = _against(table, spark, where, options)
+    if against is None:
+        plan, choice = _choice(table, spark, where, columns, order_by, limit)
+    else:
+        choice = Choice(False, against)
+    native: DataFrame | None = None
+    if choice.pages and plan is not None:
+        native = _finished(_plain(table, spark, options), columns, [], None)
+        paged, why = _paged(table, spark, native, where, order_by, limit)
+        if paged is not None:
+            _tell(spark, table, plan, where, choice)
+            return paged
+        choice = Choice(False, why)
+    _LOG.info("%s is read by %s", table.path, choice)
+    frame = _native(table, spark, where, options, choice)
+    return _finished(frame, columns, orders, limit)
+
+
+def _require_kms(table: Table, spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Say what Spark needs, where the first file is encrypted."""
+    from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
+    from skipstone.spark.encrypted import require_kms
+
+    listing = table.listing()
+    for path in listing.paths[:1]:
+        _, tail = table.storage.read_tail(path, len(MAGIC_ENCRYPTED))
+        if bytes(tail) == MAGIC_ENCRYPTED:
+            require_kms(path, spark, options)
+
+
+# -- which way -------------------------------------------------------------------------------------
+
+
+def _against(
+    table: Table, spark: SparkSession, where: str | None, options: Mapping[str, str]
+) -> str | None:
+    """Why pages are out of the question, whatever they would cost."""
+    from skipstone.spark.read_path import against_pages
+
+    if not isinstance(table.reading, ParquetReading):
+        return f"{table.reading.__class__.__name__.removesuffix('Reading').lower()} files"
+    if table.txn is not None:
+        return "a snapshot, whose files may grow meanwhile"
+    if table.keys:
+        return "its files may be encrypted: their keys stay here"
+    if options:
+        return f"options of Spark's reader are given ({', '.join(sorted(options))})"
+    if not isinstance(table.index_location, str):
+        return "the index is encrypted, or a store of Xskipper's: its keys stay here"
+    if table.storage_options:
+        return "options of the object store would stand in Spark's plans"
+    return against_pages(spark, where)
+
+
+def _choice(
+    table: Table,
+    spark: SparkSession,
+    where: str | None,
+    columns: Sequence[str] | None,
+    order_by: str | Sequence[str] | None,
+    limit: int | None,
+) -> tuple[Plan | None, Choice]:
+    from skipstone.spark.read_path import Choice, by_cost, undecidable
+
+    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+    try:
+        plan = table.plan(
+            where, columns=columns, order_by=order_by, limit=limit, time_zone=zone, inside=False
+        )
+    except SkipstoneError as error:  # Spark may understand it, and else says what is wrong
+        return None, Choice(False, error.message)
+    except OSError as error:
+        return None, Choice(False, str(error))
+    why = undecidable(plan)
+    if why is not None:
+        return plan, Choice(False, why)
+    if limit is not None:
+        if limit > SPARK.most_rows:
+            return plan, Choice(False, f"a limit of more than {SPARK.most_rows:,} rows")
+        what = "rows" if order_by is None else "rows of an order"
+        return plan, Choice(True, f"the first {limit:,} {what}: reading ends there")
+    return plan, by_cost(plan)
+
+
+def _check_columns(columns: Sequence[str] | None) -> None:
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
+    for each in columns or ():
+        if len(column_path(each)) > 1:
+            raise UnsupportedError(
+                f"{each!r} lies below a column",
+                hint=f'take it from the DataFrame: .select("{each}")',
+            )
+
+
+# -- Spark's own reader ----------------------------------------------------------------------------
+
+
+def _plain(table: Table, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    from skipstone.spark.session import is_connect
+    from skipstone.spark.sidecars import plain_frame, without_sidecars_option
+
+    if is_connect(spark):
+        return table.reading.frame(spark, without_sidecars_option(table, options))
+    return plain_frame(table, spark, options)
+
+
+def _native(
+    table: Table,
+    spark: SparkSession,
+    where: str | None,
+    options: Mapping[str, str],
+    choice: Choice | None,
+) -> DataFrame:
+    from skipstone.spark.session import is_connect
+    from skipstone.spark.sidecars import without_sidecars_option
+
+    from .txn_table import read_snapshot
+
+    if table.txn is not None:
+        return read_snapshot(table, table.txn, spark, where, options)
+    if is_connect(spark):
+        from skipstone.spark.connect import read_connect
+
+        return read_connect(spark, table, where, without_sidecars_option(table, options))
+    from skipstone.spark.facts import FactsPruner, finder
+    from skipstone.spark.skip import skip as skip_frame
+    from skipstone.spark.store_cache import shelf
+
+    find = finder({table.path: table.index_location}, shelf(spark))
+
+    def told(relation: RelationInfo) -> Pruner | None:
+        pruner = find(relation)
+        if isinstance(pruner, FactsPruner) and choice is not None:
+            pruner.reasons = (*pruner.reasons, _reason(choice))
+        return pruner
+
+    frame = skip_frame(_plain(table, spark, options), told)
+    return frame if where is None else frame.where(where)
+
+
+def _finished(
+    frame: DataFrame, columns: Sequence[str] | None, orders: Sequence[Order], limit: int | None
+) -> DataFrame:
+    """The order, the limit and the columns, by Spark."""
+    if orders:
+        frame = frame.orderBy(*(_sort_key(frame, order) for order in orders))
+    if limit is not None:
+        frame = frame.limit(limit)
+    return frame if columns is None else frame.select(*columns)
+
+
+def _sort_key(frame: DataFrame, order: Order) -> Column:
+    column = frame[order.column]
+    if order.descending:
+        return column.desc_nulls_first() if order.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if order.nulls_first else column.asc_nulls_last()
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+def _paged(
+    table: Table,
+    spark: SparkSession,
+    native: DataFrame,
+    where: str | None,
+    order_by: str | Sequence[str] | None,
+    limit: int | None,
+) -> tuple[DataFrame | None, str]:
+    """The rows by pages, in the columns of ``native``; or why that cannot be."""
+    from skipstone.spark.data_source import spark_schema
+
+    names = native.columns
+    try:
+        own = spark_schema(table, [column_name((name,)) for name in names])
+    except SkipstoneError as error:
+        return None, error.message
+    theirs = native.schema
+    for mine, other in zip(own, theirs, strict=True):
+        if (mine.name, mine.dataType) != (other.name, other.dataType):
+            return None, f"{other.name} is {other.dataType.simpleString()} to Spark here"
+    order = order_by if isinstance(order_by, str) or order_by is None else ", ".join(order_by)
+    given = {
+        "where": where,
+        "orderBy": order,
+        "limit": None if limit is None else str(limit),
+        "timeZone": spark.conf.get("spark.sql.session.timeZone", "UTC"),
+        "indexLocation": table.index_location,
+    }
+    options = {key: str(value) for key, value in given.items() if value is not None}
+    try:
+        frame = spark.read.schema(own).format("skipstone").options(**options).load(table.path)
+        if frame.columns != names:  # asks the server, under Connect
+            return None, "Spark gives the columns in another order"
+    except (
+        Exception
+    ) as error:  # a server without Skipstone, say; Spark's own reader is always there
+        return None, f"format skipstone is not to be had: {str(error).partition(chr(10))[0]}"
+    return frame, ""
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def _reason(choice: Choice) -> Reason:
+    return Reason(cause=Cause.COSTLY, subject="read by", text=str(choice))
+
+
+def _tell(spark: SparkSession, table: Table, plan: Plan, where: str | None, choice: Choice) -> None:
+    """Have ``last_scan`` say what was planned: Spark does not call back for pages."""
+    from skipstone.spark.scan import Scan
+    from skipstone.spark.session import is_connect
+
+    _LOG.info("%s is read by %s", table.path, choice)
+    if is_connect(spark):
+        return
+    from skipstone.spark.last_scan import scan_log
+
+    scan_log(spark).planned(
+        Scan(
+            table=table.path,
+            format="skipstone",
+            predicate=where,
+            files_listed=plan.files_total,
+            bytes_listed=plan.bytes_total,
+            files_total=plan.files_total,
+            bytes_total=plan.bytes_total,
+            files_kept=plan.files_kept,
+            bytes_kept=plan.bytes_kept,
+            report=plan,
+            reasons=(_reason(choice),),
+            milliseconds=plan.milliseconds,
+        )
+    )

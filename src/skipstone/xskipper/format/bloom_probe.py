@@ -1,0 +1,324 @@
+"""Many serialised Bloom filters, asked at once and where they lie.
+
+A store has one Java-serialised filter per data file, in one Arrow binary column. To ask all of
+them, none is deserialised: ``BlobColumn`` finds out once, over arrays, where each payload starts,
+and a probe gathers single bytes. Payload byte ``q`` of a blob lies at::
+
+    base + 1029 (q div 1024) + h + q mod 1024        base: the first block's header
+                                                     h: 5, or 2 in a last block of at most 255 bytes
+
+because every block but the last has 1024 bytes and a header of 5. Bit ``i`` of a filter is bit
+``i & 7`` of payload byte ``start + 8 (i div 64) + 7 - (i mod 64) div 8`` (words are big-endian).
+
+A null, and a blob that does not parse (foreign class, odd framing, lengths that disagree, absurd
+counts), **says nothing**: it may contain everything. ``ok`` names those that do say something.
+
+Cost: parsing reads each block's header; a probe touches k bytes of a filter that has the value,
+about two of one that has not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from skipstone.errors import FormatError
+
+from .java_bloom import BLOCK, parse_header
+from .murmur3 import hash_bytes, hash_longs
+from .sketch import MAX_HASHES, binary_parts, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .murmur3 import U32
+
+__all__ = ["BlobChunk", "BlobColumn", "Items"]
+
+# Integers, or strings and binaries as bytes.
+Items: TypeAlias = "npt.NDArray[np.int64] | Sequence[bytes]"
+I64: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_FRAMED = BLOCK + 5
+# A store names one header, two after a change of Spark. Beyond this many, blobs say nothing.
+_MAX_HEADERS, _MAX_ATTEMPTS, _MAX_SEEDS = 32, 256, 16
+_MAX_HEADER_BYTES = 1 << 16
+# Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
+_ROWS, _HEADERS, _PAIRS = 1 << 13, 1 << 21, 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlobChunk:
+    """The filters of one Arrow array, parsed; arrays of n, meaningless where ``ok`` is False.
+
+    ``data``: the array's bytes; ``base``: where the first block's header lies in them; ``payload``:
+    payload bytes; ``start``: payload bytes before the words; ``hashes``: k; ``words``: n.
+    """
+
+    data: npt.NDArray[np.uint8]
+    ok: Mask
+    base: I64
+    payload: I64
+    start: I64
+    hashes: I64
+    words: I64
+    version: I64
+    seed: I64
+
+    def __len__(self) -> int:
+        return len(self.ok)
+
+    def byte_at(self, rows: I64, q: I64) -> Bytes:
+        """Payload byte ``q`` of each of ``rows``."""
+        block = q >> 10
+        payload = self.payload[rows]
+        last = (payload - 1) >> 10
+        short = (block == last) & (payload - (last << 10) <= 0xFF)
+        at = self.base[rows] + block * _FRAMED + np.where(short, 2, 5) + (q & 1023)
+        return np.asarray(self.data[at])
+
+
+class BlobColumn:
+    """A column of serialised filters, ready to be asked. Holds on to Arrow's buffers."""
+
+    __slots__ = ("chunks", "length", "ok")
+
+    def __init__(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """``column``: binary, nulls allowed. Never fails over what the blobs hold."""
+        arrays = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        self.chunks = tuple(_parse_chunk(array) for array in arrays)
+        self.length = sum(map(len, self.chunks))
+        self.ok: Mask = np.concatenate(
+            [np.zeros(0, np.bool_), *(chunk.ok for chunk in self.chunks)]
+        )
+
+    def __len__(self) -> int:
+        return self.length
+
+    def might_contain(self, items: Items, among: Mask | None = None) -> Mask:
+        """Per item and filter, shape ``(len(items), n)``: False where the item is surely absent.
+
+        ``among`` limits the question to these filters; the others count as "may".
+        """
+        found = np.ones((len(items), self.length), dtype=np.bool_)
+        for item in range(len(items)):
+            found[item] = self.might_contain_any(items[item : item + 1], among)
+        return found
+
+    def might_contain_any(self, items: Items, among: Mask | None = None) -> Mask:
+        """Per filter, shape ``(n,)``: False where every item is surely absent (no items: False).
+
+        True for filters that say nothing, and for those outside ``among``.
+        """
+        found = np.ones(self.length, dtype=np.bool_)
+        at = 0
+        for chunk in self.chunks:
+            asked = chunk.ok if among is None else chunk.ok & among[at : at + len(chunk)]
+            rows = np.flatnonzero(asked)
+            found[at + rows] = _any_in(chunk, rows, items)
+            at += len(chunk)
+        return found
+
+
+def _any_in(chunk: BlobChunk, rows: I64, items: Items) -> Mask:
+    hit = np.zeros(len(rows), dtype=np.bool_)
+    if not len(rows) or not len(items):
+        return hit
+    keys = chunk.version[rows] * (1 << 32) + (chunk.seed[rows] & 0xFFFFFFFF)
+    groups = [0] if (keys == keys[0]).all() else None
+    for key in keys[:1] if groups else np.unique(keys):
+        chosen = np.arange(len(rows)) if groups else np.flatnonzero(keys == key)
+        version, seed = int(key) >> 32, int(key) & 0xFFFFFFFF
+        h1, h2 = _hashes(items, seed)
+        # Items in slices, and only filters that have had no hit yet: an IN list stays cheap.
+        step = max(1, _PAIRS // max(1, len(chosen)))
+        for at in range(0, len(h1), step):
+            open_ = chosen[~hit[chosen]]
+            if not len(open_):
+                break
+            part = _probe(chunk, rows[open_], h1[at : at + step], h2[at : at + step], version)
+            hit[open_] = part
+    return hit
+
+
+def _hashes(items: Items, seed: int) -> tuple[U32, U32]:
+    if isinstance(items, np.ndarray):
+        return hash_longs(items, seed)
+    offsets = np.zeros(len(items) + 1, dtype=np.int64)
+    np.cumsum([len(item) for item in items], out=offsets[1:])
+    return hash_bytes(np.frombuffer(b"".join(items), dtype=np.uint8), offsets, seed)
+
+
+def _probe(chunk: BlobChunk, rows: I64, h1: U32, h2: U32, version: int) -> Mask:
+    """Per row: True where any of the items may be in. Pairs are row-major: item within row."""
+    count = len(h1)
+    hashes, start = chunk.hashes[rows], chunk.start[rows]
+    bits = chunk.words[rows] << 6
+    pair = np.arange(len(rows) * count)
+    for j in range(1, int(hashes.max()) + 1):
+        row = pair // count if count > 1 else pair
+        item = pair - row * count
+        position = positions(h1[item], h2[item], j, version).astype(np.int64) % bits[row]
+        q = start[row] + ((position >> 6) << 3) + (7 - ((position >> 3) & 7))
+        byte = chunk.byte_at(rows[row], q)
+        here = (byte >> (position & 7).astype(np.uint8)) & np.uint8(1) != 0
+        # A filter with fewer hash functions has already answered.
+        here |= hashes[row] < j
+        pair = pair[here]
+        if not len(pair):
+            break
+    hit = np.zeros(len(rows), dtype=np.bool_)
+    hit[pair // count] = True
+    return hit
+
+
+def _parse_chunk(array: pa.Array) -> BlobChunk:
+    count = len(array)
+    if array.type == pa.binary_view():
+        array = array.cast(pa.large_binary())
+    data, offsets = binary_parts(array)
+    if len(offsets) != count + 1:
+        offsets = np.zeros(count + 1, dtype=np.int64)
+    ends = offsets[1:]
+    valid = np.ones(count, np.bool_)
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+    chunk = BlobChunk(
+        data=data,
+        ok=valid & (offsets[:-1] >= 0) & (offsets[:-1] <= ends) & (ends <= len(data)),
+        base=np.zeros(count, np.int64),
+        payload=np.ones(count, np.int64),
+        start=np.zeros(count, np.int64),
+        hashes=np.ones(count, np.int64),
+        words=np.ones(count, np.int64),
+        version=np.zeros(count, np.int64),
+        seed=np.zeros(count, np.int64),
+    )
+    _find_headers(chunk, offsets[:-1], ends)
+    _find_framing(chunk, ends)
+    _find_counts(chunk)
+    _limit_seeds(chunk)
+    return chunk
+
+
+def _find_headers(chunk: BlobChunk, starts: I64, ends: I64) -> None:
+    """Sets ``base`` and ``version``; rows whose descriptors are not understood are not ``ok``."""
+    open_ = np.flatnonzero(chunk.ok)
+    headers = attempts = 0
+    while len(open_) and headers < _MAX_HEADERS and attempts < _MAX_ATTEMPTS:
+        attempts += 1
+        # Taken from all over the column: a run of damaged blobs must not use up the attempts.
+        pick = attempts * 0x9E3779B1 % len(open_)
+        first = int(open_[pick])
+        blob = chunk.data[starts[first] : min(ends[first], starts[first] + _MAX_HEADER_BYTES)]
+        try:
+            _outer, inner, length = parse_header(blob.tobytes())
+        except FormatError:
+            chunk.ok[first] = False
+            open_ = np.delete(open_, pick)
+            continue
+        headers += 1
+        same = _same_prefix(chunk.data, starts[open_], ends[open_], blob[:length])
+        rows = open_[same]
+        chunk.base[rows] = starts[rows] + length
+        chunk.version[rows] = 2 if inner.name.endswith("V2") else 1
+        open_ = open_[~same]
+    chunk.ok[open_] = False
+
+
+def _same_prefix(
+    data: npt.NDArray[np.uint8], starts: I64, ends: I64, prefix: npt.NDArray[np.uint8]
+) -> Mask:
+    same = np.asarray(ends - starts >= len(prefix))
+    # Eight bytes at a time, at any address; the last word overlaps the one before.
+    words = np.ndarray(len(data) - 7, dtype="<u8", buffer=data, strides=(1,))
+    places = np.append(np.arange(0, len(prefix) - 8, 8), len(prefix) - 8)
+    wanted = np.ndarray(len(prefix) - 7, dtype="<u8", buffer=prefix, strides=(1,))[places]
+    inside = np.flatnonzero(same)
+    for at in range(0, len(inside), _ROWS):
+        part = starts[inside[at : at + _ROWS]]
+        here = np.ones(len(part), dtype=np.bool_)
+        for place, word in zip(places, wanted, strict=True):
+            here &= words[part + place] == word
+        same[inside[at : at + _ROWS]] = here
+    return same
+
+
+def _find_framing(chunk: BlobChunk, ends: I64) -> None:
+    """Sets ``payload`` from the length of the rest, and checks every block's header against it."""
+    rows = np.flatnonzero(chunk.ok)
+    rest = ends[rows] - chunk.base[rows] - 1
+    full, tail = rest // _FRAMED, rest % _FRAMED
+    short = (tail >= 3) & (tail <= 0xFF + 2)
+    long_ = tail >= 0x100 + 5
+    last = np.where(short, tail - 2, np.where(long_, tail - 5, 0))
+    good = (rest > 0) & (short | long_ | (tail == 0))
+    rows, full, last, short, long_ = (part[good] for part in (rows, full, last, short, long_))
+    chunk.ok[:] = False
+    if not len(rows):
+        return
+    data, base = chunk.data, chunk.base[rows]
+    good = data[ends[rows] - 1] == 0x78
+    at = base + full * _FRAMED
+    good[short] &= (data[at[short]] == 0x77) & (data[at[short] + 1] == last[short])
+    good[long_] &= _is_block(data, at[long_], last[long_])
+    # Every full block of every blob, a bounded number of headers at a time.
+    step = max(1, _HEADERS // max(1, int(full.max())))
+    for low in range(0, len(rows), step):
+        counts = full[low : low + step]
+        owner = np.repeat(np.arange(len(counts)), counts)
+        block = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        fine = _is_block(data, base[low + owner] + block * _FRAMED, np.int64(BLOCK))
+        good[low + owner[~fine]] = False
+    chunk.payload[rows] = full * BLOCK + last
+    chunk.ok[rows[good]] = True
+
+
+def _is_block(data: npt.NDArray[np.uint8], at: I64, length: I64 | np.int64) -> Mask:
+    # Lengths are at most 1024 here: two bytes of the four say it all, the others are 0.
+    high, low = length >> 8, length & 0xFF
+    return np.asarray(
+        (data[at] == 0x7A)
+        & (data[at + 1] == 0)
+        & (data[at + 2] == 0)
+        & (data[at + 3] == high)
+        & (data[at + 4] == low)
+    )
+
+
+def _int32_at(chunk: BlobChunk, rows: I64, q: I64) -> I64:
+    value = np.zeros(len(rows), dtype=np.int64)
+    for byte in range(4):
+        value = (value << 8) | chunk.byte_at(rows, q + byte)
+    return np.where(value >= 1 << 31, value - (1 << 32), value)
+
+
+def _find_counts(chunk: BlobChunk) -> None:
+    """Sets ``start``, ``hashes``, ``words`` and ``seed``; keeps rows whose numbers agree."""
+    start = np.where(chunk.version == 2, 16, 12)
+    chunk.ok[:] &= chunk.payload >= start + 8
+    rows = np.flatnonzero(chunk.ok)
+    zero = np.zeros(len(rows), dtype=np.int64)
+    start = start[rows]
+    version = _int32_at(chunk, rows, zero)
+    hashes = _int32_at(chunk, rows, zero + 4)
+    seed = np.where(version == 2, _int32_at(chunk, rows, zero + 8), 0)
+    words = _int32_at(chunk, rows, start - 4)
+    good = (version == chunk.version[rows]) & (hashes >= 1) & (hashes <= MAX_HASHES)
+    good &= (words >= 1) & (chunk.payload[rows] == start + 8 * words)
+    chunk.ok[rows[~good]] = False
+    rows = rows[good]
+    chunk.start[rows], chunk.hashes[rows] = start[good], hashes[good]
+    chunk.words[rows], chunk.seed[rows] = words[good], seed[good]
+
+
+def _limit_seeds(chunk: BlobChunk) -> None:
+    seeds = np.unique(chunk.seed[chunk.ok])
+    if len(seeds) > _MAX_SEEDS:
+        chunk.ok[:] &= np.isin(chunk.seed, seeds[:_MAX_SEEDS])

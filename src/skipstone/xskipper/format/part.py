@@ -1,0 +1,422 @@
+"""One part file of an Xskipper store: Parquet bytes <-> its schema and its raw columns.
+
+A directory holds plain Spark output, ``part-00000-<uuid>-c000.snappy.parquet``, one row per data
+file and one schema for all parts. Keys of the footer::
+
+    org.apache.spark.sql.parquet.row.metadata   the schema, see schema.py
+    org.apache.spark.version                    whose conventions the values follow
+    org.apache.spark.legacyINT96                timestamps counted in the hybrid calendar
+    org.apache.spark.legacyDateTime             dates counted in the hybrid calendar
+    skipstone.version                           Skipstone wrote this part
+
+The third and fourth are also implied by Spark versions before 3.1 and 3.0. Between the calendars,
+and between the clocks before standard time, days and instants differ: ``Calendar`` says whether old
+values can be taken as they are.
+
+Written: SNAPPY, nullable columns, timestamps as INT96, decimals as Spark stores them, lists as
+``list.element``; no Arrow schema, which Spark has no use for. INT96 is read as microseconds: the
+nanoseconds that Arrow reads by default end in the year 2262 and wrap around silently.
+
+Encrypted parts (Parquet modular encryption) are read with the caller's decryption properties; each
+column that cannot be decrypted is left out with a reason. Parts in the clear are refused then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid as uuids
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.parquet.format.footer_arrays import FooterArrays
+
+from .naming import OBJ_NAME
+from .schema import ROW_METADATA_KEY, StoreSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
+
+__all__ = [
+    "Calendar",
+    "Footer",
+    "Part",
+    "Source",
+    "footer_key_label",
+    "leaves_of",
+    "part_name",
+    "read_footer",
+    "read_part",
+    "slices",
+    "to_bytes",
+]
+
+# Bytes, an Arrow buffer, or anything seekable that Arrow reads from.
+Source: TypeAlias = Any
+
+_SPARK_VERSION = "org.apache.spark.version"
+_LEGACY_INT96, _LEGACY_DATE = "org.apache.spark.legacyINT96", "org.apache.spark.legacyDateTime"
+_OWN = "skipstone.version"
+# Proleptic Gregorian for dates and INT96, in every Spark that reads this: true from 3.1 on.
+_WRITTEN_AS = "4.0.0"
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.|$|-)")
+_MASTER_KEY = re.compile(rb'"masterKeyID"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
+_MAX_TEXT = 1 << 26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """True where values may be counted in the hybrid Julian calendar: of ``date``, of INT96."""
+
+    legacy_dates: bool = False
+    legacy_timestamps: bool = False
+
+    @classmethod
+    def of(cls, keys: Mapping[str, str]) -> Calendar:
+        """From the keys of a footer, by Spark's own rules."""
+        match = _VERSION.match(keys.get(_SPARK_VERSION, ""))
+        version = (int(match.group(1)), int(match.group(2))) if match else (99, 0)
+        return cls(
+            legacy_dates=version < (3, 0) or _LEGACY_DATE in keys,
+            legacy_timestamps=version < (3, 1) or _LEGACY_INT96 in keys,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """What a part says of itself. ``own``: written by Skipstone, so its bounds are Skipstone's.
+
+    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it, where it was read. Of
+    a store with encryption never ask it about column chunks: without the key Arrow ends the
+    process.
+    """
+
+    schema: StoreSchema
+    rows: int
+    calendar: Calendar
+    own: bool
+    created_by: str
+    keys: tuple[tuple[str, str], ...]
+    metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def spark_version(self) -> str | None:
+        """The Spark that wrote it, or whose conventions it follows."""
+        return dict(self.keys).get(_SPARK_VERSION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """One part: ``table`` has the columns that could be read, timestamps in microseconds.
+
+    ``unreadable``: (column of the store, reason) of those that could not.
+    """
+
+    footer: Footer
+    table: pa.Table
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+
+def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
+    """What reading may raise. A key service is the caller's code, and raises what it likes."""
+    plain = (pa.ArrowException, OSError, ValueError, MemoryError)
+    return plain if decryption is None else (Exception,)
+
+
+def _open(source: Source, file: str | None, decryption: object | None) -> pq.ParquetFile:
+    if isinstance(source, bytes | bytearray | memoryview):
+        source = pa.py_buffer(source)
+    reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
+    try:
+        metadata = None if decryption is None else _sealed_footer(reader, file, decryption)
+        return pq.ParquetFile(reader, metadata=metadata, coerce_int96_timestamp_unit="us")
+    except UnsupportedError:
+        raise
+    except _errors(decryption) as error:
+        if isinstance(error, KeyUnavailableError):
+            text = f"{file or 'part'}: {error.message}"
+            raise KeyUnavailableError(text, hint=error.hint) from None
+        tail = _tail(reader)
+        if tail[-4:] == b"PARE":
+            label = footer_key_label(tail)
+            raise KeyUnavailableError(
+                f"{file or 'part'}: the footer is encrypted"
+                + (f" with the key labelled {label!r}" if label else "")
+            ) from None
+        raise FormatError(f"not a Parquet file ({_first_line(error)})", file=file) from None
+
+
+def _sealed_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
+    """The footer of an encrypted part, with what decrypts its columns.
+
+    ``UnsupportedError`` for a part in the clear: whoever has no key could have put it there, and
+    Arrow's key tools believe it. Arrow verifies the signature of a plaintext footer.
+    """
+    size = reader.size()
+    reader.seek(max(0, size - 8))
+    end = reader.read(8)
+    magic, length = end[-4:], int.from_bytes(end[:4], "little")
+    if magic in (b"PAR1", b"PARE") and length <= size - 12:
+        reader.seek(size - 8 - length)
+        footer = reader.read(length)
+        if magic == b"PAR1" and FooterArrays.scan(footer).encryption_algorithm is None:
+            raise UnsupportedError(
+                f"{file or 'the part'} is not encrypted, and keys for the store were given",
+                hint="leave them out if the store is in the clear",
+            )
+        return pq.read_metadata(
+            pa.py_buffer(magic + footer + end[:4] + magic), decryption_properties=decryption
+        )
+    raise FormatError("not a Parquet file", file=file)
+
+
+def _tail(reader: pa.NativeFile) -> bytes:
+    try:
+        size = reader.size()
+        reader.seek(max(0, size - (1 << 20)))
+        return bytes(reader.read(1 << 20))
+    except (pa.ArrowException, OSError, ValueError, AttributeError):
+        return b""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def footer_key_label(tail: bytes) -> str | None:
+    """The label of the key of a footer, from the end of the file; ``None`` if unnamed."""
+    # The file's crypto metadata stands in clear before the encrypted footer, and the length at the
+    # end counts both; the key material in it is JSON.
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    found = _MASTER_KEY.findall(tail[-length:]) if length <= len(tail) else []
+    try:
+        label = json.loads(found[0]) if found else None
+    except ValueError:
+        return None
+    return label if isinstance(label, str) else None
+
+
+def _footer(reader: pq.ParquetFile, file: str | None) -> Footer:
+    metadata = reader.metadata
+    keys = {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for key, value in (metadata.metadata or {}).items()
+        if key.decode("utf-8", "replace") != ROW_METADATA_KEY
+    }
+    text = (metadata.metadata or {}).get(ROW_METADATA_KEY.encode())
+    if text is None or len(text) > _MAX_TEXT:
+        raise FormatError(
+            "not a part of an Xskipper store",
+            file=file,
+            expected=f"footer key {ROW_METADATA_KEY}",
+            got="none" if text is None else f"{len(text)} bytes",
+        )
+    return Footer(
+        schema=StoreSchema.from_json(text, file=file),
+        rows=metadata.num_rows,
+        calendar=Calendar.of(keys),
+        own=_OWN in keys,
+        created_by=metadata.created_by or "",
+        keys=tuple(sorted(keys.items())),
+        metadata=metadata,
+    )
+
+
+def read_footer(
+    source: Source, *, file: str | None = None, decryption: object | None = None
+) -> Footer:
+    """The footer of a part, of any version up to 4.
+
+    ``decryption``: pyarrow's ``FileDecryptionProperties``. ``FormatError`` for what is no part,
+    ``UnsupportedError`` above version 4, ``KeyUnavailableError`` for an encrypted footer.
+    """
+    reader = _open(source, file, decryption)
+    try:
+        return _footer(reader, file)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"unreadable footer ({_first_line(error)})", file=file) from None
+
+
+def read_part(
+    source: Source,
+    *,
+    columns: Collection[str] | None = None,
+    file: str | None = None,
+    decryption: object | None = None,
+) -> Part:
+    """The footer and the columns (all, or those named and ``obj_name``) of a part.
+
+    Errors: those of ``read_footer``, ``UnsupportedError`` for version 0; and ``obj_name`` itself
+    must be readable. Other columns fail by themselves, into ``unreadable``.
+    """
+    reader = _open(source, file, decryption)
+    try:
+        footer = _footer(reader, file)
+        footer.schema.require_usable()
+        present = list(reader.schema_arrow.names)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"unreadable footer ({_first_line(error)})", file=file) from None
+    wanted = [
+        entry.name
+        for entry in footer.schema.fields
+        if columns is None or entry.name in columns or entry.name == OBJ_NAME
+    ]
+    readable = [name for name in wanted if present.count(name) == 1]
+    lost = [(name, "the part has no such column") for name in wanted if name not in readable]
+    if OBJ_NAME not in readable:
+        raise FormatError("the part has no column obj_name", file=file)
+    try:
+        table = reader.read(columns=readable)
+    except _errors(decryption):
+        table, more = _read_singly(reader, readable, footer, file, _errors(decryption))
+        lost += more
+    return Part(footer=footer, table=table.replace_schema_metadata(None), unreadable=tuple(lost))
+
+
+def _read_singly(
+    reader: pq.ParquetFile,
+    names: list[str],
+    footer: Footer,
+    file: str | None,
+    errors: tuple[type[Exception], ...],
+) -> tuple[pa.Table, list[tuple[str, str]]]:
+    """Column by column: one that cannot be decrypted or decoded must not take the others along."""
+    labels = {index.name: index.key_metadata for index in footer.schema.indexes}
+    columns: dict[str, pa.ChunkedArray] = {}
+    lost: list[tuple[str, str]] = []
+    for name in names:
+        try:
+            column = reader.read(columns=[name]).column(name)
+            if len(column) != footer.rows:
+                raise ValueError(f"{len(column)} of {footer.rows} rows")
+            columns[name] = column
+        except errors as error:
+            label = labels.get(name)
+            if name == OBJ_NAME and footer.schema.encryption is not None:
+                label = footer.schema.encryption.footer_key
+                raise KeyUnavailableError(
+                    f"{file or 'part'}: obj_name is encrypted with the key labelled {label!r}"
+                ) from None
+            if name == OBJ_NAME:
+                raise FormatError(
+                    f"unreadable obj_name ({_first_line(error)})", file=file
+                ) from None
+            lost.append(
+                (name, f"needs the key labelled {label!r}" if label else _first_line(error))
+            )
+    return pa.table(columns), lost
+
+
+def part_name(number: int = 0, uuid: uuids.UUID | None = None) -> str:
+    """A file name like Spark's, unique by its uuid."""
+    return f"part-{number:05d}-{uuid or uuids.uuid4()}-c000.snappy.parquet"
+
+
+def slices(
+    table: pa.Table, *, max_rows: int = 50_000, max_bytes: int = 32 << 20
+) -> Iterator[pa.Table]:
+    """``table`` cut for one part each, by the original's limits; one piece if it has no rows."""
+    if table.num_rows == 0:
+        yield table
+    per_row = table.nbytes / table.num_rows if table.num_rows else 1.0
+    step = max(1, min(max_rows, int(max_bytes / max(per_row, 1.0))))
+    for at in range(0, table.num_rows, step):
+        yield table.slice(at, step)
+
+
+def to_bytes(
+    table: pa.Table,
+    schema: StoreSchema,
+    *,
+    like: Footer | None = None,
+    keys: LabelledKeys | None = None,
+) -> pa.Buffer:
+    """One part file of a version 4 store; ``table`` has exactly the schema's columns, in its order.
+
+    ``like``: the footer of the part that the rows come from, where Skipstone did not make them: its
+    calendar and its author stay. Without it the rows are Skipstone's own.
+
+    ``keys``: those of the labels of an encrypted store. ``UnsupportedError`` for a schema of
+    another version, and where an encrypted index would be written in the clear;
+    ``KeyUnavailableError`` where a label has no key.
+    """
+    if schema.version != 4:
+        raise UnsupportedError(
+            f"parts of version {schema.version} are not written", hint="upgrade it"
+        )
+    names = [entry.name for entry in schema.fields]
+    if table.column_names != names:
+        raise ValueError(f"the table has columns {table.column_names}, the schema {names}")
+    properties = _properties(table.schema, schema, keys)
+    blobs = {index.name for index in schema.indexes if index.kind == "bloomfilter"}
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        table.schema.remove_metadata(),
+        compression="snappy",
+        use_deprecated_int96_timestamps=True,
+        store_decimal_as_integer=True,
+        store_schema=False,
+        # Every filter is different: a dictionary of them would only be built to be thrown away.
+        use_dictionary=[path for path in _leaves(table.schema) if path not in blobs],
+        write_statistics=[OBJ_NAME],
+        encryption_properties=properties,
+    ) as writer:
+        per_row = table.nbytes // max(1, table.num_rows) + 1
+        writer.write_table(table, row_group_size=max(1, (64 << 20) // per_row))
+        author = {_SPARK_VERSION: _WRITTEN_AS, _OWN: "1"} if like is None else dict(like.keys)
+        writer.add_key_value_metadata({**author, ROW_METADATA_KEY: schema.to_json()})
+    return sink.getvalue()
+
+
+def _properties(table: pa.Schema, schema: StoreSchema, keys: LabelledKeys | None) -> Any:
+    """Arrow's encryption properties for a part, ``None`` for a store in the clear."""
+    encryption = schema.encryption
+    if encryption is None and not any(index.key_metadata for index in schema.indexes):
+        return None
+    if encryption is None or keys is None:
+        raise UnsupportedError(
+            "an Xskipper store with encrypted indexes is not written without their keys",
+            hint="pass the keys of its labels, or drop it and build an index anew",
+        )
+    from skipstone.parquet.encryption.master_keys import arrow_encryption
+
+    label_of = {path: label for label, paths in encryption.paths().items() for path in paths}
+    known = leaves_of(table)
+    indexes = {index.name: index.key_metadata for index in schema.indexes}
+    for name, paths in known.items():
+        wanted = indexes.get(name, encryption.footer_key)
+        if any(label_of.get(path) != wanted for path in paths):
+            raise UnsupportedError(
+                f"the keys of the store do not agree on column {name}: it is not written",
+                hint="an index is never written in the clear, or under another key",
+            )
+    return arrow_encryption(
+        keys,
+        encryption.footer_key,
+        encryption.paths(),
+        plaintext_footer=encryption.plaintext_footer,
+    )
+
+
+def leaves_of(schema: pa.Schema) -> dict[str, list[str]]:
+    """The leaf columns of every column of a store, as Parquet names them."""
+    found = {}
+    for entry in schema:
+        if pa.types.is_struct(entry.type):
+            found[entry.name] = [f"{entry.name}.{child.name}" for child in entry.type]
+        elif pa.types.is_list(entry.type):
+            found[entry.name] = [f"{entry.name}.list.element"]
+        else:
+            found[entry.name] = [entry.name]
+    return found
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    return [path for paths in leaves_of(schema).values() for path in paths]

@@ -1,0 +1,427 @@
+"""The schema of an Xskipper store: Spark's schema JSON in the Parquet footer.
+
+Key ``org.apache.spark.sql.parquet.row.metadata`` of each part holds a Spark ``StructType``; all
+that a store says of itself is in the ``metadata`` of its fields::
+
+    {"type": "struct", "fields": [
+      {"name": "obj_name", "type": "string", "nullable": true, "metadata": {
+          "tableIdentifier": "/data/t", "version": 4,
+          "encryption": ...}},             if an index is encrypted: see ``encryption.py``
+      {"name": "virtual_dt", "type": "date", "nullable": true, "metadata": {}},   version 4, per
+                                                                              partition column
+      {"name": "temp_minmax_4", "nullable": true,
+       "type": {"type": "struct", "fields": [min, max]},                    minmax
+                {"type": "array", "elementType": T, "containsNull": true}   valuelist
+                {"type": "udt", "class": "...", "sqlType": "binary"}        bloomfilter
+       "metadata": {"index": {"name": "minmax", "cols": ["temp"],
+                              "params": ..., "key_metadata": "k1"}}}]}
+
+``version``: absent is 0. Version 0 keeps ``tableIdentifier`` in each index. ``params`` is a list of
+``"key:value"`` up to version 2 (split at the first ``:``) and a map from version 3 on; its keys
+began with ``spark.ibm.metaindex.`` before they began with ``io.xskipper.``. ``obj_name`` is not
+nullable by the specification and nullable in real files. The order of keys differs between releases
+and means nothing. Fields and keys that are not understood are kept as they are.
+
+Source: the published specification, versions 0 to 4, and files written by releases of Xskipper.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from skipstone.errors import FormatError, UnsupportedError
+
+from .encryption import Encryption
+from .naming import CURRENT_VERSION, OBJ_NAME, VIRTUAL_PREFIX
+from .types import arrow_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+    from .types import Json
+
+__all__ = [
+    "BLOOM_UDT",
+    "LEGACY_BLOOM_UDT",
+    "ROW_METADATA_KEY",
+    "IndexColumn",
+    "SchemaField",
+    "StoreSchema",
+    "VirtualColumn",
+    "bloom_params",
+    "java_double",
+]
+
+ROW_METADATA_KEY = "org.apache.spark.sql.parquet.row.metadata"
+_UDT = "metadatastore.parquet.ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"
+BLOOM_UDT = f"io.xskipper.{_UDT}"
+LEGACY_BLOOM_UDT = f"com.ibm.metaindex.metadata.{_UDT}"
+_PARAMS, _LEGACY_PARAMS = "io.xskipper.", "spark.ibm.metaindex."
+_COLLATIONS = "__COLLATIONS"
+
+
+def java_double(value: float) -> str:
+    """``value`` as Java's ``Double.toString`` prints it: ``0.01``, ``1.0E-4``, ``1.0E7``."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    point = len(whole) + int(exponent or 0)
+    digits = whole + fraction
+    stripped = digits.lstrip("0")
+    point -= len(digits) - len(stripped)
+    digits = stripped.rstrip("0")
+    if not digits:
+        return sign + "0.0"
+    if -3 < point <= 7:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def bloom_params(fpp: float, ndv: int) -> tuple[tuple[str, str], ...]:
+    """The parameters of a ``bloomfilter`` index as version 4 writes them."""
+    prefix = f"{_PARAMS}index.bloom."
+    return ((f"{prefix}fpp", java_double(fpp)), (f"{prefix}ndv", str(ndv)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaField:
+    """One field as it stands in the file; ``type``, ``metadata`` and ``extra`` are JSON texts,
+    brought to one spelling."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    metadata: str = "{}"
+    extra: str = "{}"
+
+    def __post_init__(self) -> None:
+        for name in ("type", "metadata", "extra"):
+            object.__setattr__(self, name, _text(json.loads(getattr(self, name))))
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "name": self.name,
+            "type": json.loads(self.type),
+            "nullable": self.nullable,
+            "metadata": json.loads(self.metadata),
+            **json.loads(self.extra),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualColumn:
+    """A partition column whose values a version 4 store carries, ``name`` as in the file."""
+
+    name: str
+    type: str
+
+    @property
+    def column(self) -> str:
+        """The partition column's own name."""
+        return self.name.removeprefix(VIRTUAL_PREFIX)
+
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of its values; ``UnsupportedError`` where a store has none for it."""
+        return arrow_type(json.loads(self.type))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexColumn:
+    """One index: the column ``name`` of the store, of ``kind`` over the table's ``columns``."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    params: tuple[tuple[str, str], ...] = ()
+    key_metadata: str | None = None
+    type: str = "null"
+    collated: bool = False
+
+    def param(self, key: str) -> str | None:
+        """The parameter with this end (``bloom.fpp``), under the prefix of any version."""
+        for prefix in (_PARAMS, _LEGACY_PARAMS):
+            for name, value in self.params:
+                if name == f"{prefix}index.{key}":
+                    return value
+        return None
+
+    def current_params(self) -> tuple[tuple[str, str], ...]:
+        """The parameters with the key prefix of versions 3 and 4."""
+        return tuple(
+            (_PARAMS + key.removeprefix(_LEGACY_PARAMS), value)
+            if key.startswith(_LEGACY_PARAMS)
+            else (key, value)
+            for key, value in self.params
+        )
+
+    def value_type(self) -> pa.DataType:
+        """The Arrow type of the values of ``minmax`` and ``valuelist``; binary of ``bloomfilter``.
+
+        ``UnsupportedError`` for other kinds, more than one column, foreign types and collations.
+        """
+        shape: Json = json.loads(self.type)
+        if self.kind not in _SHAPES or len(self.columns) != 1:
+            raise UnsupportedError(
+                f"an index of kind {self.kind!r} over {len(self.columns)} columns"
+            )
+        if not isinstance(shape, dict) or self.collated:
+            raise UnsupportedError(f"a {self.kind} column of type {self.type[:100]}, or collated")
+        return arrow_type(_SHAPES[self.kind](shape))
+
+
+def _minmax_value(shape: dict[str, Json]) -> Json:
+    fields = shape.get("fields")
+    if shape.get("type") == "struct" and isinstance(fields, list) and len(fields) == 2:
+        ends = [entry for entry in fields if isinstance(entry, dict)]
+        if [end.get("name") for end in ends] == ["min", "max"]:
+            low, high = ends
+            plain = not any(_COLLATIONS in str(end.get("metadata")) for end in ends)
+            if low.get("type") == high.get("type") and plain:
+                return low.get("type")
+    raise UnsupportedError("a minmax column that is not struct<min, max> of one plain type")
+
+
+def _valuelist_value(shape: dict[str, Json]) -> Json:
+    if shape.get("type") == "array":
+        return shape.get("elementType")
+    raise UnsupportedError("a valuelist column that is not an array")
+
+
+def _bloom_value(shape: dict[str, Json]) -> Json:
+    known = shape.get("class") in (BLOOM_UDT, LEGACY_BLOOM_UDT)
+    if shape.get("type") == "udt" and known and shape.get("sqlType") == "binary":
+        return "binary"
+    raise UnsupportedError("a bloomfilter column that is not Xskipper's BloomFilterMetaData")
+
+
+_SHAPES = {"minmax": _minmax_value, "valuelist": _valuelist_value, "bloomfilter": _bloom_value}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSchema:
+    """The schema of one store: its ``fields`` as they stand, and what they say.
+
+    ``from_json(text).to_json()`` is the same document, unknown keys included, keys perhaps in
+    another order. ``virtual_columns`` and ``indexes`` are in the order of the file.
+    """
+
+    fields: tuple[SchemaField, ...]
+    extra: str = "{}"
+    version: int = field(init=False)
+    table_identifier: str | None = field(init=False)
+    encryption: Encryption | None = field(init=False)
+    virtual_columns: tuple[VirtualColumn, ...] = field(init=False)
+    indexes: tuple[IndexColumn, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        metadata = {entry.name: json.loads(entry.metadata) for entry in self.fields}
+        if len(metadata) != len(self.fields):
+            raise FormatError("the schema of a store names a column twice")
+        if OBJ_NAME not in metadata:
+            raise FormatError("not the schema of an Xskipper store: no column obj_name")
+        master = metadata[OBJ_NAME]
+        version = master.get("version", 0)
+        if type(version) is not int or version < 0:
+            raise FormatError("version of an Xskipper store", expected="0 to 4", got=version)
+        if version > CURRENT_VERSION:
+            raise UnsupportedError(
+                f"this Xskipper store is of version {version}; the newest known is 4",
+                hint="update Skipstone, or drop the store and build an index anew",
+            )
+        identifier = master.get("tableIdentifier")
+        indexes = []
+        for entry in self.fields:
+            if "index" in metadata[entry.name]:
+                described = metadata[entry.name]["index"]
+                indexes.append(_index_column(entry, described))
+                identifier = identifier or described.get("tableIdentifier")
+        if not isinstance(identifier, str | None):
+            raise FormatError("tableIdentifier is not a text", got=repr(identifier)[:100])
+        virtual = tuple(
+            VirtualColumn(name=entry.name, type=entry.type)
+            for entry in self.fields
+            if version >= 4
+            and entry.name.startswith(VIRTUAL_PREFIX)
+            and "index" not in metadata[entry.name]
+        )
+        for name, value in (
+            ("version", version),
+            ("table_identifier", identifier),
+            ("encryption", Encryption.from_json(master.get("encryption"))),
+            ("virtual_columns", virtual),
+            ("indexes", tuple(indexes)),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def usable(self) -> bool:
+        """False for version 0: its columns are serialised objects that nothing reads any more."""
+        return self.version >= 1
+
+    def require_usable(self) -> None:
+        """Raises ``UnsupportedError`` for version 0."""
+        if not self.usable:
+            raise UnsupportedError(
+                "this Xskipper store is of version 0, whose columns cannot be read",
+                hint="drop it and build an index anew; `skipstone inspect` shows what it names",
+            )
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, file: str | None = None) -> StoreSchema:
+        """Parses the schema JSON of a footer.
+
+        ``FormatError`` for what is no schema of a store, ``UnsupportedError`` above version 4.
+        """
+        document = _parse(text, file)
+        if document.get("type") != "struct" or not isinstance(document.get("fields"), list):
+            raise FormatError("not a Spark schema", file=file, expected="a struct with fields")
+        entries = document.pop("fields")
+        assert isinstance(entries, list)
+        fields = []
+        for entry in entries:
+            if not isinstance(entry, dict) or "type" not in entry:
+                raise FormatError("not a field of a Spark schema", file=file, got=repr(entry)[:100])
+            name, nullable = entry.pop("name", None), entry.pop("nullable", True)
+            metadata = entry.pop("metadata", {})
+            if (
+                not isinstance(name, str)
+                or not isinstance(nullable, bool)
+                or not isinstance(metadata, dict)
+            ):
+                raise FormatError("not a field of a Spark schema", file=file, got=repr(name)[:100])
+            fields.append(
+                SchemaField(
+                    name=name,
+                    type=_text(entry.pop("type")),
+                    nullable=nullable,
+                    metadata=_text(metadata),
+                    extra=_text(entry),
+                )
+            )
+        document.pop("type")
+        return cls(fields=tuple(fields), extra=_text(document))
+
+    def to_json(self) -> str:
+        """The schema JSON for a footer."""
+        fields = [entry.to_json() for entry in self.fields]
+        return _text({"type": "struct", "fields": fields, **json.loads(self.extra)})
+
+    def encrypted(
+        self,
+        leaves: Mapping[str, Iterable[str]],
+        *,
+        footer_key: str,
+        key_metadata: Mapping[str, str | None],
+        plaintext_footer: bool = False,
+    ) -> StoreSchema:
+        """The same store encrypted: ``leaves`` are the leaf columns of each column, by its name,
+        ``key_metadata`` the labels of its indexes. One without a label stays in the clear; what is
+        no index has the label of the footer."""
+        named = {index.name for index in self.indexes}
+        labels = {
+            entry.name: key_metadata.get(entry.name) if entry.name in named else footer_key
+            for entry in self.fields
+        }
+        found = Encryption.by_column(
+            footer_key, labels, leaves, plaintext_footer=plaintext_footer
+        ).to_json()
+        fields = []
+        for entry in self.fields:
+            metadata, label = json.loads(entry.metadata), labels[entry.name]
+            if entry.name in named:
+                metadata["index"].pop("key_metadata", None)
+                if label is not None:
+                    metadata["index"]["key_metadata"] = label
+            if entry.name == OBJ_NAME:
+                metadata["encryption"] = found
+            fields.append(replace(entry, metadata=_text(metadata)))
+        return type(self)(fields=tuple(fields), extra=self.extra)
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        table_identifier: str,
+        virtual_columns: Iterable[VirtualColumn] = (),
+        indexes: Iterable[IndexColumn] = (),
+    ) -> StoreSchema:
+        """The schema of a new version 4 store without encryption, every field nullable."""
+        master: Json = {"tableIdentifier": table_identifier, "version": CURRENT_VERSION}
+        fields = [SchemaField(name=OBJ_NAME, type='"string"', metadata=_text(master))]
+        fields += [SchemaField(name=column.name, type=column.type) for column in virtual_columns]
+        for index in indexes:
+            if index.key_metadata is not None:
+                raise UnsupportedError(
+                    f"index {index.name} is encrypted: it is never written in clear"
+                )
+            described: dict[str, Json] = {"name": index.kind, "cols": list(index.columns)}
+            if index.params:
+                described["params"] = dict(index.current_params())
+            metadata = _text({"index": described})
+            fields.append(SchemaField(name=index.name, type=index.type, metadata=metadata))
+        return cls(fields=tuple(fields))
+
+
+def _text(value: object) -> str:
+    # Sorted, because the order of keys means nothing: equal documents have equal texts.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _no_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse(text: str | bytes, file: str | None) -> dict[str, Json]:
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+        # Names and labels go into Arrow, which takes no lone surrogates; floats may overflow.
+        _text(document).encode()
+        json.loads(_text(document), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"the schema is not JSON ({str(error)[:100]})", file=file) from None
+    if not isinstance(document, dict):
+        raise FormatError("the schema is not a JSON object", file=file, got=type(document).__name__)
+    return document
+
+
+def _index_column(entry: SchemaField, described: object) -> IndexColumn:
+    if not isinstance(described, dict):
+        raise FormatError(f"the index metadata of column {entry.name!r} is not a map")
+    kind, columns, key = (described.get(name) for name in ("name", "cols", "key_metadata"))
+    if (
+        not isinstance(kind, str)
+        or not isinstance(columns, list)
+        or not all(isinstance(column, str) for column in columns)
+        or not isinstance(key, str | None)
+    ):
+        raise FormatError(f"the index metadata of column {entry.name!r} lacks name or cols")
+    return IndexColumn(
+        name=entry.name,
+        kind=kind,
+        columns=tuple(columns),
+        params=_params(entry.name, described.get("params")),
+        key_metadata=key,
+        type=entry.type,
+        collated=_COLLATIONS in entry.metadata,
+    )
+
+
+def _params(column: str, params: object) -> tuple[tuple[str, str], ...]:
+    # The shape tells the two forms apart; going by the version alone would trust one more number.
+    if params is None:
+        return ()
+    if isinstance(params, dict) and all(isinstance(value, str) for value in params.values()):
+        return tuple(params.items())
+    if isinstance(params, list) and all(isinstance(p, str) and ":" in p for p in params):
+        return tuple((key, value) for key, _, value in (p.partition(":") for p in params))
+    raise FormatError(f"the params of column {column!r} are neither a map nor texts key:value")

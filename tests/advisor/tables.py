@@ -1,0 +1,44 @@
+"""Small tables of known layout."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from skipstone.advisor import Advice, ColumnAdvice, advise
+from skipstone.storage import list_files, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+__all__ = ["advise_on", "by_column", "write"]
+
+# Long ago, so that no build waits for the files to settle.
+_OLD = 1_700_000_000
+
+
+def write(
+    root: Path, files: int, make: Callable[[int], pa.Table], name: str = "part-{:05d}.parquet"
+) -> Path:
+    """A table of `files` files, the i-th of them `make(i)`."""
+    for i in range(files):
+        path = root / name.format(i)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(make(i), path)
+        os.utime(path, (_OLD, _OLD))
+    return root
+
+
+def advise_on(root: Path, **options: Any) -> Advice:
+    """Advice on the table at `root`."""
+    return advise(list_files(str(root)), open_storage(str(root)), **options)
+
+
+def by_column(advice: Advice) -> dict[str, ColumnAdvice]:
+    """The columns of an advice by name."""
+    return {column.column: column for column in advice.columns}

@@ -1,0 +1,651 @@
+"""One file -> its facts: what is read, what is left out, and with which words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skipstone.build.data_file import (
+    BuildSettings,
+    ColumnsBuilder,
+    build_columns,
+    build_file,
+    build_parquet,
+)
+from skipstone.errors import UnsupportedError
+from skipstone.indexes.bloom import Bloom, BloomBuilder
+from skipstone.indexes.minmax import MinMax
+from skipstone.indexes.registry import parse_indexes
+from skipstone.indexes.valuelist import ValueList
+from skipstone.predicate.types import (
+    EXISTS_DEFAULT,
+    column_name,
+    column_path,
+    schema_from_spark,
+    spark_type,
+)
+from skipstone.pruning.kind import Builder, Built, Index
+from skipstone.pruning.table_schema import file_schema
+from skipstone.storage import LocalStorage
+from tests.oracle import look_up, rows_of
+from tests.strategies import ARROW_TYPES, leaf_columns, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from skipstone.facts.file_facts import FileFacts
+    from skipstone.identity import ObjectId
+    from skipstone.pruning.kind import Chunk
+
+SPARK = {"org.apache.spark.version": "4.3.0"}
+
+
+def written(path: Path, table: pa.Table, *, spark: bool = True, **options: Any) -> Path:
+    """``table`` as a Parquet file that has been left alone for an hour."""
+    pq.write_table(table.replace_schema_metadata(SPARK if spark else None), path, **options)
+    past = path.stat().st_mtime_ns - 3_600 * 10**9
+    os.utime(path, ns=(past, past))
+    return path
+
+
+def build(
+    path: Path,
+    indexes: Sequence[str | Index],
+    schema: pa.Schema | None = None,
+    **settings: Any,
+) -> FileFacts:
+    storage = LocalStorage()
+    schema = schema or file_schema(str(path), str(path))
+    definitions = parse_indexes(indexes)
+    return build_file(
+        storage.stat(str(path)), storage, definitions, schema, BuildSettings(**settings)
+    )
+
+
+def values(facts: FileFacts) -> dict[str, Any]:
+    """What was built, by definition, as Python values; blooms by their size alone."""
+    assert facts.error is None
+    return {
+        repr(d): None
+        if v is None
+        else len(v[0].as_py())
+        if d.name == "bloomfilter"
+        else v[0].as_py()
+        for d, v in facts.values.items()
+    }
+
+
+# -- what is in the file --------------------------------------------------------------------------
+
+
+def test_one_pass_gives_all(tmp_path: Path) -> None:
+    table = pa.table({"id": [3, 1, None, 3], "name": ["x", None, "y", "x"]})
+    path = written(tmp_path / "f.parquet", table)
+    facts = build(path, ["id:minmax", "id:values", "name:values", "name:bloom(fpp=0.1)"])
+    assert (facts.row_count, facts.null_counts) == (4, {"id": 1, "name": 1})
+    assert facts.reasons == {}
+    assert facts.footer_length == pq.read_metadata(path).serialized_size
+    assert values(facts) == {
+        "minmax(id)": {"min": 1, "max": 3},
+        "valuelist(id)": [1, 3],
+        "valuelist(name)": ["x", "y"],
+        "bloomfilter(name, fpp=0.1)": len_of_small_blob(),
+    }
+
+
+def len_of_small_blob() -> int:
+    from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
+    from skipstone.xskipper.format.sketch import BloomBuilder
+
+    return len(BloomFilterMetaData.of(BloomBuilder.sized(2, 0.1).build()).to_bytes())
+
+
+@given(table=tables(ARROW_TYPES), group=st.integers(1, 5), data=st.data())
+def test_facts_are_those_of_the_rows(
+    tmp_path_factory: pytest.TempPathFactory, table: pa.Table, group: int, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("f") / "f.parquet"
+    written(path, table, row_group_size=group)
+    schema = file_schema(str(path), str(path))
+    columns = [column_name(path_) for path_, _ in leaf_columns(table.schema)]
+    memory = data.draw(st.sampled_from([512 * 2**20, 1]))
+    definitions = [kind(c) for c in columns for kind in (MinMax, ValueList)]
+    with path.open("rb") as source:
+        found = build_parquet(source, definitions, schema, BuildSettings(memory=memory * 2**12))
+    assert found.row_count == len(table)
+    assert found.reasons == {}
+    rows = rows_of(table)
+    for column in columns:
+        seen = [look_up(row, table.schema, column_path(column)).value for row in rows]
+        assert found.null_counts[column] == sum(value is None for value in seen)
+        listed = found.values[ValueList(column)]
+        assert listed is not None
+        mine = {key(v) for v in seen if v is not None}
+        theirs = [
+            look_up({"v": v}, pa.schema([("v", listed.type.value_type)]), ("v",)).value
+            for v in rows_of_list(listed)
+        ]
+        assert {key(v) for v in theirs} == mine
+        assert len(theirs) == len(mine)
+
+
+def rows_of_list(listed: pa.Array) -> list[Any]:
+    from tests.oracle import values_of
+
+    return values_of(listed.flatten())
+
+
+def key(value: Any) -> Any:
+    from tests.oracle import sort_key
+
+    return sort_key(value)
+
+
+def test_types_as_spark_reads_them(tmp_path: Path) -> None:
+    top = {"a": (pa.uint8(), 255), "b": (pa.uint32(), 2**32 - 1), "c": (pa.uint64(), 2**64 - 1)}
+    table = pa.table({name: pa.array([0, v], t) for name, (t, v) in top.items()})
+    facts = build(written(tmp_path / "f.parquet", table), [f"{name}:minmax" for name in top])
+    for name, (type, value) in top.items():
+        stored = facts.values[MinMax(name)]
+        assert stored is not None
+        assert stored.type[1].type == spark_type(type)
+        assert int(stored[0]["max"].as_py()) == value
+
+
+def test_int96_is_an_instant(tmp_path: Path) -> None:
+    instants = pa.array([1_729_989_000_000_000, -1], pa.timestamp("us"))
+    table = pa.table({"at": instants})
+    path = written(tmp_path / "f.parquet", table, use_deprecated_int96_timestamps=True)
+    facts = build(path, ["at:minmax"])
+    stored = facts.values[MinMax("at")]
+    assert stored is not None
+    assert stored.type[0].type == pa.timestamp("us", "UTC")
+    assert stored.flatten()[1].cast(pa.int64()).to_pylist() == [1_729_989_000_000_000]
+
+
+def test_strings_in_dictionaries_and_plain_ones_come_to_the_same(tmp_path: Path) -> None:
+    names = [f"name {i % 40} é" for i in range(5_000)] + [None]
+    table = pa.table({"s": names})
+    found = []
+    for plain in (False, True):
+        path = written(tmp_path / f"{plain}.parquet", table, use_dictionary=not plain)
+        found.append(values(build(path, ["s:minmax", "s:values", "s:bloom"])))
+    assert found[0] == found[1]
+    assert len(found[0]["valuelist(s)"]) == 40
+
+
+def test_bytes_that_are_no_text_leave_lists_and_bounds_out(tmp_path: Path) -> None:
+    table = pa.table({"s": pa.array([b"\xff", b"a"]).view(pa.string())})
+    facts = build(written(tmp_path / "f.parquet", table), ["s:minmax", "s:values", "s:bloom"])
+    assert facts.reasons == {
+        "minmax(s)": "a value is not UTF-8",
+        "valuelist(s)": "a value is not UTF-8",
+    }
+    assert facts.null_counts == {"s": 0}
+
+
+# -- columns that are not there, or not so --------------------------------------------------------
+
+
+def test_a_column_that_a_file_lacks_is_all_null(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"other": [1, 2, 3]}))
+    schema = pa.schema([("id", pa.int64()), ("in", pa.struct([("s", pa.string())]))])
+    facts = build(path, ["id:minmax", "id:bloom", "in.s:values"], schema)
+    assert facts.null_counts == {"id": 3, "in.s": 3}
+    assert facts.reasons == {}
+    assert values(facts)["minmax(id)"] == {"min": None, "max": None}
+    assert values(facts)["valuelist(in.s)"] == []
+
+
+def test_a_column_with_a_default_is_not_null_where_it_lacks(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"other": [1]}))
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"EXISTS_DEFAULT": "5"})])
+    facts = build(path, ["id:minmax"], schema)
+    assert facts.null_counts == {}
+    assert "default" in facts.reasons["minmax(id)"]
+
+
+def test_sparks_note_of_a_default_is_kept() -> None:
+    field = {"name": "id", "type": "long", "nullable": True}
+    for default, noted in (("5", True), ("NULL", False), (None, False)):
+        metadata = {} if default is None else {"EXISTS_DEFAULT": default}
+        schema = schema_from_spark({"type": "struct", "fields": [{**field, "metadata": metadata}]})
+        assert (EXISTS_DEFAULT in (schema.field(0).metadata or {})) is noted
+
+
+def test_values_that_are_not_one_for_each_row() -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    builder = ColumnsBuilder([MinMax("a"), MinMax("b")], schema, BuildSettings())
+    builder.add("a", pa.array([1, 2]))
+    builder.add("b", pa.array([1, 2, 3]))
+    found = builder.finish(3)
+    assert found.null_counts == {"b": 0}
+    assert found.reasons == {"minmax(a)": "has 2 values in a file of 3 rows"}
+
+
+def test_a_leaf_is_null_where_a_struct_above_it_is(tmp_path: Path) -> None:
+    inner = pa.struct([("c", pa.int32())])
+    rows = [{"b": {"c": 1}}, {"b": {"c": None}}, {"b": None}, None]
+    table = pa.table({"a": pa.array(rows, pa.struct([("b", inner)]))})
+    facts = build(written(tmp_path / "f.parquet", table), ["a.b.c:minmax"])
+    assert facts.null_counts == {"a.b.c": 3}
+    assert values(facts) == {"minmax(a.b.c)": {"min": 1, "max": 1}}
+
+
+def test_names_are_matched_as_spark_matches_them(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"ID": [7], "x": [1], "X": [2]}))
+    schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    facts = build(path, ["id:minmax", "x:minmax"], schema)
+    assert values(facts) == {"minmax(id)": {"min": 7, "max": 7}, "minmax(x)": None}
+    assert facts.null_counts == {"id": 0}
+    assert "but for case" in facts.reasons["minmax(x)"]
+    exact = build(path, ["id:minmax", "x:minmax"], schema, case_sensitive=True)
+    assert exact.null_counts == {"id": 1, "x": 0}
+    assert values(exact)["minmax(x)"] == {"min": 1, "max": 1}
+
+
+def test_odd_names(tmp_path: Path) -> None:
+    table = pa.table({"a.b": [1], "c`d": [2], "e f": [3], "a": [{"b": 4}]})
+    path = written(tmp_path / "f é=%.parquet", table)
+    columns = ["`a.b`", "`c``d`", "e f", "a.b"]
+    facts = build(path, [MinMax(column) for column in columns])
+    assert [v["min"] for v in values(facts).values()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "stored, table, exact",
+    [
+        (pa.int32(), pa.int64(), True),
+        (pa.int32(), pa.float64(), True),
+        (pa.int64(), pa.decimal128(20, 0), True),
+        (pa.float32(), pa.float64(), True),
+        (pa.decimal128(5, 2), pa.decimal128(7, 3), True),
+        (pa.date32(), pa.timestamp("us"), True),
+        (pa.binary(), pa.string(), True),
+        (pa.int64(), pa.duration("us"), True),
+        (pa.int64(), pa.int32(), False),
+        (pa.int64(), pa.float64(), False),
+        (pa.int32(), pa.string(), False),
+        (pa.string(), pa.int32(), False),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), False),
+        (pa.decimal128(7, 3), pa.decimal128(5, 2), False),
+    ],
+    ids=str,
+)
+def test_a_file_of_another_type(
+    tmp_path: Path, stored: pa.DataType, table: pa.DataType, exact: bool
+) -> None:
+    # One value, 1 or "1"; what is not exactly so has no facts, not even a null count.
+    if pa.types.is_string(stored) or pa.types.is_binary(stored):
+        one = pa.array(["1"]).cast(stored)
+    elif pa.types.is_decimal(stored):
+        one = pa.array([Decimal(1)], pa.decimal128(1, 0)).cast(stored)
+    else:
+        one = pa.array([1], stored)
+    path = written(tmp_path / "f.parquet", pa.table({"c": one}))
+    facts = build(path, ["c:minmax"], pa.schema([("c", table)]))
+    if exact:
+        assert facts.reasons == {}
+        built = facts.values[MinMax("c")]
+        assert built is not None
+        assert built.flatten()[0].equals(one.cast(table))
+    else:
+        assert facts.null_counts == {}
+        assert f"{stored}" in facts.reasons["minmax(c)"]
+        assert facts.values == {MinMax("c"): None}
+
+
+def test_a_leaf_that_is_a_list_in_this_file(tmp_path: Path) -> None:
+    table = pa.table({"a": [[1]], "b": [{"c": 1}]})
+    path = written(tmp_path / "f.parquet", table)
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    facts = build(path, ["a:minmax", "b:minmax"], schema)
+    assert "inside list" in facts.reasons["minmax(a)"]
+    assert "atomic" in facts.reasons["minmax(b)"]
+
+
+# -- old dates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "metadata, days, believed",
+    [
+        ({}, 0, True),
+        ({}, -200_000, False),
+        (SPARK, -200_000, True),
+        ({**SPARK, "org.apache.spark.legacyDateTime": ""}, -200_000, False),
+        ({**SPARK, "org.apache.spark.legacyDateTime": ""}, 0, True),
+        ({"org.apache.spark.version": "2.4.4"}, -200_000, False),
+    ],
+)
+def test_old_dates(tmp_path: Path, metadata: dict[str, str], days: int, believed: bool) -> None:
+    table = pa.table({"d": pa.array([days, 20_000], pa.date32()), "id": [1, 2]})
+    path = tmp_path / "f.parquet"
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    os.utime(path, (1, 1))
+    facts = build(path, ["d:minmax", "id:minmax"])
+    assert (facts.values[MinMax("d")] is not None) is believed
+    assert facts.null_counts == ({"d": 0, "id": 0} if believed else {"id": 0})
+    assert believed or "legacy calendar" in facts.reasons["minmax(d)"]
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+IN_A_PROCESS = """
+import sys
+import pyarrow as pa
+from skipstone.index.build import BuildSettings, build_parquet
+from skipstone.index.registry import parse_indexes
+from skipstone.index.schema import file_schema
+path, memory, *specs = sys.argv[1:]
+definitions = parse_indexes(specs)
+schema = file_schema(path, path)
+before = pa.default_memory_pool().max_memory()
+found = build_parquet(open(path, "rb"), definitions, schema, BuildSettings(memory=int(memory)))
+print(pa.default_memory_pool().max_memory())
+print(found.null_counts, [None if v is None else v.to_pylist() for v in found.values.values()])
+"""
+
+
+def test_a_row_group_that_does_not_fit_is_read_in_batches(tmp_path: Path) -> None:
+    # One row group of 24 MB, with 8 MiB to build it in.
+    rng = np.random.default_rng(0)
+    n = 600_000
+    names = pa.array(rng.integers(0, 2**62, n)).cast(pa.string())
+    table = pa.table({"k": rng.integers(0, 2**62, n), "s": names})
+    path = written(tmp_path / "f.parquet", table, row_group_size=n, use_dictionary=False)
+    specs = ["k:minmax", "s:minmax", "k:values", "s:values"]
+    peaks, found = [], []
+    for memory in (8 * 2**20, 512 * 2**20):
+        command = [sys.executable, "-c", IN_A_PROCESS, str(path), str(memory), *specs]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peak, facts = done.stdout.splitlines()
+        peaks.append(int(peak))
+        found.append(facts)
+    assert peaks[0] < 8 * 2**20 < peaks[1]
+    assert found[0] == found[1]
+
+
+def test_what_takes_too_much_memory_is_left_out_for_the_file() -> None:
+    class Hoarder(MinMax):
+        name = "hoarder"
+
+        def build(self, type: pa.DataType, budget: int) -> Builder:
+            return _Hoard()
+
+    class _Hoard(Builder):
+        nbytes = 10**12
+
+        def add(self, chunk: Chunk) -> None:
+            pass
+
+        def finish(self) -> Built:
+            raise AssertionError("was dropped")
+
+    batch = pa.record_batch({"c": [1, 2]})
+    found = build_columns([batch, batch], [Hoarder("c"), MinMax("c")], batch.schema)
+    assert "share of memory" in found.reasons["hoarder(c)"]
+    assert found.values[Hoarder("c")] is None
+    assert found.values[MinMax("c")] is not None
+    assert found.row_count == 4
+
+
+def test_a_kind_that_fails_is_left_out_alone() -> None:
+    class Broken(MinMax):
+        name = "broken"
+
+        def build(self, type: pa.DataType, budget: int) -> Builder:
+            return _Breaks()
+
+    class _Breaks(Builder):
+        def add(self, chunk: Chunk) -> None:
+            raise RuntimeError("no luck")
+
+        def finish(self) -> Built:
+            raise AssertionError("was dropped")
+
+    class Liar(MinMax):
+        name = "liar"
+
+        def stored_type(self, type: pa.DataType) -> pa.DataType:
+            return pa.int8()
+
+        def build(self, type: pa.DataType, budget: int) -> Builder:
+            return MinMax("c").build(type, budget)
+
+    batch = pa.record_batch({"c": [1, 2]})
+    found = build_columns([batch], [Broken("c"), Liar("c"), MinMax("c")], batch.schema)
+    assert found.reasons["broken(c)"] == "failed: RuntimeError: no luck"
+    assert "built 1 values of struct" in found.reasons["liar(c)"]
+    assert [value is None for value in found.values.values()] == [True, True, False]
+
+
+# -- batches from elsewhere -----------------------------------------------------------------------
+
+
+def test_batches_without_a_file() -> None:
+    batches = [
+        pa.record_batch({"id": [1, None], "a.b": ["x", "y"]}),
+        pa.record_batch({"id": pa.array([], pa.int64()), "a.b": pa.array([], pa.string())}),
+        pa.record_batch({"id": [9]}),
+    ]
+    schema = pa.schema([("id", pa.int64()), ("a", pa.struct([("b", pa.string())]))])
+    found = build_columns(batches, parse_indexes(["id:minmax", "a.b:values"]), schema)
+    assert found.row_count == 3
+    assert found.null_counts == {"id": 1, "a.b": 1}
+    assert [v[0].as_py() for v in found.values.values() if v is not None] == [
+        {"min": 1, "max": 9},
+        ["x", "y"],
+    ]
+
+
+# -- what is wrong with a file --------------------------------------------------------------------
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "content, error",
+    [
+        (b"", "not readable as Parquet"),
+        (b"PAR1", "not readable as Parquet"),
+        (b"PAR1" + bytes(100) + b"PAR1", "not readable as Parquet"),
+        (b"a,b\n1,2\n" * 10, "not readable as Parquet"),
+    ],
+)
+def test_a_file_that_is_no_parquet(tmp_path: Path, content: bytes, error: str) -> None:
+    path = tmp_path / "f.parquet"
+    path.write_bytes(content)
+    os.utime(path, (1, 1))
+    facts = build(path, ["id:minmax"], SCHEMA)
+    assert facts.error is not None
+    assert error in facts.error
+    assert facts.values == {}
+
+
+def test_a_file_with_damaged_pages(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"id": range(10_000)}))
+    data = bytearray(path.read_bytes())
+    data[4:2_000] = bytes(1_996)
+    path.write_bytes(data)
+    os.utime(path, (1, 1))
+    facts = build(path, ["id:minmax"], SCHEMA)
+    assert facts.error is not None
+    assert facts.values == {}
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
+    storage = LocalStorage()
+    id_ = storage.stat(str(path))
+    path.unlink()
+    assert build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA).error == "gone"
+
+
+class Replacing(LocalStorage):
+    """Local files, of which one is replaced by one of equal size and mtime once it is open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
+        source = super().open(path, version)
+        other = self.path.with_suffix(".other")
+        shutil.copy2(self.path, other)
+        other.replace(self.path)
+        return source
+
+
+def test_a_file_replaced_while_it_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
+    storage = Replacing(path)
+    facts = build_file(storage.stat(str(path)), storage, parse_indexes("id:minmax"), SCHEMA)
+    assert facts.error is not None
+    assert "changed while it was read" in facts.error
+
+
+def test_a_file_replaced_before_it_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
+    storage = LocalStorage()
+    id_ = storage.stat(str(path))
+    other = written(tmp_path / "other", pa.table({"id": [1]}))
+    other.replace(path)
+    facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA)
+    assert facts.error is not None
+    assert "not the version that was listed" in facts.error
+
+
+class Clock(LocalStorage):
+    """Local files of a store whose clock is ``ahead`` nanoseconds of a file's mtime, and stands."""
+
+    def __init__(self, mtime: int, ahead: int) -> None:
+        super().__init__()
+        self.time = mtime + ahead
+
+    def now(self) -> int:
+        return self.time
+
+
+def test_a_file_too_fresh_to_be_believed(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
+    mtime = path.stat().st_mtime_ns
+    settings = BuildSettings(settle=0.01)
+    for ahead, fresh in ((10**7, False), (10**7 - 1, True), (-(10**12), True)):
+        storage = Clock(mtime, ahead)
+        id_ = storage.stat(str(path))
+        facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA, settings)
+        assert facts.too_fresh is fresh
+        assert (facts.error is not None) is fresh
+
+
+@pytest.mark.parametrize("plaintext_footer", [False, True])
+def test_an_encrypted_file_is_reported(tmp_path: Path, plaintext_footer: bool) -> None:
+    import pyarrow.parquet.encryption as pe
+
+    class Vault(pe.KmsClient):  # type: ignore[misc]
+        def __init__(self, config: Any) -> None:
+            pe.KmsClient.__init__(self)
+
+        def wrap_key(self, key: bytes, label: str) -> bytes:
+            return key
+
+        def unwrap_key(self, key: bytes, label: str) -> bytes:
+            return key
+
+    factory = pe.CryptoFactory(lambda config: Vault(config))
+    config = pe.EncryptionConfiguration(
+        footer_key="f", column_keys={"k": ["id"]}, plaintext_footer=plaintext_footer
+    )
+    table = pa.table({"id": [1], "clear": [2]})
+    path = tmp_path / "f.parquet"
+    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    os.utime(path, (1, 1))
+    facts = build(path, ["id:minmax"], SCHEMA)
+    if plaintext_footer:
+        # The columns are known, and the one that is encrypted is not indexed in the clear.
+        assert facts.error is None
+        assert "encrypts the column" in facts.reasons["minmax(id)"]
+        assert "minmax(id)" in facts.passing
+        assert not any(facts.values.values())
+        return
+    assert facts.error is not None
+    assert facts.error.startswith("encrypted")
+
+
+# -- what is wrong with the request ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "index, words",
+    [
+        ("nope:minmax", "no column 'nope'"),
+        ("list.element:minmax", "no column"),
+        ("list:minmax", "cannot index column 'list' of type list"),
+        ("flag:bloom", "cannot index column 'flag' of type bool"),
+        ("low:minmax", "cannot index column 'low'"),
+    ],
+)
+def test_what_cannot_be_built_at_all_is_an_error(tmp_path: Path, index: str, words: str) -> None:
+    path = written(tmp_path / "f.parquet", pa.table({"flag": [True]}))
+    mark = {b"skipstone.uncomparable": b"collation UTF8_LCASE"}
+    schema = pa.schema(
+        [
+            ("flag", pa.bool_()),
+            ("list", pa.list_(pa.int8())),
+            pa.field("low", pa.string(), metadata=mark),
+        ]
+    )
+    with pytest.raises(UnsupportedError, match=words):
+        build(path, [index], schema)
+
+
+def test_bloom_is_sized_by_what_each_file_has(tmp_path: Path) -> None:
+    # The same million-row question, two files: 10 and 10,000 distinct keys.
+    sizes = []
+    for distinct in (10, 10_000):
+        table = pa.table({"k": np.arange(20_000) % distinct})
+        facts = build(written(tmp_path / f"{distinct}.parquet", table), [Bloom("k")])
+        sizes.append(values(facts)["bloomfilter(k, fpp=0.01)"])
+    assert sizes[0] < 600
+    assert 11_900 < sizes[1] < 13_000
+
+
+def test_compiled_code_comes_once_there_is_enough_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.build import column_indexes as columns
+    from skipstone.indexes.bloom_bits import NUMPY
+
+    monkeypatch.delitem(sys.modules, "skipstone.indexes.bloom_bits_jit", raising=False)
+    schema = pa.schema([("k", pa.int64())])
+
+    def kernels_after(settings: BuildSettings, rows: list[int]) -> list[bool]:
+        found = []
+        for count in rows:
+            made = ColumnsBuilder([Bloom("k")], schema, settings, count)
+            (builder,) = made.columns["k"].builders.values()
+            assert isinstance(builder, BloomBuilder)
+            found.append(builder.kernels is not NUMPY)
+        return found
+
+    assert kernels_after(BuildSettings(compiled=False), [10**9]) == [False]
+    assert kernels_after(BuildSettings(), [columns._MANY - 1] * 2) == [False, False]
+    # Three files that are not enough one by one; then it is there for everybody.
+    assert kernels_after(BuildSettings(), [columns._MANY - 1] * 3) == [False, False, True]
+    assert kernels_after(BuildSettings(), [1]) == [True]
+    monkeypatch.delitem(sys.modules, "skipstone.indexes.bloom_bits_jit")
+    assert kernels_after(BuildSettings(), [columns._MANY]) == [True]

@@ -1,0 +1,185 @@
+"""Packs and what removes them; what a check finds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from skipstone.facts import Place, Store
+from skipstone.facts.file_facts import FileFacts
+from skipstone.pruning import Cause
+from tests.facts.facts import MINMAX, Table
+from tests.facts.test_upkeep import files_below, matched, spoil
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "events")
+    for name in ("a", "b", "c", "d"):
+        table.write(name)
+    return table
+
+
+# -- packs and vacuum ------------------------------------------------------------------------------
+
+
+def age(path: Path, days: float) -> None:
+    status = path.stat()
+    os.utime(path, (status.st_atime, status.st_mtime - days * 86400))
+
+
+def test_sidecars_lie_back_to_back_or_inline(table: Table) -> None:
+    """500 bytes lie in the row; 501 and more in one pack, each byte for byte."""
+    sidecars = [b"a" * 500, b"b" * 501, b"", b"d" * 9000]
+    files = table.listing()
+    facts = [
+        FileFacts(id=files.object_id(i), container=sidecar, pm=sidecar[:600] or None)
+        for i, sidecar in enumerate(sidecars)
+    ]
+    table.store.write_part(facts, [], pa.schema([]))
+    (pack,) = files_below(table, "packs")
+    assert pack.endswith(".pack")
+    whole = (Path(table.store.location.packs) / pack).read_bytes()
+    assert whole == sidecars[1] + sidecars[3] + sidecars[1] + sidecars[3][:600]
+    for _ in range(2):
+        found = matched(table)
+        for file, sidecar in enumerate(sidecars):
+            place = found.place("container", file)
+            assert place is not None
+            assert (place.inline is None) == (len(sidecar) > 500)
+            assert place.read(table.store.location, table.store.storage) == sidecar
+        assert found.place("pm", 2) is None
+        table.build(MINMAX)
+        table.store.compact(table.listing)
+
+
+def test_a_row_whose_pack_is_gone_says_nothing_of_it(table: Table) -> None:
+    table.build(MINMAX, only=[0], container=b"x" * 600)
+    (pack,) = files_below(table, "packs")
+    (Path(table.store.location.packs) / pack).unlink()
+    found = matched(table)
+    place = found.place("container", 0)
+    assert place is not None
+    assert place.read(table.store.location, table.store.storage) is None
+    assert found.has_fact[0]
+    checked = table.store.check(table.listing())
+    assert checked.lost_packs == (pack,)
+    assert not checked.ok
+
+
+def test_a_place_outside_the_packs_is_no_place(table: Table) -> None:
+    for pack, offset, length in (("../facts/x", 0, 1), ("x", -1, 1), ("x", 0, -1)):
+        place = Place(pack=pack, offset=offset, length=length)
+        assert place.byte_range(table.store.location) is None
+        assert place.read(table.store.location, table.store.storage) is None
+
+
+def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> None:
+    """Two packs, one of them still named; temporary files of today and of last week."""
+    table.build(MINMAX, only=[0], container=b"x" * 600)
+    table.build(MINMAX, only=[1], container=b"y" * 600)
+    named = matched(table).place("container", 1)
+    (table.root / "a").unlink()
+    table.store.compact(table.listing)
+    facts, packs = Path(table.store.location.facts), Path(table.store.location.packs)
+    for name in ("_tmp-old", "_tmp-new"):
+        (facts / name).write_bytes(b"half")
+        (packs / name).write_bytes(b"half")
+    assert table.store.vacuum().removed == {}
+    for path in (
+        facts / "_tmp-old",
+        packs / "_tmp-old",
+        *packs.glob("*.pack"),
+        *facts.glob("part*"),
+    ):
+        age(path, 1.01)
+    would = table.store.vacuum(dry_run=True).removed
+    done = table.store.vacuum()
+    assert done.removed == would
+    assert sorted(done.removed.values()) == [4, 4, 600]
+    assert done.reasons == ()
+    assert named is not None
+    assert files_below(table, "packs") == sorted([named.pack or "", "_tmp-new"])
+    assert matched(table).has_fact.tolist() == [True, False, False]
+    assert table.store.vacuum().removed == {}
+
+
+def test_vacuum_of_nothing(table: Table) -> None:
+    assert table.store.vacuum().removed == {}
+    assert not Path(table.store.location.root).exists()
+
+
+def test_broken_parts_go_once_they_are_old_and_hold_the_packs_until_then(table: Table) -> None:
+    """A part cut short, one of a newer version, and a pack that no readable part names."""
+    (cut,) = table.build(MINMAX, only=[0])
+    table.build(MINMAX, only=[1])
+    facts, packs = Path(table.store.location.facts), Path(table.store.location.packs)
+    content = (facts / cut).read_bytes()
+    (facts / cut).write_bytes(content[: len(content) // 2])
+    packs.mkdir()
+    (packs / "x.pack").write_bytes(b"x")
+    age(packs / "x.pack", 2)
+    store = Store.of_table(str(table.root))
+    done = store.vacuum()
+    assert done.removed == {}
+    assert [reason.cause for reason in done.reasons] == [Cause.CORRUPT]
+    age(facts / cut, 2)
+    assert list(store.vacuum().removed) == [str(facts / cut)]
+    assert list(Store.of_table(str(table.root)).vacuum().removed) == [str(packs / "x.pack")]
+
+
+def test_parts_of_a_newer_version_are_left_alone_and_hold_the_packs(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skipstone.facts.parts.VERSION", 2)
+    (newer,) = table.build(MINMAX, container=b"x" * 600)
+    monkeypatch.undo()
+    for path in Path(table.store.location.root).rglob("*"):
+        age(path, 9)
+    store = Store.of_table(str(table.root))
+    assert store.vacuum().removed == {}
+    store.compact(table.listing)
+    assert files_below(table, "facts") == [newer]
+    assert len(files_below(table, "packs")) == 1
+
+
+# -- check -----------------------------------------------------------------------------------------
+
+
+def test_check_finds_what_has_drifted(table: Table) -> None:
+    """One file changed, one deleted, one new, one as indexed."""
+    table.build(MINMAX, only=[0, 1, 2])
+    table.write("a", b"changed")
+    (table.root / "b").unlink()
+    checked = table.store.check(table.listing())
+    root = str(table.root)
+    assert not checked.ok
+    assert (checked.files, checked.current, checked.parts) == (3, 1, 1)
+    assert checked.stale == (f"{root}/a",)
+    assert checked.orphaned == (f"{root}/b",)
+    assert checked.missing == (f"{root}/d",)
+    assert (checked.damaged, checked.lost_packs) == ((), ())
+
+
+def test_check_of_a_whole_and_of_no_index(table: Table) -> None:
+    checked = table.store.check(table.listing())
+    assert len(checked.missing) == 4
+    table.build(MINMAX)
+    checked = table.store.check(table.listing())
+    assert checked.ok
+    assert checked.current == 4
+
+
+@pytest.mark.parametrize(
+    "column", ["id_minmax_2.min", "skipstone_path", "skipstone_rows", "obj_name"]
+)
+def test_check_reads_every_column(table: Table, column: str) -> None:
+    """Damage in a column that no query of today has asked for."""
+    table.build(MINMAX)
+    spoil(table.store.snapshot().parts[0].path, column)
+    checked = Store.of_table(str(table.root)).check(table.listing())
+    assert not checked.ok
+    assert [reason.cause for reason in checked.damaged] == [Cause.CORRUPT]

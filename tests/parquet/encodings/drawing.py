@@ -1,0 +1,97 @@
+"""Values of every type as Hypothesis draws them, and the two kinds of kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import strategies as st
+
+from skipstone.parquet.encodings import ByteArrays, Values
+from skipstone.parquet.encodings.jit import COMPILED
+from skipstone.parquet.encodings.kernels import NUMPY
+from skipstone.parquet.format.enums import Type
+
+__all__ = ["BOTH", "arrays", "booleans", "byte_arrays", "floats", "integers", "rows", "same"]
+
+BOTH = pytest.mark.parametrize("kernels", [NUMPY, COMPILED], ids=["numpy", "compiled"])
+_BITS: dict[Any, Any] = {np.dtype("f4"): np.dtype("u4"), np.dtype("f8"): np.dtype("u8")}
+# NaN with a payload and a sign, both zeros, infinities, the smallest subnormal.
+_AWKWARD = ["7ff8000000000000", "fff8000000000123", "8000000000000000", "0", "7ff0000000000000"]
+
+
+def _joined(parts: list[list[Any]]) -> list[Any]:
+    return [each for part in parts for each in part]
+
+
+def _runs(one: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """Values one by one, and runs of the same."""
+    repeated = st.builds(lambda value, times: [value] * times, one, st.integers(1, 300))
+    return st.lists(st.one_of(repeated, st.lists(one, max_size=20)), max_size=6).map(_joined)
+
+
+def integers(dtype: Any, low: int | None = None, high: int | None = None) -> Any:
+    """Arrays of integers: of all sizes, small ones, and the ends of their range."""
+    info = np.iinfo(np.dtype(dtype))
+    least, most = info.min if low is None else low, info.max if high is None else high
+    one = st.one_of(
+        st.integers(least, most),
+        st.integers(max(least, -9), min(most, 9)),
+        st.sampled_from([least, most]),
+    )
+    return _runs(one).map(lambda values: np.array(values, dtype))
+
+
+def floats(dtype: str) -> Any:
+    """Arrays of floats, any bits."""
+    word = _BITS[np.dtype(dtype)]
+    awkward = [int(each, 16) >> (64 - 8 * word.itemsize) for each in _AWKWARD]
+    one = st.one_of(st.integers(0, np.iinfo(word).max), st.sampled_from(awkward))
+    return _runs(one).map(lambda values: np.array(values, word).view(dtype))
+
+
+def booleans() -> Any:
+    return _runs(st.booleans()).map(lambda values: np.array(values, np.bool_))
+
+
+def byte_arrays() -> Any:
+    """Byte strings that share beginnings, among them empty and longer ones."""
+    start = st.sampled_from([b"", b"stone", b"stone skips", "é%= ".encode(), b"\0" * 30])
+    one = st.builds(bytes.__add__, start, st.binary(max_size=20))
+    return _runs(one).map(ByteArrays.from_list)
+
+
+def rows(width: int) -> Any:
+    """Fixed byte arrays, ``(n, width)``."""
+    one = st.binary(min_size=width, max_size=width)
+    return _runs(one).map(
+        lambda values: np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width)
+    )
+
+
+def arrays() -> st.SearchStrategy[tuple[Type, int | None, Values]]:
+    """A type, its length, and values of it."""
+    kinds: list[tuple[Type, int | None, Any]] = [
+        (Type.BOOLEAN, None, booleans()),
+        (Type.INT32, None, integers("<i4")),
+        (Type.INT64, None, integers("<i8")),
+        (Type.INT96, None, rows(12)),
+        (Type.FLOAT, None, floats("<f4")),
+        (Type.DOUBLE, None, floats("<f8")),
+        (Type.BYTE_ARRAY, None, byte_arrays()),
+        *[(Type.FIXED_LEN_BYTE_ARRAY, width, rows(width)) for width in (1, 2, 7, 16, 33)],
+    ]
+    return st.one_of(
+        [st.tuples(st.just(type_), st.just(width), drawn) for type_, width, drawn in kinds]
+    )
+
+
+def same(left: Values, right: Values) -> bool:
+    """Equal in kind, shape and every bit."""
+    if isinstance(left, ByteArrays) or isinstance(right, ByteArrays):
+        return isinstance(left, ByteArrays) and left == right
+    a: npt.NDArray[Any] = np.ascontiguousarray(left)
+    b: npt.NDArray[Any] = np.ascontiguousarray(right)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

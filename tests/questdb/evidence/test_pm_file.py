@@ -1,0 +1,134 @@
+"""Opening, keeping and damage: what cannot be read says nothing, and why."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.predicate.tree import Leaf, Op
+from skipstone.pruning import Cause
+from skipstone.questdb.evidence import OpenedPms, PmFile, find_row_group, open_pm
+from tests.questdb.evidence.asked import ask
+from tests.questdb.evidence.written import parquet, pm_of
+
+NAMES = [f"a name that is long enough {n:03d}" for n in range(9)]
+DATA = parquet(pa.table({"s": NAMES, "n": pa.array(range(9), pa.int64())}), 3, questdb=True)
+PM = pm_of(DATA)
+
+
+def test_the_crc_is_verified_once_and_can_be_left_out() -> None:
+    broken = bytearray(PM)
+    broken[40] ^= 1  # the ID of the first column
+    with pytest.raises(FormatError, match="CRC32"):
+        open_pm(broken, parquet_size=len(DATA))
+    assert open_pm(broken, parquet_size=len(DATA), verify=False).row_group_count == 3
+
+
+def test_a_pm_of_another_version_of_the_file_is_refused() -> None:
+    with pytest.raises(FormatError, match="no footer for a Parquet file"):
+        open_pm(PM, parquet_size=len(DATA) + 1)
+
+
+def test_opened_ones_are_kept_by_identity() -> None:
+    kept, loads = OpenedPms(most=2), []
+
+    def load() -> bytes:
+        loads.append(1)
+        return PM
+
+    first = kept.snapshot("a", load, parquet_size=len(DATA))
+    assert kept.snapshot("a", load, parquet_size=len(DATA)) is first
+    assert len(loads) == 1
+    for key in ("b", "c"):
+        kept.snapshot(key, load, parquet_size=len(DATA))
+    assert (len(kept), len(loads)) == (2, 3)
+    assert kept.snapshot("a", load, parquet_size=len(DATA)) is not first
+    with pytest.raises(FormatError):
+        kept.snapshot("d", lambda: PM[:50], parquet_size=len(DATA))
+    assert len(kept) == 2
+
+
+def test_few_bytes_are_kept() -> None:
+    kept = OpenedPms(most_bytes=len(PM))
+    for key in range(5):
+        kept.snapshot(key, lambda: PM, parquet_size=len(DATA))
+    assert len(kept) == 1
+
+
+def test_a_damaged_statistic_silences_its_file_alone() -> None:
+    """The minimum of the second row group of ``s`` leads out of the file; ``n`` is as good as ever,
+    and so is the other file."""
+    broken = bytearray(PM)
+    snapshot = open_pm(PM, parquet_size=len(DATA))
+    chunk = int(snapshot.block_offsets[1]) + 8
+    struct.pack_into("<Q", broken, chunk + 48, 1 << 40 | 29)
+    damaged = open_pm(broken, parquet_size=len(DATA), verify=False)
+    files = {0: PmFile.of(damaged, path="0"), 1: PmFile.of(snapshot, path="1")}
+    found = ask(files, Leaf("s", pa.string(), Op.EQ, (NAMES[0],)))
+    assert found.may == [True, True, True, True, False, False]
+    assert [each.cause for each in found.reasons] == [Cause.ABSENT, Cause.CORRUPT]
+    assert "MIN_STAT" in found.reasons[1].text
+    assert ask(files, Leaf("n", pa.int64(), Op.EQ, (4,))).may == [False, True, False] * 2
+
+
+def test_more_rows_than_can_be_are_refused() -> None:
+    broken = bytearray(PM)
+    snapshot = open_pm(PM, parquet_size=len(DATA))
+    struct.pack_into("<Q", broken, int(snapshot.block_offsets[0]), 1 << 63)
+    hostile = open_pm(broken, parquet_size=len(DATA), verify=False)
+    with pytest.raises(FormatError, match="NUM_ROWS"):
+        PmFile.of(hostile, path="x")
+
+
+LEAVES = (
+    Leaf("s", pa.string(), Op.EQ, (NAMES[4],)),
+    Leaf("s", pa.string(), Op.IS_NULL, ()),
+    Leaf("n", pa.int64(), Op.GT, (5,)),
+)
+
+
+@given(
+    flips=st.lists(
+        st.tuples(st.integers(0, len(PM) - 1), st.integers(1, 255)), min_size=1, max_size=4
+    )
+)
+def test_any_damage_is_refused_or_says_nothing(flips: list[tuple[int, int]]) -> None:
+    broken = bytearray(PM)
+    for at, mask in flips:
+        broken[at] ^= mask
+    try:
+        file = PmFile.of(open_pm(broken, parquet_size=len(DATA), verify=False), path="x")
+        list(file.columns)
+    except SkipstoneError:
+        return
+    for leaf in LEAVES:
+        found = ask(file, leaf)
+        assert len(found.may) == file.snapshot.row_group_count
+        assert all(may or not must for may, must in zip(found.may, found.must, strict=True))
+    try:
+        find_row_group(file.snapshot, 3, column=1)
+    except SkipstoneError:
+        return
+
+
+def test_instants_among_rows_and_without_bounds() -> None:
+    """Three row groups of ``n``: 0 1 2 | 3 4 5 | 6 7 8, rows 3 to 5 alone are asked for."""
+    snapshot = open_pm(PM, parquet_size=len(DATA))
+    assert find_row_group(snapshot, 1, 3, 5, column=1).encoded == 3  # right before row group 1
+    assert find_row_group(snapshot, 4, 3, 5, column=1).row_group == 1
+    assert find_row_group(snapshot, 4, 6, column=1).encoded == 5
+    whole = parquet(pa.table({"n": pa.array(range(9))}), 3, questdb=True, write_statistics=False)
+    bare = open_pm(pm_of(whole), parquet_size=len(whole))
+    with pytest.raises(FormatError, match="row group 0 has no bounds"):
+        find_row_group(bare, 4, column=0)
+    found = find_row_group(bare, 4, column=0, bounds=lambda group: (3 * group, 3 * group + 2))
+    assert (found.row_group, found.boundary) == (1, False)
+    with pytest.raises(UnsupportedError, match="no designated timestamp"):
+        find_row_group(bare, 4)
+    with pytest.raises(UnsupportedError, match="no ascending timestamp"):
+        find_row_group(snapshot, 4, column=0)

@@ -1,0 +1,56 @@
+"""Parquet files in memory with their `_pm`: as any writer leaves them, or as QuestDB does."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.parquet.format.footer import Tail, read_metadata
+from skipstone.questdb.format.footer_to_pm import bloom_places, convert, doubtful_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["parquet", "pm_of", "with_ids"]
+
+
+def with_ids(table: pa.Table, ids: Sequence[int] | None = None) -> pa.Table:
+    """The same columns with field ids, by default their positions."""
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(at if ids is None else ids[at])})
+        for at, field in enumerate(table.schema)
+    ]
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
+
+
+def parquet(table: pa.Table, group: int = 10, *, questdb: bool = False, **options: Any) -> bytes:
+    """The bytes of a file with row groups of so many rows; ``questdb``: with IDs, without
+    dictionaries and without what pyarrow keeps of its own types."""
+    if questdb:
+        table = with_ids(table)
+        options = {"use_dictionary": False, "store_schema": False} | options
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=group, **options)
+    return sink.getvalue()
+
+
+def pm_of(
+    data: bytes,
+    *,
+    own: bool = False,
+    bloom_mode: Literal["inlined", "external"] = "inlined",
+    blooms: bool = True,
+) -> bytes:
+    """Its `_pm`; ``own``: without what cannot be ordered by it."""
+    metadata = read_metadata(data)
+    places = bloom_places(metadata) if blooms else ()
+    return convert(
+        metadata,
+        Tail.from_bytes(data[-8:], len(data)),
+        blooms={each: data[each.offset : each.offset + each.length] for each in places},
+        bloom_mode=bloom_mode,
+        silent=doubtful_leaves(metadata) if own else (),
+    ).to_bytes()
