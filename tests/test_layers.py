@@ -142,7 +142,7 @@ def test_imports_down_and_within_are_fine(tmp_path: Path) -> None:
         {
             "__init__.py": "from skipstone.table import Table",
             "__main__.py": "from skipstone.cli import main",
-            "cli/output.py": "from skipstone._version import __version__\nfrom ..table import Table",
+            "cli/output.py": "from skipstone._version import __version__\nfrom ..table import T",
             "cli/verbs.py": "from . import output\nfrom .output import show\nimport os, pyarrow",
             "paimon/format/bsi.py": "from ...errors import FormatError\nfrom . import container",
             "paimon/format/__init__.py": "from .bsi import Bsi\nfrom ...parquet import thrift",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from skipstone._version import __version__
+from skipstone._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from skipstone.errors import SkipstoneError

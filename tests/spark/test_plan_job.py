@@ -1,7 +1,7 @@
 """Facts asked by a job of Spark say what they say when held in memory.
 
 The layout is that of `tests/planning/test_runs.py`: facts of one file in several parts, a changed
-file, row groups of three facts. Spark's workers are processes of their own: only the parts tell them.
+file, row groups of three facts. Spark's workers are processes: they know the parts alone.
 """
 
 from __future__ import annotations
