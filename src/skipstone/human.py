@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
+from dataclasses import fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["aligned", "duration", "of_total", "percent", "plain", "plural", "size"]
+__all__ = [
+    "SHOWN",
+    "Report",
+    "aligned",
+    "duration",
+    "first_of",
+    "of_total",
+    "percent",
+    "plain",
+    "plural",
+    "size",
+]
+
+#: how many lines of a long list a text shows; ``to_dict`` has all of them
+SHOWN = 5
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -89,3 +105,39 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Decimal):
         return str(value)
     return value if isinstance(value, str | int | type(None)) else str(value)
+
+
+class Report:
+    """What a verb did: a frozen dataclass whose ``str()`` people read, and ``to_dict()`` programs.
+
+    Fields are values that JSON has, tuples and mappings of these, other reports, and values whose
+    ``str()`` says all (a ``Reason``). Sizes are bytes, times seconds or milliseconds as named.
+    """
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values, all of them."""
+        named = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        return {field.name: _json_ready(getattr(self, field.name)) for field in named}
+
+
+def _json_ready(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Report):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): _json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_ready(item) for item in value]
+    return str(value)
+
+
+def first_of(title: str, lines: Sequence[str]) -> list[str]:
+    """The title and the first ``SHOWN`` lines below it, indented; nothing where there are none."""
+    if not lines:
+        return []
+    rest = len(lines) - SHOWN
+    more = [f"  and {rest:,} more"] if rest > 0 else []
+    return [title, *(f"  {line}" for line in lines[:SHOWN]), *more]

@@ -11,7 +11,7 @@ from skipstone.storage import Listing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from skipstone.pruning import ByteRange
+    from skipstone.storage import ByteRange
 
 __all__ = ["Crash", "Interrupted", "MemoryStorage"]
 

@@ -14,8 +14,8 @@ from skipstone.facts.encrypted_packs import FRAME, SealedPack, Segment, seal_pac
 from skipstone.facts.encrypted_storage import SealedStorage
 from skipstone.facts.location import Location
 from skipstone.parquet.encryption.master_keys import LabelledKeys
-from skipstone.pruning import ByteRange, Cause
-from skipstone.storage import LocalStorage
+from skipstone.pruning import Cause
+from skipstone.storage import ByteRange, LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skipstone.paimon.kinds import Bitmap, Bsi, RangeBitmap, RowIndex
 from skipstone.predicate.tree import Leaf, Op
-from skipstone.pruning import ByteRange, Cause, RowSet, Units
+from skipstone.pruning import Cause, RowSet, Units
 from skipstone.pruning.column_types import widens
 from skipstone.pruning.kind import Blob
 from tests.build.built import Indexed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from skipstone.paimon.row_evidence import FileRows
     from skipstone.pruning import Answer
+    from skipstone.storage import ByteRange
 
 KINDS: dict[str, list[RowIndex]] = {
     "bitmap": [

@@ -17,11 +17,13 @@ from skipstone.paimon.format.distinct_keys import factorise
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.top_rows import TopFile
 from skipstone.planning.top_rows import Order, TopCandidate, TopRows, top_rows
-from skipstone.pruning import ByteRange, RowSet
+from skipstone.pruning import RowSet
 from skipstone.pruning.kind import Blob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from skipstone.storage import ByteRange
 
 VALUES = {
     pa.int32(): st.integers(-4, 4),

@@ -17,8 +17,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
-from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Fetched, Level, RowSet, Units
-from skipstone.storage import Listing
+from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, RowSet, Units
+from skipstone.storage import ByteRange, Listing
 
 Row = Mapping[str, int | None]
 COLUMNS = ("a", "b")

@@ -12,17 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.predicate.tree import And, Const, Leaf, Op, Opaque, Or
-from skipstone.pruning import (
-    Answer,
-    Bounds,
-    ByteRange,
-    Cause,
-    Fetched,
-    Level,
-    Reason,
-    RowSet,
-    Units,
-)
+from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, Reason, RowSet, Units
 from skipstone.pruning.asking import MAX_FAILURES, MAX_ROUNDS, no_fetch
 from skipstone.pruning.evaluation import (
     Evaluation,
@@ -32,6 +22,7 @@ from skipstone.pruning.evaluation import (
     evaluate_rows,
     row_constants,
 )
+from skipstone.storage import ByteRange
 from tests.pruning.model import leaf
 
 if TYPE_CHECKING:

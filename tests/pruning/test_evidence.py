@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from skipstone.pruning import Answer, ByteRange, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, Cause, Level, Reason, Units
+from skipstone.storage import ByteRange
 
 
 def test_levels_go_from_coarse_to_fine_and_name_their_units() -> None:

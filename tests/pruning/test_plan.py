@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skipstone.pruning import ByteRange, Cause, Level, Reason, RowSet
+from skipstone.pruning import Cause, Level, Reason, RowSet
 from skipstone.pruning.plan import FileDetail, Plan, Step
-from skipstone.storage import Listing
+from skipstone.storage import ByteRange, Listing
 
 WHERE = "id = 5 AND ts > 3"
 

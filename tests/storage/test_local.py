@@ -11,8 +11,7 @@ import pytest
 
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId
-from skipstone.pruning import ByteRange
-from skipstone.storage import LocalStorage, list_files, open_storage, table_format
+from skipstone.storage import ByteRange, LocalStorage, list_files, open_storage, table_format
 
 ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]
 

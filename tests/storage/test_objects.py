@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.pruning import ByteRange
-from skipstone.storage import list_files, open_storage, table_format
+from skipstone.storage import ByteRange, list_files, open_storage, table_format
 from skipstone.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:

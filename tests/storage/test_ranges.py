@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.pruning import ByteRange
-from skipstone.storage import coalesce
+from skipstone.storage import ByteRange, coalesce
 
 RANGES = st.lists(
     st.builds(ByteRange, st.sampled_from(["/a", "/b"]), st.integers(0, 500), st.integers(0, 60)),

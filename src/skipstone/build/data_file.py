@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from skipstone.identity import ObjectId
-    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Index
-    from skipstone.storage import Storage
+    from skipstone.storage import ByteRange, Storage
 
 __all__ = [
     "BuildSettings",

@@ -14,8 +14,7 @@ import numpy as np
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.reading.fetch import group_rows
 from skipstone.planning.forecast import Amount, Forecast
-from skipstone.pruning import ByteRange
-from skipstone.storage import coalesce
+from skipstone.storage import ByteRange, coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import ByteRange, Evidence, Fetched
-    from skipstone.storage import Listing
+    from skipstone.pruning import Evidence, Fetched
+    from skipstone.storage import ByteRange, Listing
 
     from .file_columns import TableColumns
     from .open_files import OpenFiles

@@ -46,7 +46,7 @@ from skipstone.parquet.encryption.key_material import (
     wrap_dek,
 )
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, NONCE_LENGTH, TAG_LENGTH
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

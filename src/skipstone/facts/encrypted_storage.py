@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.master_keys import LabelledKeys
-    from skipstone.pruning import ByteRange, Reason
-    from skipstone.storage import Listing, Storage
+    from skipstone.pruning import Reason
+    from skipstone.storage import ByteRange, Listing, Storage
 
     from .location import Location
 

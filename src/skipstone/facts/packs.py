@@ -16,7 +16,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

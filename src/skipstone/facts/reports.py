@@ -7,14 +7,13 @@ denominator and unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skipstone.human import aligned, duration, of_total, percent, plural, size
-from skipstone.pruning import Reason
+from skipstone.human import Report, aligned, duration, first_of, of_total, percent, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from skipstone.pruning import Reason
 
     from .encryption_report import SealReport
 
@@ -29,43 +28,11 @@ __all__ = [
     "VacuumReport",
 ]
 
-# Of long lists of files a text shows so many; ``to_dict`` has all of them.
-_SHOWN = 5
 _HEADINGS = ("column", "type", "index", "parameters", "built for", "size", "left out")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Reason):
-        return str(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, _Report):
-        return value.to_dict()
-    return value
-
-
-class _Report:
-    """A dataclass of values that JSON has, of reasons, and of tuples of these."""
-
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        named = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
-        return {field.name: _plain(getattr(self, field.name)) for field in named}
-
-
-def _some(title: str, lines: Sequence[str]) -> list[str]:
-    """The title, and the first of the lines below it; nothing where there are none."""
-    if not lines:
-        return []
-    shown = [f"  {line}" for line in lines[:_SHOWN]]
-    rest = len(lines) - _SHOWN
-    return [title, *shown, *([f"  and {rest:,} more"] if rest > 0 else [])]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildReport(_Report):
+class BuildReport(Report):
     """What a build or a refresh did.
 
     ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
@@ -103,22 +70,22 @@ class BuildReport(_Report):
             lines.append(f"{wrote} to {self.location}" if self.location else wrote)
         if self.merged:
             lines.append(f"merged {plural(self.merged, 'part')}")
-        lines += _some(
+        lines += first_of(
             f"could not read {of_total(len(self.files_failed), self.files_total, 'files')}: "
             "no facts, so they are read in full",
             [f"{path}: {text}" for path, text in self.files_failed],
         )
-        lines += _some(
+        lines += first_of(
             f"still changing, {of_total(len(self.files_too_fresh), self.files_total, 'files')}: "
             "run `refresh` later",
             self.files_too_fresh,
         )
-        lines += _some("left out:", [str(reason) for reason in self.left_out])
+        lines += first_of("left out:", [str(reason) for reason in self.left_out])
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexInfo(_Report):
+class IndexInfo(Report):
     """One index of a table: its definition, the fresh ``files`` that have it, and its ``bytes``.
 
     ``type`` is Spark's name of the column's type. ``left_out`` counts fresh files for which it was
@@ -145,11 +112,11 @@ class IndexInfo(_Report):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values; ``params`` as an object."""
-        return {**_Report.to_dict(self), "params": dict(self.params), "name": self.name}
+        return {**Report.to_dict(self), "params": dict(self.params), "name": self.name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description(_Report):
+class Description(Report):
     """What index a table has, and how much of the table it covers now.
 
     ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
@@ -215,7 +182,7 @@ class Description(_Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport(_Report):
+class CheckReport(Report):
     """Whether the facts of an index are true and of this table.
 
     ``fresh``, ``missing`` and ``orphaned`` are counts; ``stale`` are the paths of files that
@@ -250,7 +217,7 @@ class CheckReport(_Report):
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values, with ``ok``."""
         seals = None if self.seals is None else self.seals.to_dict()
-        return {**_Report.to_dict(self), "seals": seals, "ok": self.ok}
+        return {**Report.to_dict(self), "seals": seals, "ok": self.ok}
 
     def __str__(self) -> str:
         lines = [f"table {self.table}   {plural(self.files_total, 'file')}"]
@@ -274,9 +241,9 @@ class CheckReport(_Report):
                 f"{of_total(self.sampled, self.files_total, 'files')}, asked "
                 f"{plural(self.compared, 'predicate')} with and without skipping"
             )
-        lines += _some("stale:", self.stale)
-        lines += _some("corrupt:", self.corrupt)
-        return lines + _some("untrue:", self.untrue)
+        lines += first_of("stale:", self.stale)
+        lines += first_of("corrupt:", self.corrupt)
+        return lines + first_of("untrue:", self.untrue)
 
     def _remedy(self) -> str:
         if self.seals is not None and not self.seals.ok:
@@ -291,7 +258,7 @@ class CheckReport(_Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropReport(_Report):
+class DropReport(Report):
     """What a drop took away: ``dropped`` and ``remaining`` are names as in ``IndexInfo.name``.
 
     ``bytes_removed`` left the store; ``files`` is the number of data files whose facts had any of
@@ -316,7 +283,7 @@ class DropReport(_Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactReport(_Report):
+class CompactReport(Report):
     """What a merge of the parts did; ``facts`` of files that are gone or have changed left."""
 
     table: str
@@ -339,7 +306,7 @@ class CompactReport(_Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumReport(_Report):
+class VacuumReport(Report):
     """What a vacuum removed, or would remove: objects of the store that no part names.
 
     ``kept_young`` objects that no part names were left because they are younger than
@@ -359,7 +326,7 @@ class VacuumReport(_Report):
         verb = "would remove" if self.dry_run else "removed"
         age = duration(1000 * self.older_than_seconds)
         head = f"{verb} {of_total(len(self.removed), total, 'unnamed objects')}"
-        lines = _some(f"{head}, {size(self.bytes_removed)}:", self.removed)
+        lines = first_of(f"{head}, {size(self.bytes_removed)}:", self.removed)
         lines = lines or [f"{head}, {size(0)}"]
         if self.kept_young:
             lines.append(f"kept {self.kept_young:,} younger than {age}")
@@ -367,7 +334,7 @@ class VacuumReport(_Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportReport(_Report):
+class ExportReport(Report):
     """What was published for others to read: ``kind`` says as which format."""
 
     table: str
@@ -385,5 +352,5 @@ class ExportReport(_Report):
             f"{size(self.bytes)}, to {self.destination}",
             *(f"  {name}" for name in self.indexes),
         ]
-        lines += _some("left out:", [str(reason) for reason in self.left_out])
+        lines += first_of("left out:", [str(reason) for reason in self.left_out])
         return "\n".join(lines)

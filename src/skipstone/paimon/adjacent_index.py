@@ -25,8 +25,9 @@ import numpy as np
 from skipstone.build.encrypted_file import is_signed
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
-from skipstone.pruning import Answer, ByteRange, Cause, Reason
+from skipstone.pruning import Answer, Cause, Reason
 from skipstone.pruning.table_schema import file_schema
+from skipstone.storage import ByteRange
 
 from .base import paimon_column
 from .container_evidence import ColumnType, Sidecar, Silent, of_bytes, open_sidecar, types_of

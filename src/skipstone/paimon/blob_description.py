@@ -26,8 +26,9 @@ from .format.types import PaimonType, Root
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Blob
+    from skipstone.storage import ByteRange
 
     from .format.bsi import BsiIndex
     from .format.keys import Key

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, ByteRange, Fetched, Units
+    from skipstone.pruning import BoolArray, Fetched, Units
     from skipstone.pruning.kind import Blob, Chunk
+    from skipstone.storage import ByteRange
 
     from .format.types import PaimonType
 

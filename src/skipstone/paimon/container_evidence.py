@@ -22,7 +22,7 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, column_name, indexable
-from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Level, RowSet
+from skipstone.pruning import Answer, Bounds, Cause, Level, RowSet
 from skipstone.pruning.kind import Blob, Stored
 from skipstone.pruning.table_schema import find_field
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from skipstone.pruning import Evidence, Fetched, Units
+    from skipstone.storage import ByteRange
 
     from .format import open_index as reading
 

@@ -35,7 +35,8 @@ from .format.key_queries import In, Null, Range
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning import Fetched
+    from skipstone.storage import ByteRange
 
     from .container_evidence import Sidecar
     from .format.container import IndexEntry

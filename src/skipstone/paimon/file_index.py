@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.predicate.tree import Bound
-    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Blob
     from skipstone.pruning.plan import Step
+    from skipstone.storage import ByteRange
 
     from .container_evidence import Sidecar
 

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from skipstone.predicate.tree import Value
-    from skipstone.pruning import ByteRange, Fetched, Units
+    from skipstone.pruning import Fetched, Units
     from skipstone.pruning.kind import Blob
+    from skipstone.storage import ByteRange
 
     from .format.key_queries import Ask
     from .format.keys import Key

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.pruning import ByteRange, Fetched
+    from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Blob
+    from skipstone.storage import ByteRange
 
     from .format.types import PaimonType
 

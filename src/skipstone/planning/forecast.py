@@ -17,8 +17,8 @@ from skipstone.human import duration, of_total, plural, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from skipstone.pruning import ByteRange
     from skipstone.pruning.plan import Plan
+    from skipstone.storage import ByteRange
 
 __all__ = ["Amount", "Analysis", "Forecast"]
 

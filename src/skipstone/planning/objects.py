@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from skipstone.facts import Matched
     from skipstone.predicate.tree import Bound, Leaf
-    from skipstone.pruning import ByteRange, Evidence, Fetched
+    from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.asking import Fetch
     from skipstone.pruning.kind import Index
     from skipstone.pruning.partitions import PartitionColumns
-    from skipstone.storage import Listing
+    from skipstone.storage import ByteRange, Listing
 
 __all__ = ["Beside", "Inside", "plan_objects"]
 

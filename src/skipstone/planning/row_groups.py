@@ -29,7 +29,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
-from skipstone.pruning import ByteRange, Cause, Level, Reason, Units
+from skipstone.pruning import Cause, Level, Reason, Units
 from skipstone.pruning.asking import fetch_round
 from skipstone.questdb.evidence.bloom import PmBloomEvidence
 from skipstone.questdb.evidence.pm_file import OpenedPms, PmFile
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import Evidence
     from skipstone.pruning.asking import Fetch
     from skipstone.questdb.format.pm_snapshot import Snapshot
-    from skipstone.storage import Listing
+    from skipstone.storage import ByteRange, Listing
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "SAMPLE", "WORTH", "RowGroups"]
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from skipstone.paimon.format.keys import Key
     from skipstone.paimon.format.types import PaimonType
     from skipstone.paimon.top_rows import FirstRows, TopFile
-    from skipstone.pruning import ByteRange
     from skipstone.pruning.asking import Fetch
+    from skipstone.storage import ByteRange
 
 __all__ = ["Order", "TopCandidate", "TopRows", "top_rows"]
 

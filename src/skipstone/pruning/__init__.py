@@ -1,18 +1,17 @@
 """What an index may say, for all levels: ``Bounds``, ``RowSet``, ``Evidence``, ``Reason``.
 
-Nothing here does I/O, decides anything, or knows a format. The planner (``plan/``) is the only
-place that combines ``Bounds``.
+Nothing here does I/O, decides anything, or knows a format. The planner is the only place that
+combines ``Bounds``.
 """
 
 from .bounds import BoolArray, Bounds
-from .evidence import Answer, ByteRange, Cause, Evidence, Fetched, Level, Reason, Units
+from .evidence import Answer, Cause, Evidence, Fetched, Level, Reason, Units
 from .row_set import RowSet
 
 __all__ = [
     "Answer",
     "BoolArray",
     "Bounds",
-    "ByteRange",
     "Cause",
     "Evidence",
     "Fetched",

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from . import Answer, ByteRange, Cause, Evidence, Fetched, Reason, RowSet, Units
+from skipstone.storage import ByteRange
+
+from . import Answer, Cause, Evidence, Fetched, Reason, RowSet, Units
 from .plan import Step
 
 if TYPE_CHECKING:

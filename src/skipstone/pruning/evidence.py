@@ -19,16 +19,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .bounds import Bounds
 
-__all__ = ["Answer", "ByteRange", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
+__all__ = ["Answer", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -76,26 +78,6 @@ class Reason:
     def __str__(self) -> str:
         count = "" if self.units is None else f" ({self.units:,})"
         return f"{self.subject}: {self.text}{count}"
-
-
-class _ByteRange(NamedTuple):
-    path: str
-    offset: int
-    length: int
-
-
-class ByteRange(_ByteRange):
-    """``length`` bytes from ``offset`` of the object at ``path``.
-
-    A tuple, because a lookup hashes hundreds of them.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, path: str, offset: int, length: int) -> Self:
-        if offset < 0 or length < 0:
-            raise ValueError(f"negative byte range: offset {offset}, length {length}")
-        return tuple.__new__(cls, (path, offset, length))
 
 
 Fetched: TypeAlias = Mapping[ByteRange, "bytes | memoryview"]

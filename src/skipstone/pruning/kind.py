@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from . import Answer, ByteRange, Fetched, Level, Units
+from skipstone.storage import ByteRange
+
+from . import Answer, Fetched, Level, Units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -20,7 +20,7 @@ import numpy as np
 
 from skipstone.predicate.literals import order_keys
 
-from . import Answer, ByteRange, Cause, Fetched, Level, Units
+from . import Answer, Cause, Fetched, Level, Units
 from .interval import Intervals, interval_bounds
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.predicate.tree import Leaf
+    from skipstone.storage import ByteRange
 
 __all__ = ["PartitionColumns", "PartitionValues"]
 

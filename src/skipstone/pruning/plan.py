@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from skipstone.execution.engine_export import Handed
     from skipstone.planning.forecast import Analysis, Forecast
-    from skipstone.storage import Listing
+    from skipstone.storage import ByteRange, Listing
 
-    from . import ByteRange, Level, Reason, RowSet
+    from . import Level, Reason, RowSet
 
 __all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "Reader", "Step"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from skipstone.predicate.literals import order_keys
-from skipstone.pruning import Answer, ByteRange, Cause, Fetched, Level, Units
+from skipstone.pruning import Answer, Cause, Fetched, Level, Units
 from skipstone.pruning.interval import Intervals, interval_bounds
 
 from .format.partition_names import unit_end
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.predicate.tree import Leaf
+    from skipstone.storage import ByteRange
 
     from .format.partition_names import Partitioning
 

@@ -26,8 +26,8 @@ from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Schema
-from skipstone.pruning import ByteRange
 from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP, proleptic
+from skipstone.storage import ByteRange
 
 from .evidence.columns import element_of_column
 from .format.footer_arrays_to_pm import bloom_places_of, convert_arrays, describe

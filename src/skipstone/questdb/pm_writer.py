@@ -14,7 +14,7 @@ from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 from .format.footer_to_pm import BloomPlace, bloom_places, convert
 from .format.pm import Pm

@@ -29,8 +29,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, StaleError, UnsupportedError
 from skipstone.human import of_total
-from skipstone.pruning import ByteRange
-from skipstone.storage import Listing
+from skipstone.storage import ByteRange, Listing
 
 from .format.partition_names import Partitioning, directory, infer_partitioning
 from .format.txn import Partition, read

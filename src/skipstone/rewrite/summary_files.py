@@ -32,7 +32,7 @@ from skipstone.parquet.format.summary_file import (
 )
 from skipstone.parquet.reading.opened_footer import TAIL_GUESS
 from skipstone.parquet.writing.splice_footer import row_group_bytes, row_group_named
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 from skipstone.storage.listing import SUMMARY
 
 from .summary_merge import merged_top

@@ -4,12 +4,13 @@ Paths are canonical and whole everywhere (``/data/t/a b.parquet``, ``s3://bucket
 ``ByteRange`` means the same to whoever holds it.
 """
 
-from .base import Storage, coalesce
+from .base import ByteRange, Storage, coalesce
 from .listing import Listing, hidden_by_spark, int64, table_format
 from .local import LocalStorage
 from .resolve import list_files, open_storage
 
 __all__ = [
+    "ByteRange",
     "Listing",
     "LocalStorage",
     "Storage",

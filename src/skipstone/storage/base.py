@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from skipstone.identity import ObjectId
-    from skipstone.pruning import ByteRange
 
     from .listing import Listing
 
-__all__ = ["Span", "Storage", "coalesce", "parent", "runs"]
+__all__ = ["ByteRange", "Span", "Storage", "coalesce", "parent", "runs"]
+
+
+class _ByteRange(NamedTuple):
+    path: str
+    offset: int
+    length: int
+
+
+class ByteRange(_ByteRange):
+    """``length`` bytes from ``offset`` of the object at ``path``.
+
+    A tuple, because a lookup hashes hundreds of them.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, path: str, offset: int, length: int) -> Self:
+        if offset < 0 or length < 0:
+            raise ValueError(f"negative byte range: offset {offset}, length {length}")
+        return tuple.__new__(cls, (path, offset, length))
 
 
 class Storage(Protocol):

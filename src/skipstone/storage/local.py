@@ -29,7 +29,7 @@ from .meter import count_read
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from skipstone.pruning import ByteRange
+    from . import ByteRange
 
 __all__ = ["LocalStorage"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
-    from skipstone.pruning import ByteRange
+    from . import ByteRange
 
 __all__ = ["ObjectStorage"]
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skipstone.paimon.adjacent_index import BesideRows
-    from skipstone.pruning import ByteRange, Fetched, Reason, RowSet
+    from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.plan import Plan
+    from skipstone.storage import ByteRange
 
     from .table import Table, Where
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from skipstone.parquet.evidence import IndexedFile, page_source, row_group_source
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.pruning import ByteRange, Units
+from skipstone.pruning import Units
 from skipstone.pruning.planner import make_plan
-from skipstone.storage import Listing
+from skipstone.storage import ByteRange, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from skipstone.pruning import ByteRange
+    from skipstone.storage import ByteRange
 
 TYPES = [
     pa.int32(),

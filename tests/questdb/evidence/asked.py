@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, ByteRange
+    from skipstone.pruning import BoolArray
+    from skipstone.storage import ByteRange
 
 __all__ = ["Asked", "ask"]
 

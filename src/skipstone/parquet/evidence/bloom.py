@@ -27,8 +27,9 @@ from skipstone.parquet.format.bloom_filter import (
     read_header,
     set_in,
 )
-from skipstone.pruning import Answer, ByteRange, Cause, Level, Reason
+from skipstone.pruning import Answer, Cause, Level, Reason
 from skipstone.pruning.interval import with_nulls
+from skipstone.storage import ByteRange
 
 from .bloom_hashes import hashes_of
 from .indexed_file import why

@@ -25,8 +25,9 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_dictionary_page
 from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Level, Reason
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import null_bounds, with_nulls
+from skipstone.storage import ByteRange
 
 from .indexed_file import why
 from .stored_values import Form

@@ -20,7 +20,8 @@ from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.pruning import ByteRange, Cause, Reason
+from skipstone.pruning import Cause, Reason
+from skipstone.storage import ByteRange
 
 from .chunk_bounds import chunk_bounds, miscounts_nulls, order_of
 from .index_pages import LONGEST_ROOTS, page_index_of

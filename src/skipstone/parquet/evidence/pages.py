@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import ByteRange, Evidence, Fetched
+    from skipstone.pruning import Evidence, Fetched
+    from skipstone.storage import ByteRange
 
     from .indexed_file import IndexedFile
 

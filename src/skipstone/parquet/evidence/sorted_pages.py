@@ -30,8 +30,9 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Op
-from skipstone.pruning import Answer, Bounds, ByteRange, Cause, Level, Reason
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import Intervals
+from skipstone.storage import ByteRange
 
 from .dictionary import plain_values
 from .indexed_file import why

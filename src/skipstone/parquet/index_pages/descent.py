@@ -26,7 +26,7 @@ from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence

@@ -24,7 +24,7 @@ from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 from .chunk_place import ChunkPlace, beside, chunk_place
 from .dictionaries import Dictionaries

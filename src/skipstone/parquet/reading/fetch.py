@@ -21,7 +21,7 @@ from skipstone.parquet.arrow.whole_file import assemble_rows
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.chunk import decode_pages
 from skipstone.parquet.pages.column_values import concat
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 from .arrow_shape import Kind
 from .chunk_pages import in_file

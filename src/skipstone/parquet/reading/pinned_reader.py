@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, StaleError
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 from .arrow_shape import Kind
 

@@ -14,7 +14,7 @@ from skipstone.parquet.encryption.modules import module_length
 from skipstone.parquet.format.bloom_filter import read_header
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Limits, read_struct
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -23,7 +23,7 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH
 from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
-from skipstone.pruning import ByteRange
+from skipstone.storage import ByteRange
 
 from .chunk_modules import bloom_modules, index_ranges, plain_pages, unpadded
 from .splice_footer import rebase_offset_index

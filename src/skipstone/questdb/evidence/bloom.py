@@ -17,8 +17,9 @@ from skipstone.errors import SkipstoneError
 from skipstone.parquet.evidence.bloom_hashes import hashes_of
 from skipstone.parquet.evidence.indexed_file import why
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
-from skipstone.pruning import Answer, ByteRange, Cause, Level, Reason
+from skipstone.pruning import Answer, Cause, Level, Reason
 from skipstone.pruning.interval import with_nulls
+from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
