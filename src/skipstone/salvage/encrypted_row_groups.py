@@ -1,11 +1,11 @@
-"""The row groups of an encrypted file without a footer, decrypted into an image that has no name.
+"""Decrypts the row groups of an encrypted file with a damaged footer into an unnamed image.
 
-The image is a temporary file of the pages in the clear, one behind the other, in which everything
-that salvages pages in the clear finds its way. It is unlinked as soon as it is made.
+The image is a temporary file that holds the plaintext pages one after the other. The code that
+salvages plaintext files reads it. It is unlinked as soon as it is made.
 
     encrypted chunk     its pages are certain: all from 0 on must be there, and as many rows as in
                         the other chunks of the row group
-    chunks in the clear lie between encrypted ones, whose rows say where they are divided
+    plaintext chunks    lie between encrypted ones, whose row counts say where they are divided
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
 
-from .encrypted_page_walk import Where, walk_sealed
+from .encrypted_page_walk import ChunkPlace, walk_encrypted
 from .found_row_groups import FoundGroup, FoundGroups
 from .page_check import PageCheck
 from .page_map import Region
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.schema import Leaf
 
-    from .encrypted_page_walk import PlainRun, SealedMap, SealedPage
+    from .encrypted_page_walk import EncryptedMap, EncryptedPage, PlaintextRun
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["Image", "open_sealed"]
+__all__ = ["Image", "decrypt_row_groups"]
 
-_TRIES: Final = 64
 _FLUSH: Final = 4 << 20
 
 
@@ -62,10 +62,11 @@ class Image:
         return offset if at < 0 else self.places[at][1] + offset - self.places[at][0]
 
 
-def open_sealed(
+def decrypt_row_groups(
     data: memoryview,
     leaves: Sequence[Leaf],
     decryption: Decryption,
+    file: FileDecryptor,
     folder: Path,
     *,
     footer_only: bool = False,
@@ -74,10 +75,10 @@ def open_sealed(
 
     The image lies in ``folder``, without a name.
     """
-    found = walk_sealed(data, leaves, decryption)
-    if found.file_aad is None:
+    found = walk_encrypted(data, leaves, decryption, file)
+    if not found.pages:
         return None
-    return _Opening(data, leaves, decryption, found, footer_only).run(folder)
+    return _Opening(data, leaves, decryption, file, found, footer_only).run(folder)
 
 
 class _Opening:
@@ -86,43 +87,43 @@ class _Opening:
         data: memoryview,
         leaves: Sequence[Leaf],
         decryption: Decryption,
-        found: SealedMap,
+        file: FileDecryptor,
+        found: EncryptedMap,
         footer_only: bool,
     ) -> None:
-        self.data, self.leaves, self.found = data, leaves, found
+        self.data, self.leaves, self.file, self.found = data, leaves, file, found
         footer = decryption.key_of_footer()
         self.without_key = [
             footer is None and decryption.key_of_column(leaf.path) is None for leaf in leaves
         ]
-        self.chunks: dict[Where, list[SealedPage]] = defaultdict(list)
+        self.chunks: dict[ChunkPlace, list[EncryptedPage]] = defaultdict(list)
         for page in found.pages:
-            self.chunks[page.where].append(page)
-        for where, pages in self.chunks.items():
-            self.chunks[where] = self.each_once(pages)
-        self.sealed = {where.column for where in self.chunks}
+            self.chunks[page.place].append(page)
+        for place, pages in self.chunks.items():
+            self.chunks[place] = self.each_once(pages)
+        self.encrypted = {place.column for place in self.chunks}
         self.unknown = {start for start, _ in found.lost}
         if not footer_only:
             self.unknown.add(len(data))
-        self.ctr = self.is_ctr()
         self.image = Image()
         self.at = 0
         # Chunks and runs by their bytes in the image.
-        self.ranges: dict[Where, tuple[int, int]] = {}
-        self.runs: list[tuple[PlainRun, int, int]] = []
-        self.plain: dict[Where, I64] = {}
+        self.ranges: dict[ChunkPlace, tuple[int, int]] = {}
+        self.runs: list[tuple[PlaintextRun, int, int]] = []
+        self.plain: dict[ChunkPlace, I64] = {}
 
     def run(self, folder: Path) -> tuple[Image, FoundGroups]:
         with tempfile.TemporaryFile(dir=folder) as file:
             pending = bytearray()
-            for where, pages in self.chunks.items():
+            for place, pages in self.chunks.items():
                 start = self.at
                 for page in pages:
                     pending += self.opened(page)
                     if len(pending) > _FLUSH:
                         file.write(pending)
                         pending.clear()
-                self.ranges[where] = start, self.at
-            for run in self.found.plain:
+                self.ranges[place] = start, self.at
+            for run in self.found.plaintext:
                 self.image.places.append((self.at, run.start))
                 file.write(pending)
                 pending.clear()
@@ -136,9 +137,9 @@ class _Opening:
                 self.image.data = memoryview(view)
         return self.image, self.groups()
 
-    def each_once(self, pages: list[SealedPage]) -> list[SealedPage]:
+    def each_once(self, pages: list[EncryptedPage]) -> list[EncryptedPage]:
         """In their order, without copies of a page that lie elsewhere too."""
-        made: list[SealedPage] = []
+        made: list[EncryptedPage] = []
         for page in sorted(pages, key=lambda page: page.ordinal):
             stored = self.data[page.start : page.stop]
             last = made[-1] if made else page
@@ -153,21 +154,10 @@ class _Opening:
 
     # -- decrypted ---------------------------------------------------------------------------------
 
-    def is_ctr(self) -> bool:
-        """Whether pages are CTR, which is so if none of the first ones authenticates."""
-        for page in self.found.pages[:_TRIES]:
-            v2 = page.header.data_page_header_v2
-            levels = v2 and v2.repetition_levels_byte_length + v2.definition_levels_byte_length
-            if levels and levels == page.stop - page.body:
-                continue  # of which nothing is encrypted
-            if page.opened(self.data, ctr=False) is not None:
-                return False
-        return True
-
-    def opened(self, page: SealedPage) -> bytes:
+    def opened(self, page: EncryptedPage) -> bytes:
         """The page as it is in the image; one that is damaged as it lies, with a wrong checksum."""
         stored = self.data[page.body : page.stop]
-        plain, why = page.opened(self.data, ctr=self.ctr), ""
+        plain, why = page.decrypted(self.data), ""
         stated = page.header.crc
         if plain is None:
             why = "does not authenticate"
@@ -178,7 +168,7 @@ class _Opening:
         if why:
             self.image.damaged[self.at] = why
             crc = zlib.crc32(body) ^ 1
-        elif self.ctr and stated is None:
+        elif self.file.ctr and stated is None:
             crc = None
         if crc is not None and crc >> 31:
             crc -= 1 << 32
@@ -193,11 +183,11 @@ class _Opening:
         found = self.found
         check = PageCheck(self.image.data)
         made = FoundGroups(footer="lost", lost=tuple(found.lost))
-        rows = {where: self.rows(where) for where in self.chunks}
-        counts = {where: self.count(check, where, rows[where]) for where in rows}
-        ordinals = sorted({where.row_group for where in self.chunks})
+        rows = {place: self.rows(place) for place in self.chunks}
+        counts = {place: self.count(check, place, rows[place]) for place in rows}
+        ordinals = sorted({place.row_group for place in self.chunks})
         known = {
-            each: max(n for where, n in counts.items() if where.row_group == each)
+            each: max(n for place, n in counts.items() if place.row_group == each)
             for each in ordinals
         }
         for run, start, stop in self.runs:
@@ -207,34 +197,35 @@ class _Opening:
         )
         for ordinal in ordinals:
             made.groups.append(self.group(ordinal, rows, known[ordinal]))
-        name = "AES_GCM_CTR_V1" if self.ctr else "AES_GCM_V1"
-        made.notes.append(f"encrypted with {name}; what is saved is in the clear")
+        made.notes.append(
+            f"encrypted with {self.file.algorithm_name}; what is saved is in the clear"
+        )
         return made
 
-    def rows(self, where: Where) -> I64:
-        return walk_pages_of(self.image.data, *self.ranges[where])[0]
+    def rows(self, place: ChunkPlace) -> I64:
+        return walk_pages_of(self.image.data, *self.ranges[place])[0]
 
-    def count(self, check: PageCheck, where: Where, rows: I64) -> int:
+    def count(self, check: PageCheck, place: ChunkPlace, rows: I64) -> int:
         """Rows of a chunk, as far as it can be told before its pages are checked."""
-        leaf = self.leaves[where.column]
+        leaf = self.leaves[place.column]
         begun = [check.begins(row, leaf) for row in rows]
         return sum(each[0] for each in begun if each is not None)
 
-    def group(self, ordinal: int, rows: dict[Where, I64], count: int) -> FoundGroup:
+    def group(self, ordinal: int, rows: dict[ChunkPlace, I64], count: int) -> FoundGroup:
         chunks: list[I64] = []
         why = ""
         starts = [p.start for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
         stops = [p.stop for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
         for leaf in self.leaves:
-            where = Where(ordinal, leaf.ordinal)
-            if where in rows:
-                why = why or self.missing(leaf, self.chunks[where])
-                chunks.append(rows[where])
-            elif where in self.plain:
-                chunks.append(self.plain[where])
+            place = ChunkPlace(ordinal, leaf.ordinal)
+            if place in rows:
+                why = why or self.missing(leaf, self.chunks[place])
+                chunks.append(rows[place])
+            elif place in self.plain:
+                chunks.append(self.plain[place])
             else:
                 what = "its pages are lost"
-                if leaf.ordinal not in self.sealed:
+                if leaf.ordinal not in self.encrypted:
                     no_key = self.without_key[leaf.ordinal]
                     what = "it has no key" if no_key else "its pages open with no key"
                     what += ", or are not to be told from others in the clear"
@@ -247,7 +238,7 @@ class _Opening:
             why=why,
         )
 
-    def missing(self, leaf: Leaf, pages: Sequence[SealedPage]) -> str:
+    def missing(self, leaf: Leaf, pages: Sequence[EncryptedPage]) -> str:
         """Which pages of a chunk are not there, empty if none."""
         data = [page.ordinal for page in pages]
         if data[0] < 0:
@@ -260,7 +251,7 @@ class _Opening:
             return f"column {leaf.name}: {GOES_ON}"
         return ""
 
-    def divide(self, run: PlainRun, rows: I64, known: dict[int, int], check: PageCheck) -> None:
+    def divide(self, run: PlaintextRun, rows: I64, known: dict[int, int], check: PageCheck) -> None:
         """The chunks in the clear among the pages of a run, if there is one way to divide them."""
         width = len(self.leaves)
         first = 0 if run.after is None else run.after.row_group * width + run.after.column + 1
@@ -268,8 +259,8 @@ class _Opening:
             stop = run.before.row_group * width + run.before.column
         else:
             stop = ((run.after.row_group if run.after else 0) + 1) * width
-        slots = [Where(*divmod(at, width)) for at in range(first, stop)]
-        if any(each.column in self.sealed or each.row_group not in known for each in slots):
+        slots = [ChunkPlace(*divmod(at, width)) for at in range(first, stop)]
+        if any(each.column in self.encrypted or each.row_group not in known for each in slots):
             return
         region = Region(
             rows=rows,

@@ -92,10 +92,7 @@ def salvage(
             raise UnsupportedError(f"{origin.what} has no columns")
         image, found = None, None
         if decryption is not None:
-            mine = decryption
-            if callable(mine.aad_prefix):
-                mine = mine.replaced(aad_prefix=mine.prefix_for(str(source)))
-            image, found = _sealed(data, shape.leaves, mine, target.parent, footer_only)
+            image, found = _decrypted(data, source, shape.leaves, decryption, target, footer_only)
         if found is None:
             found = find_groups(
                 data,
@@ -152,7 +149,7 @@ def _schema(
     footer = None
     if MAGIC_ENCRYPTED not in (data[:4], data[-4:]):
         footer = whole_footer(data)
-    if footer is None and _looks_sealed(data):
+    if footer is None and _looks_encrypted(data):
         raise UnsupportedError(f"{source} is encrypted", hint=_GIVE_KEYS)
     if footer is not None and footer.encryption_algorithm is not None:
         raise UnsupportedError(f"{source} is encrypted", hint=_GIVE_KEYS)
@@ -165,7 +162,7 @@ def _schema(
     return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
 
 
-def _looks_sealed(data: memoryview) -> bool:
+def _looks_encrypted(data: memoryview) -> bool:
     """Whether a file is encrypted by its magic, or by modules where pages would be."""
     if MAGIC_ENCRYPTED in (data[:4], data[-4:]):
         return True
@@ -185,28 +182,43 @@ _GIVE_KEYS: Final = "give its keys: --footer-key, --column-key or --keys"
 _LARGEST_HEADER: Final = 1 << 14
 
 
-def _sealed(
+def _decrypted(
     data: memoryview,
+    source: Path,
     leaves: Sequence[Leaf],
     decryption: Decryption,
-    folder: Path,
+    target: Path,
     footer_only: bool,
 ) -> tuple[Image | None, FoundGroups | None]:
-    """The row groups of an encrypted file; nothing of one that is not, where that is allowed."""
+    """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
     from skipstone.parquet.encryption.ciphers import AuthenticationError
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.parquet.format.crypto import FileCryptoMetaData
 
-    from .encrypted_row_groups import open_sealed
+    from .encrypted_page_walk import find_algorithm
+    from .encrypted_row_groups import decrypt_row_groups
 
-    made = open_sealed(data, leaves, decryption, folder, footer_only=footer_only)
-    if made is not None:
-        return made
-    if decryption.allow_plaintext_files and not _looks_sealed(data):
-        return None, None
-    raise AuthenticationError(
-        "no page of the file authenticates with the keys that were given",
-        hint="check the keys, and give the AAD prefix if there was one; keys that a KMS wrapped"
-        " lay in the footer, and are lost with it",
+    algorithm = find_algorithm(data)
+    if algorithm is None:
+        if not _looks_encrypted(data):
+            if decryption.allow_plaintext_files:
+                return None, None
+            raise FormatError("keys were given, but the file is not encrypted")
+        raise UnsupportedError(
+            f"{source} is encrypted, and the unique part of its AAD is lost with its footer",
+            hint="no page can be decrypted without it: restore the file from a copy",
+        )
+    crypto = FileCryptoMetaData(encryption_algorithm=algorithm)
+    file = FileDecryptor.of_encrypted_footer(decryption, crypto, file=str(source))
+    made = decrypt_row_groups(
+        data, leaves, decryption, file, target.parent, footer_only=footer_only
     )
+    if made is None:
+        raise AuthenticationError(
+            "no page of the file authenticates with the keys that were given",
+            hint="check the keys and the AAD prefix; keys that a KMS wrapped are in the footer",
+        )
+    return made
 
 
 _ROOT: Final = SchemaElement(name="schema", num_children=0)
