@@ -45,10 +45,10 @@ MEMORY = 128 * 2**20
 
 _CHILD = """
 import io, json, pathlib, sys
-from skipstone.index.build import BuildSettings, build_parquet
-from skipstone.index.registry import parse_indexes
-from skipstone.index.schema import file_schema
-from skipstone.index.bloomjit import compiled
+from skipstone.build.data_file import BuildSettings, build_parquet
+from skipstone.indexes.registry import parse_indexes
+from skipstone.pruning.table_schema import file_schema
+from skipstone.indexes.bloom_bits_jit import compiled
 import pyarrow as pa, pyarrow.parquet as pq
 def peak():  # of this program; getrusage begins with that of the process that started it
     status = pathlib.Path("/proc/self/status").read_text()

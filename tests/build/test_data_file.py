@@ -347,9 +347,9 @@ def test_old_dates(tmp_path: Path, metadata: dict[str, str], days: int, believed
 IN_A_PROCESS = """
 import sys
 import pyarrow as pa
-from skipstone.index.build import BuildSettings, build_parquet
-from skipstone.index.registry import parse_indexes
-from skipstone.index.schema import file_schema
+from skipstone.build.data_file import BuildSettings, build_parquet
+from skipstone.indexes.registry import parse_indexes
+from skipstone.pruning.table_schema import file_schema
 path, memory, *specs = sys.argv[1:]
 definitions = parse_indexes(specs)
 schema = file_schema(path, path)

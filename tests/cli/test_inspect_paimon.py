@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.cli.inspect import Asked
-from skipstone.cli.inspect_paimon import look
 from skipstone.errors import FormatError, PredicateError, UnsupportedError
+from skipstone.inspect.options import InspectOptions
+from skipstone.inspect.paimon_index import look
 from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap_writer import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
@@ -231,7 +231,9 @@ def looked(path: Path, raw: bytes) -> bool:
     """Whether all of the container can be shown; damage is one of two errors, and no other."""
     path.write_bytes(raw)
     try:
-        look(str(path), Asked(where="n >= 3 AND city = 'Oslo'", types=tuple(TYPES.items())))
+        look(
+            str(path), InspectOptions(where="n >= 3 AND city = 'Oslo'", types=tuple(TYPES.items()))
+        )
     except (FormatError, UnsupportedError, PredicateError):
         return False
     return True

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.inspect.file_inspection import inspect_file
+from skipstone.inspect.parquet_file import inspect_file
 from skipstone.parquet.encryption.key_file import decryption_from_json
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ LOOP = """
 import os, sys
 import pyarrow as pa, pyarrow.parquet as pq
 from skipstone import Table
-from skipstone.store import IndexEncryption
-from tests.store.test_encrypted_kill import KEYS, write
+from skipstone.facts import IndexEncryption
+from tests.facts.test_encrypted_kill import KEYS, write
 path = sys.argv[1]
 how = IndexEncryption(footer_key="kf", key_metadata={"s:bitmap": "k1"})
 print("ready", flush=True)

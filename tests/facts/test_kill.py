@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOP = """
 import sys, itertools
 from pathlib import Path
-from tests.store.facts import MINMAX, SCHEMA, VALUES, Table
+from tests.facts.facts import MINMAX, SCHEMA, VALUES, Table
 table, kind, times = Table(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 for turn in range(times) if times else itertools.count():

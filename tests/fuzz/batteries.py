@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from skipstone.inspect.file_inspection import inspect_file
+from skipstone.inspect.parquet_file import inspect_file
 from skipstone.parquet.arrow.whole_file import read_table
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import column_name
@@ -20,7 +20,7 @@ from skipstone.salvage.salvage_file import salvage
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from skipstone.inspect.file_inspection import FileInspection
+    from skipstone.inspect.file_description import FileInspection
     from skipstone.parquet.encryption.decryption import Decryption
 
 __all__ = ["BATTERIES", "DECODING", "Damaged"]

@@ -8,8 +8,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skipstone.inspect.pm_inspection import inspect_pm
-from skipstone.inspect.txn_inspection import inspect_txn
+from skipstone.inspect.questdb import inspect_pm
+from skipstone.inspect.txn import inspect_txn
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.questdb.evidence.pm_file import PmFile
 from skipstone.questdb.format.pm import Pm

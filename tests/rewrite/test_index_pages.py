@@ -301,7 +301,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from skipstone.rewrite import replacing
-from skipstone.rewrite.index_pages_adding import add_index_pages
+from skipstone.rewrite.index_pages_file import add_index_pages
 left = int(sys.argv[2])
 real = replacing.Written.flush
 def flush(self):

@@ -288,7 +288,7 @@ def test_no_row_is_lost_by_what_was_written(tmp_path: Path, data: st.DataObject)
 # -- kills ----------------------------------------------------------------------------------------
 
 _KILLED = f"""{STEPS}
-from skipstone.rewrite.retrofitting import retrofit
+from skipstone.rewrite.retrofit_file import retrofit
 replacing._BUFFER = 20_000
 retrofit(sys.argv[1], bloom={{"id": 0.01}})
 """

@@ -511,8 +511,8 @@ KILLED = """
 import os, signal, sys
 from skipstone import Table
 from skipstone.rewrite import Encryption
-from skipstone.store.labels import IndexEncryption
-from tests.formats.parquet.encryption.keys import InMemoryKms
+from skipstone.facts.index_encryption import IndexEncryption
+from tests.parquet.encryption.keys import InMemoryKms
 root, step, external = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "external"
 done = 0
 def stepping(name):

@@ -91,7 +91,7 @@ import functools, json, sys
 from pyspark.sql import SparkSession
 from skipstone import Decryption, Table
 from skipstone.rewrite import Encryption
-from tests.rewrite.sealed_files import KEY
+from tests.rewrite.encrypted_files import KEY
 
 master, root, logs = sys.argv[1:]
 spark = (

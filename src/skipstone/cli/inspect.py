@@ -1,72 +1,20 @@
-"""`inspect`: what lies at a path decides who looks at it."""
+"""`inspect`: shows what is inside a store or a file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from skipstone.errors import FormatError, UnsupportedError
 
 from .explain import FOUND
 from .options import index_key_options, index_keys, reporting, storage_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from skipstone.parquet.encryption.master_keys import LabelledKeys
-    from skipstone.storage import Storage
 
-    from .output import Output, Reportable
+    from .output import Output
 
-__all__ = ["Asked", "inspect"]
-
-#: modules that look, in this order: a fact part is also a Parquet file with an Xskipper schema
-LOOKERS = (
-    "skipstone.cli.inspect_facts",
-    "skipstone.cli.inspect_packs",
-    "skipstone.cli.inspect_xskipper",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the user wants to see: ``rows`` of stores and Parquet files, ``columns`` to ``keys`` of
-    Parquet files, ``where`` to ``data`` of file indexes, ``parquet_size`` and ``no_crc`` of a
-    ``_pm``, ``index_keys`` of an encrypted index."""
-
-    rows: int = 3
-    columns: tuple[str, ...] = ()
-    pages: bool = False
-    verify: bool = False
-    keys: str | None = None
-    where: str | None = None
-    types: tuple[tuple[str, str], ...] = ()
-    data: str | None = None
-    parquet_size: int | None = None
-    no_crc: bool = False
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
-    index_keys: LabelledKeys | None = field(default=None, repr=False)
-
-    @property
-    def of_parquet(self) -> str | None:
-        """The first option that only a Parquet file understands."""
-        asked = {"--column": self.columns, "--pages": self.pages, "--verify": self.verify}
-        return next((name for name, value in asked.items() if value), None)
-
-    @property
-    def of_index(self) -> str | None:
-        """The first option that only a file index understands."""
-        asked = {"--where": self.where, "--type": self.types, "--data": self.data}
-        return next((name for name, value in asked.items() if value), None)
-
-    @property
-    def of_pm(self) -> str | None:
-        """The first option that only a ``_pm`` understands."""
-        asked = {"--parquet-size": self.parquet_size is not None, "--no-crc": self.no_crc}
-        return next((name for name, value in asked.items() if value), None)
+__all__ = ["inspect"]
 
 
 def _types(
@@ -165,7 +113,10 @@ def inspect(
 
     Exit code 3 when --verify finds something, or --no-crc shows a wrong CRC.
     """
-    asked = Asked(
+    from skipstone.inspect.dispatch import WrongOptionError, inspect_path
+    from skipstone.inspect.options import InspectOptions
+
+    options = InspectOptions(
         rows=rows,
         columns=columns,
         pages=pages,
@@ -179,7 +130,10 @@ def inspect(
         storage_options=storage_options or None,
         index_keys=_labelled(index_keys().get("index_keys")),
     )
-    found = _inspect(path, asked)
+    try:
+        found = inspect_path(path, options)
+    except WrongOptionError as error:
+        raise click.UsageError(error.message) from error
     out.result(found)
     if not getattr(found, "sound", True):
         click.get_current_context().exit(FOUND)
@@ -191,65 +145,3 @@ def _labelled(source: Any) -> LabelledKeys | None:
     from skipstone.parquet.encryption.master_keys import LabelledKeys as _LabelledKeys
 
     return _LabelledKeys(source)
-
-
-def _inspect(path: str, asked: Asked) -> Reportable:
-    from skipstone.identity import canonical_path
-    from skipstone.storage import open_storage
-
-    from . import inspect_paimon, inspect_parquet, inspect_questdb
-    from .inspect_target import Inspection
-
-    canonical = canonical_path(path)
-    storage = open_storage(canonical, asked.storage_options)
-    if not storage.has_children(canonical):
-        try:
-            storage.open(canonical).close()
-        except (FileNotFoundError, IsADirectoryError) as error:
-            text = "no such file or directory, or an empty one"
-            raise FileNotFoundError(error.errno, text, path) from error
-    option = asked.of_parquet
-    other = option or asked.of_index
-    kind = inspect_questdb.by_name(storage, canonical)
-    if kind is None and asked.of_pm is not None and other is None:
-        kind = inspect_questdb.by_content(storage, canonical)
-    if other is not None and kind is not None:
-        what = "Parquet files" if other == option else "file indexes"
-        raise click.UsageError(f"{other} is for {what}, and {path} is none")
-    if asked.of_pm is not None and kind != "_pm":
-        raise click.UsageError(f"{asked.of_pm} is for a _pm, and {path} is none")
-    if kind is not None:
-        return inspect_questdb.look(canonical, kind, asked)
-    if option is None and inspect_paimon.is_file_index(storage, canonical):
-        return inspect_paimon.look(canonical, asked)
-    if asked.of_index is not None:
-        raise click.UsageError(f"{asked.of_index} is for file indexes, and {path} is none")
-    if option is None:
-        for name in LOOKERS:
-            found = import_module(name).look(storage, canonical, asked.rows, asked.index_keys)
-            if found:
-                return Inspection(path=canonical, found=tuple(found))
-    if inspect_parquet.is_parquet(storage, canonical):
-        return inspect_parquet.look(canonical, asked)
-    if option is not None:
-        raise click.UsageError(f"{option} is for Parquet files, and {path} is none")
-    kind = inspect_questdb.by_content(storage, canonical)
-    if kind is not None:
-        return inspect_questdb.look(canonical, kind, asked)
-    raise _nothing_known(storage, canonical)
-
-
-def _nothing_known(storage: Storage, path: str) -> Exception:
-    from .inspect_target import is_file
-
-    if not is_file(storage, path):
-        return UnsupportedError(
-            f"{path} is no index store",
-            hint="if it is a table, `skipstone describe` shows its index",
-        )
-    return FormatError(
-        "no format that is known here",
-        file=path,
-        hint="inspect shows fact parts, sealed packs, Xskipper stores, file indexes, _pm, _txn and"
-        " Parquet files",
-    )

@@ -20,7 +20,7 @@ from skipstone.storage import hidden_by_spark
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.part import footer_key_label, read_footer, read_part
 
-from .inspect_target import Found, is_file
+from .found import Found, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from skipstone.human import plain
 from skipstone.indexes.bloom import Bloom
 from skipstone.predicate.types import spark_name
 
-from .inspect_target import Found, is_file
-from .inspect_xskipper import bloom
+from .found import Found, is_file
+from .xskipper import bloom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

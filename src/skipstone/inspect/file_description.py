@@ -1,36 +1,161 @@
-"""A ``FileInspection`` as text: every count with its denominator, sizes for people.
+"""``FileInspection``: what is inside a Parquet file, as JSON and as text.
 
-Wide and long files are cut to what fits a screen or two, and say so; the JSON has everything.
+``to_dict()`` is one JSON-ready document with the field names of parquet.thrift: ``metadata`` is
+``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``,
+``BloomFilterHeader`` and the roots of its index pages. Bytes are hex, and ``…_text`` beside a bound
+says what it means. The text cuts wide and long files to a screen or two, and says so.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from skipstone.human import aligned, of_total, plural, size
 from skipstone.parquet.format.enums import FieldRepetitionType
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
+from skipstone.parquet.reading.file_errors import names_its_file
+from skipstone.parquet.tables import metadata_tables as tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
+    from skipstone.parquet.encryption.description import EncryptionDescription
+    from skipstone.parquet.format.footer import Tail
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Node
+    from skipstone.parquet.format.schema import Leaf, Node
+    from skipstone.parquet.reading.verify import Verification
 
-    from .file_inspection import ChunkInspection, FileInspection
+__all__ = ["CHUNK_PARTS", "ChunkInspection", "FileInspection"]
 
-__all__ = ["text"]
+#: what a chunk may have beside its pages, by the names of ``ChunkInspection``
+CHUNK_PARTS: Final = ("offset_index", "column_index", "bloom_filter_header", "index_pages")
 
 _MOST = 60
 _WIDEST = 28
 
 
-def text(found: FileInspection) -> str:
-    """All of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkInspection:
+    """The pages and indexes of one column chunk, JSON-ready; ``trouble`` is why there are none."""
+
+    row_group: int
+    column: str
+    page_headers: tuple[Mapping[str, Any], ...] = ()
+    offset_index: Mapping[str, Any] | None = None
+    column_index: Mapping[str, Any] | None = None
+    bloom_filter_header: Mapping[str, Any] | None = None
+    index_pages: Mapping[str, Any] | None = None
+    trouble: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        found: dict[str, Any] = {"row_group": self.row_group, "column": self.column}
+        found["page_headers"] = [dict(each) for each in self.page_headers]
+        for name in CHUNK_PARTS:
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = dict(value)
+        if self.trouble:
+            found["trouble"] = list(self.trouble)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInspection:
+    """See the module. ``arrays`` is ``None`` where an encrypted footer hides everything.
+
+    ``leaves`` are the columns asked for; ``chunks`` is set with ``pages``, ``verification`` with
+    ``verify``, ``rows`` are the first rows.
+    """
+
+    path: str
+    size: int
+    tail: Tail
+    arrays: FooterArrays | None
+    leaves: tuple[Leaf, ...] = ()
+    encryption: EncryptionDescription | None = None
+    chunks: tuple[ChunkInspection, ...] | None = None
+    verification: Verification | None = None
+    rows: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def sound(self) -> bool:
+        """False where ``verify`` found something."""
+        return self.verification is None or self.verification.ok
+
+    @names_its_file
+    def row_groups(self) -> pa.Table:
+        """``tables.row_groups``."""
+        assert self.arrays is not None
+        return tables.row_groups(self.arrays)
+
+    @names_its_file
+    def chunk_table(self) -> pa.Table:
+        """``tables.chunks`` of the columns asked for."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        assert self.arrays is not None
+        whole = tables.chunks(self.arrays)
+        if len(self.leaves) == self.arrays.num_leaves:
+            return whole
+        wanted = pa.array([leaf.ordinal for leaf in self.leaves], pa.int32())
+        return whole.filter(pc.is_in(whole["leaf"], wanted))
+
+    @names_its_file
+    def to_dict(self) -> dict[str, Any]:
+        """One document, JSON-ready."""
+        found: dict[str, Any] = {
+            "path": self.path,
+            "format": "parquet",
+            "size": self.size,
+            "footer": {
+                "offset": self.tail.offset,
+                "length": self.tail.length,
+                "magic": (MAGIC_ENCRYPTED if self.tail.encrypted else MAGIC).decode(),
+            },
+        }
+        if self.encryption is not None:
+            found["encryption"] = self.encryption.to_dict()
+        if self.arrays is not None:
+            found["metadata"] = self._metadata(self.arrays)
+        if self.chunks is not None:
+            found["chunks"] = [each.to_dict() for each in self.chunks]
+        if self.verification is not None:
+            found["verification"] = self.verification.to_dict()
+        found["rows_shown"] = [dict(row) for row in self.rows]
+        found["notes"] = list(self.notes)
+        return found
+
+    def _metadata(self, arrays: FooterArrays) -> dict[str, Any]:
+        """``FileMetaData``, with the chunks of the columns asked for and their bounds as text."""
+        found = arrays.metadata.to_dict()
+        texts = self.chunk_table().select(["min_text", "max_text"]).to_pylist()
+        wanted = [leaf.ordinal for leaf in self.leaves]
+        at = 0
+        for group in found["row_groups"]:
+            group["columns"] = [group["columns"][ordinal] for ordinal in wanted]
+            for chunk in group["columns"]:
+                statistics = chunk.get("meta_data", {}).get("statistics")
+                for name, text in texts[at].items():
+                    if statistics is not None and text is not None:
+                        statistics[name] = text
+                at += 1
+        return found
+
+    @names_its_file
+    def __str__(self) -> str:
+        return _text(self)
+
+
+def _text(found: FileInspection) -> str:
     parts = [_head(found)]
     if found.encryption is not None:
         parts.append(_encryption(found))

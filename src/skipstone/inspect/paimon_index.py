@@ -16,7 +16,7 @@ from skipstone.paimon.format.container import MAGIC
 from skipstone.paimon.format.open_index import KINDS
 from skipstone.paimon.format.types import PaimonType
 
-from .inspect_target import Found, is_file
+from .found import Found, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skipstone.paimon.format.container import IndexEntry
     from skipstone.storage import Storage
 
-    from .inspect import Asked
+    from .options import InspectOptions
 
 __all__ = ["is_file_index", "look"]
 
@@ -79,9 +79,9 @@ def is_file_index(storage: Storage, path: str) -> bool:
         return file.read(8) == MAGIC.to_bytes(8, "big")
 
 
-def look(path: str, asked: Asked) -> FileIndexInspection:
-    """All that the container at ``path`` says of itself, and its answer to ``asked.where``."""
-    index = _opened(path, asked)
+def look(path: str, options: InspectOptions) -> FileIndexInspection:
+    """All that the container at ``path`` says of itself, and its answer to ``options.where``."""
+    index = _opened(path, options)
     notes: list[str] = []
     sure = dict(index.types)
     shown = dict(sure)
@@ -105,39 +105,39 @@ def look(path: str, asked: Asked) -> FileIndexInspection:
             "bytes": index.size,
             "bytes_of_head": index.sidecar.head.length,
             "rows": rows if rows >= 0 else None,
-            "types_from": index.data or ("what was named" if asked.types else None),
+            "types_from": index.data or ("what was named" if options.types else None),
         },
         columns=tuple(columns),
         notes=tuple(notes),
     )
-    if asked.where is None:
+    if options.where is None:
         return FileIndexInspection(found=found)
     index.types = sure
     try:
-        selection = index.select(asked.where)
+        selection = index.select(options.where)
     except PredicateError as error:
         unsure = [name for name in shown if name not in sure]
         # Those that the predicate speaks of come first.
-        unsure.sort(key=lambda name: name not in (asked.where or ""))
-        named = any(name.lower() in asked.where.lower() for name in unsure)
+        unsure.sort(key=lambda name: name not in (options.where or ""))
+        named = any(name.lower() in options.where.lower() for name in unsure)
         if not named:  # then their types are not what is wrong
             raise
         names = ", ".join(unsure)
         hint = f"the types of {names} are not known: say --type {unsure[0]}=TYPE, or --data FILE"
         raise SkipstoneError(error.message, hint=hint) from error
-    return FileIndexInspection(found=found, where=asked.where, selection=selection)
+    return FileIndexInspection(found=found, where=options.where, selection=selection)
 
 
-def _opened(path: str, asked: Asked) -> FileIndex:
-    options = asked.storage_options
-    named = {name: PaimonType.parse(type) for name, type in asked.types}
+def _opened(path: str, options: InspectOptions) -> FileIndex:
+    storage_options = options.storage_options
+    named = {name: PaimonType.parse(type) for name, type in options.types}
     try:
-        index = FileIndex(path, data=asked.data, storage_options=options)
+        index = FileIndex(path, data=options.data, storage_options=storage_options)
     except FormatError:
         # What lies beside it is no Parquet: a data file of another format has no types for us.
-        if asked.data is not None:
+        if options.data is not None:
             raise
-        index = FileIndex(path, types=named, storage_options=options)
+        index = FileIndex(path, types=named, storage_options=storage_options)
     index.types.update({name: ColumnType.of_paimon(type) for name, type in named.items()})
     unknown = [name for name in named if not index.sidecar.head.of_column(name)]
     if unknown:

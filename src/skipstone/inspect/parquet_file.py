@@ -1,35 +1,32 @@
-"""What is inside a Parquet file: ``inspect_file`` gathers it, ``FileInspection`` is the value.
+"""Looks into a Parquet file: ``inspect_file`` gathers what a ``FileInspection`` shows.
 
-``to_dict()`` is one JSON-ready document with the field names of parquet.thrift: ``metadata`` is
-``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``,
-``BloomFilterHeader`` and the roots of its index pages. Bytes are hex; what a bound means is beside
-it as ``…_text``. Read are the footer and what is asked for, a window at a time: never the whole
-file.
+It reads the footer and what the caller asks for, a window at a time: never the whole file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import plain
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.description import (
-    EncryptionDescription,
     describe_encrypted_footer,
     describe_encryption,
 )
+from skipstone.parquet.encryption.key_file import decryption_from_json
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_index_structs import ColumnIndex
 from skipstone.parquet.index_pages.index_pages import index_page_root
 from skipstone.parquet.reading.chunk_indexes import bloom_filter_header, column_index, offset_index
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.file_errors import names_its_file
 from skipstone.parquet.reading.verify import verify_file
-from skipstone.parquet.tables import metadata_tables as tables
 from skipstone.parquet.tables.bounds_text import readable
 from skipstone.storage import open_storage
+
+from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection
+from .found import is_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,136 +34,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.chunk_pages import Cell
-    from skipstone.parquet.reading.verify import Verification
+    from skipstone.storage import Storage
 
-__all__ = ["ChunkInspection", "FileInspection", "inspect_file"]
+    from .options import InspectOptions
 
-_PARTS = {
-    "offset_index": offset_index,
-    "column_index": column_index,
-    "bloom_filter_header": bloom_filter_header,
-    "index_pages": index_page_root,
-}
+__all__ = ["inspect_file", "is_parquet", "look"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkInspection:
-    """The pages and indexes of one column chunk, JSON-ready; ``trouble`` is why there are none."""
-
-    row_group: int
-    column: str
-    page_headers: tuple[Mapping[str, Any], ...] = ()
-    offset_index: Mapping[str, Any] | None = None
-    column_index: Mapping[str, Any] | None = None
-    bloom_filter_header: Mapping[str, Any] | None = None
-    index_pages: Mapping[str, Any] | None = None
-    trouble: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        found: dict[str, Any] = {"row_group": self.row_group, "column": self.column}
-        found["page_headers"] = [dict(each) for each in self.page_headers]
-        for name in _PARTS:
-            value = getattr(self, name)
-            if value is not None:
-                found[name] = dict(value)
-        if self.trouble:
-            found["trouble"] = list(self.trouble)
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileInspection:
-    """See the module. ``arrays`` is ``None`` where an encrypted footer hides everything.
-
-    ``leaves`` are the columns asked for; ``chunks`` is set with ``pages``, ``verification`` with
-    ``verify``, ``rows`` are the first rows.
-    """
-
-    path: str
-    size: int
-    tail: Tail
-    arrays: FooterArrays | None
-    leaves: tuple[Leaf, ...] = ()
-    encryption: EncryptionDescription | None = None
-    chunks: tuple[ChunkInspection, ...] | None = None
-    verification: Verification | None = None
-    rows: tuple[Mapping[str, Any], ...] = ()
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def sound(self) -> bool:
-        """False where ``verify`` found something."""
-        return self.verification is None or self.verification.ok
-
-    @names_its_file
-    def row_groups(self) -> pa.Table:
-        """``tables.row_groups``."""
-        assert self.arrays is not None
-        return tables.row_groups(self.arrays)
-
-    @names_its_file
-    def chunk_table(self) -> pa.Table:
-        """``tables.chunks`` of the columns asked for."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        assert self.arrays is not None
-        whole = tables.chunks(self.arrays)
-        if len(self.leaves) == self.arrays.num_leaves:
-            return whole
-        wanted = pa.array([leaf.ordinal for leaf in self.leaves], pa.int32())
-        return whole.filter(pc.is_in(whole["leaf"], wanted))
-
-    @names_its_file
-    def to_dict(self) -> dict[str, Any]:
-        """One document, JSON-ready."""
-        found: dict[str, Any] = {
-            "path": self.path,
-            "format": "parquet",
-            "size": self.size,
-            "footer": {
-                "offset": self.tail.offset,
-                "length": self.tail.length,
-                "magic": (MAGIC_ENCRYPTED if self.tail.encrypted else MAGIC).decode(),
-            },
-        }
-        if self.encryption is not None:
-            found["encryption"] = self.encryption.to_dict()
-        if self.arrays is not None:
-            found["metadata"] = self._metadata(self.arrays)
-        if self.chunks is not None:
-            found["chunks"] = [each.to_dict() for each in self.chunks]
-        if self.verification is not None:
-            found["verification"] = self.verification.to_dict()
-        found["rows_shown"] = [dict(row) for row in self.rows]
-        found["notes"] = list(self.notes)
-        return found
-
-    def _metadata(self, arrays: FooterArrays) -> dict[str, Any]:
-        """``FileMetaData``, with the chunks of the columns asked for and their bounds as text."""
-        found = arrays.metadata.to_dict()
-        texts = self.chunk_table().select(["min_text", "max_text"]).to_pylist()
-        wanted = [leaf.ordinal for leaf in self.leaves]
-        at = 0
-        for group in found["row_groups"]:
-            group["columns"] = [group["columns"][ordinal] for ordinal in wanted]
-            for chunk in group["columns"]:
-                statistics = chunk.get("meta_data", {}).get("statistics")
-                for name, text in texts[at].items():
-                    if statistics is not None and text is not None:
-                        statistics[name] = text
-                at += 1
-        return found
-
-    @names_its_file
-    def __str__(self) -> str:
-        from .file_inspection_text import text
-
-        return text(self)
+_READERS = dict(
+    zip(
+        CHUNK_PARTS,
+        (offset_index, column_index, bloom_filter_header, index_page_root),
+        strict=True,
+    )
+)
 
 
 def inspect_file(
@@ -310,7 +192,7 @@ def _chunk(file: ParquetFile, cell: Cell, leaf: Leaf) -> ChunkInspection:
         )
     except (SkipstoneError, OSError) as error:
         trouble.append(f"pages: {_said(error, file.path)}")
-    for name, read in _PARTS.items():
+    for name, read in _READERS.items():
         try:
             value = read(file, cell)
         except (SkipstoneError, OSError) as error:
@@ -345,3 +227,35 @@ def _said(error: Exception, path: str) -> str:
     """Without the path, which stands above."""
     text = error.message if isinstance(error, SkipstoneError) else str(error)
     return text.removeprefix(f"{path}: ")
+
+
+def is_parquet(storage: Storage, path: str) -> bool:
+    """True for a file with Parquet's magic at either end: a torn one is still worth a look."""
+    if not is_file(storage, path):
+        return False
+    with storage.open(path) as file:
+        head = file.read(4)
+    _, tail = storage.read_tail(path, 4)
+    return not {head, bytes(tail)}.isdisjoint({MAGIC, MAGIC_ENCRYPTED})
+
+
+def look(path: str, options: InspectOptions) -> FileInspection:
+    """All that was asked for."""
+    try:
+        return inspect_file(
+            path,
+            columns=options.columns,
+            pages=options.pages,
+            verify=options.verify,
+            rows=options.rows,
+            storage_options=options.storage_options,
+            decryption=_keys(options.keys),
+        )
+    except KeyUnavailableError as error:
+        raise KeyUnavailableError(error.message, hint="give the keys with --keys FILE") from error
+
+
+def _keys(path: str | None) -> Decryption | None:
+    if path is None:
+        return None
+    return decryption_from_json(Path(path).read_text(encoding="utf-8"), file=path)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 
-from .inspect_target import Found, is_file
+from .found import Found, is_file
 
 if TYPE_CHECKING:
     from skipstone.facts.encrypted_packs import SealedPack

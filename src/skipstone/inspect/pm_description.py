@@ -1,0 +1,454 @@
+"""``PmInspection``: what is inside a ``_pm``, as JSON and as text.
+
+``to_dict()`` is one JSON-ready document with the names of QuestDB's specification in lower case.
+Bounds and bitsets are hex; ``text`` beside a bound says what it means. The text counts over all row
+groups and shows the bounds of the first that has any. A file may have 10,000 columns: the text cuts
+what does not fit a screen or two, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from skipstone.human import aligned, of_total, percent, plural, size
+from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
+from skipstone.questdb.format import layout
+from skipstone.questdb.format.statistics_text import readable, type_text
+from skipstone.questdb.format.types import ColumnType
+from skipstone.questdb.format.values import Head, RowGroup
+from skipstone.questdb.format.writer import read_row_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from enum import IntEnum
+
+    from skipstone.questdb.format.pm import Pm
+    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.values import Chunk, Column
+
+__all__ = ["Link", "PmInspection"]
+
+_MOST = 40
+_WIDEST = 28
+_FLAGS = (
+    (layout.BLOOM_FILTERS, "bloom filters"),
+    (layout.BLOOM_FILTERS_EXTERNAL, "in the Parquet file"),
+    (layout.SORTING_IS_DTS_ASC, "sorted by the designated timestamp"),
+    (layout.SQUASH_TRACKER, "squash tracker"),
+)
+
+# Names of the bits of ENCODINGS.
+_ENCODINGS: Final = (
+    "PLAIN",
+    "RLE_DICTIONARY",
+    "DELTA_BINARY_PACKED",
+    "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY",
+    "BYTE_STREAM_SPLIT",
+)
+
+
+def name_of(kind: type[IntEnum], number: int) -> str | None:
+    """The name of a number of an enumeration, ``None`` for one that it does not have."""
+    try:
+        return kind(number).name
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A snapshot of the chain, and the CRC that its bytes have."""
+
+    snapshot: Snapshot
+    crc: int
+
+    @property
+    def ok(self) -> bool:
+        """True where the CRC is the stored one."""
+        return self.crc == self.snapshot.crc
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        each = self.snapshot
+        found: dict[str, Any] = {
+            "committed_size": each.size,
+            "parquet_file_size": each.parquet_size,
+            "parquet_footer_offset": each.parquet_footer_offset,
+            "parquet_footer_length": each.parquet_footer_length,
+            "row_group_count": each.row_group_count,
+            "unused_bytes": each.unused_bytes,
+            "prev_parquet_meta_file_size": each.previous_size,
+            "footer_feature_flags": each.footer_feature_flags,
+            "footer_offset": each.footer_offset,
+            "footer_length": each.footer_length,
+            "row_group_block_offsets": each.block_offsets.tolist(),
+            "crc_stored": each.crc,
+            "crc_computed": self.crc,
+        }
+        if each.seq_txn is not None:
+            found["seq_txn"] = each.seq_txn
+        if each.scratchpad:
+            found["scratchpad"] = [
+                {"code": code, "bytes": data.hex()} for code, data in each.scratchpad
+            ]
+        if each.other_sections:
+            found["other_sections"] = each.other_sections.hex()
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PmInspection:
+    """See the module. ``physical_length`` is that of the file; the chain begins with the snapshot
+    that is shown.
+    """
+
+    path: str
+    physical_length: int
+    snapshot: Snapshot
+    chain: tuple[Link, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pm(self) -> Pm:
+        """The file."""
+        return self.snapshot.pm
+
+    @property
+    def sound(self) -> bool:
+        """True where the CRC of the snapshot is right."""
+        return self.chain[0].ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """One document, JSON-ready. ``FormatError`` where a part is damaged."""
+        pm, head = self.pm, Head.of(self.pm)
+        flags = pm.feature_flags
+        explicit = not flags & layout.SORTING_IS_DTS_ASC
+        return {
+            "path": self.path,
+            "format": "_pm",
+            "physical_length": self.physical_length,
+            "mapped_size": pm.size,
+            "resolved_size": self.snapshot.size,
+            "crc_ok": self.sound,
+            "header": {
+                "parquet_meta_file_size": pm.size,
+                "feature_flags": flags,
+                "bloom_filters": bool(flags & layout.BLOOM_FILTERS),
+                "bloom_filters_external": bool(flags & layout.BLOOM_FILTERS_EXTERNAL),
+                "sorting_is_dts_asc": not explicit,
+                "has_squash_tracker": pm.squash_tracker is not None,
+                "designated_timestamp": pm.designated_timestamp,
+                "sorting_column_count": len(pm.sorting_columns) if explicit else 0,
+                "column_count": pm.column_count,
+                "reserved": int.from_bytes(pm.data[28:32], "little"),
+            },
+            "columns": [self._column(index, column) for index, column in enumerate(head.columns)],
+            "sorting_columns": list(pm.sorting_columns),
+            "bloom_filter_columns": list(pm.bloom_columns),
+            "squash_tracker": pm.squash_tracker,
+            "chain": [link.to_dict() for link in self.chain],
+            "row_groups": self._row_groups(head),
+            "notes": list(self.notes),
+        }
+
+    def _column(self, index: int, column: Column) -> dict[str, Any]:
+        descriptor = self.pm.descriptors[index]
+        return {
+            "index": index,
+            "name": column.name,
+            "id": column.id,
+            "type": _type(column.type),
+            "flags": column.flags,
+            "repetition": name_of(FieldRepetitionType, column.repetition),
+            "local_key_is_global": column.local_key_is_global,
+            "is_ascii": column.is_ascii,
+            "descending": column.descending,
+            "physical_type": column.physical_type,
+            "physical_type_name": name_of(Type, column.physical_type),
+            "fixed_byte_len": column.fixed_byte_len,
+            "max_rep_level": column.max_rep_level,
+            "max_def_level": column.max_def_level,
+            "name_offset": int(descriptor["NAME_OFFSET"]),
+            "name_length": int(descriptor["NAME_LENGTH"]),
+            "reserved": int(descriptor["RESERVED"]),
+        }
+
+    def _row_groups(self, head: Head) -> list[dict[str, Any]]:
+        raw = self.snapshot.chunks()
+        places, lengths = self.snapshot.bloom_places
+        found = []
+        for number, group in enumerate(read_row_groups(self.snapshot)):
+            at = dict(zip(self.pm.bloom_columns, places[number].tolist(), strict=True))
+            length = dict(zip(self.pm.bloom_columns, lengths[number].tolist(), strict=True))
+            chunks = []
+            for index, chunk in enumerate(group.chunks):
+                described = _chunk_dict(head.columns[index], index, chunk, raw[number, index])
+                described["bloom"] = _bloom_dict(chunk, at.get(index, 0), length.get(index, 0))
+                chunks.append(described)
+            found.append({"index": number, "num_rows": group.num_rows, "chunks": chunks})
+        return found
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+def _type(code: int) -> dict[str, Any]:
+    known = ColumnType.of(code)
+    return known.to_dict() if known else {"code": code, "name": None, "tag": code & 0xFF}
+
+
+def _chunk_dict(column: Column, index: int, chunk: Chunk, raw: Any) -> dict[str, Any]:
+    flags, sizes = int(raw["STAT_FLAGS"]), int(raw["STAT_SIZES"])
+    return {
+        "column": index,
+        "codec": chunk.codec,
+        "codec_name": name_of(CompressionCodec, chunk.codec),
+        "encodings": chunk.encodings,
+        "encoding_names": [
+            name for bit, name in enumerate(_ENCODINGS) if chunk.encodings >> bit & 1
+        ],
+        "stat_flags": flags,
+        "stat_sizes": [sizes & 15, sizes >> 4],
+        "num_values": chunk.num_values,
+        "byte_range_start": chunk.byte_range_start,
+        "total_compressed": chunk.total_compressed,
+        "null_count": chunk.null_count,
+        "null_count_raw": int(raw["NULL_COUNT"]),
+        "distinct_count": chunk.distinct_count,
+        "distinct_count_raw": int(raw["DISTINCT_COUNT"]),
+        "min": _bound_dict(column, chunk.min, int(raw["MIN_STAT"]), flags),
+        "max": _bound_dict(column, chunk.max, int(raw["MAX_STAT"]), flags >> 3),
+        "reserved": int(raw["RESERVED"]),
+    }
+
+
+def _bound_dict(column: Column, value: bytes | None, raw: int, flags: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "present": bool(flags & 1),
+        "inlined": bool(flags & 2),
+        "exact": bool(flags & 4),
+        "raw_u64": raw,
+    }
+    if value is None:
+        return found
+    if not flags & 2:
+        found |= {"ool_offset": raw >> 16, "ool_length": raw & 0xFFFF}
+    return found | {"bytes": value.hex(), "text": readable(column, value)}
+
+
+def _bloom_dict(chunk: Chunk, place: int, length: int) -> dict[str, Any] | None:
+    if chunk.bloom is None:
+        return None
+    if not isinstance(chunk.bloom, bytes):
+        return {"external": True, "offset": place, "length": length}
+    # The entry points at the length in front of the bitset.
+    return {
+        "offset": place - 4,
+        "length": length,
+        "fill": fill(chunk.bloom),
+        "bitset": chunk.bloom.hex(),
+    }
+
+
+def fill(bitset: bytes | memoryview) -> float:
+    """The share of bits that are set."""
+    bits = np.unpackbits(np.frombuffer(bitset, np.uint8))
+    return round(float(bits.mean()), 4) if len(bits) else 0.0
+
+
+def _text(found: PmInspection) -> str:
+    head = Head.of(found.pm)
+    parts = [_head(found, head)]
+    if head.columns:
+        parts.append(_columns(found, head))
+    if found.snapshot.row_group_count:
+        parts.append(_row_groups(found, head))
+    parts.append(_snapshots(found))
+    parts += [f"note: {note}" for note in found.notes]
+    return "\n\n".join(parts)
+
+
+def _head(found: PmInspection, head: Head) -> str:
+    pm, snapshot = found.pm, found.snapshot
+    rows = int(snapshot.num_rows.sum(dtype=np.uint64))
+    named = ", ".join(name for bit, name in _FLAGS if pm.feature_flags & bit)
+    crc = found.chain[0]
+    said = f"{snapshot.crc:#010x}, " + (
+        "verified" if crc.ok else f"WRONG: the bytes have {crc.crc:#010x}"
+    )
+    beyond = found.physical_length - pm.size
+    lines = [
+        ("committed size", size(pm.size)),
+        ("feature flags", f"{pm.feature_flags:#x}" + (f" ({named})" if named else "")),
+        ("columns", f"{pm.column_count:,}"),
+        ("rows", f"{rows:,} in {plural(snapshot.row_group_count, 'row group')}"),
+        ("parquet file", f"{snapshot.parquet_size:,} bytes, {snapshot.unused_bytes:,} unused"),
+        ("timestamp", _named(head, [pm.designated_timestamp]) or "-"),
+        ("sorted by", _named(head, pm.sorting_columns) or "-"),
+        ("crc", said),
+    ]
+    if beyond:
+        lines.insert(1, ("beyond it", f"{size(beyond)} that no reader looks at"))
+    if pm.squash_tracker is not None:
+        lines.append(("squash tracker", str(pm.squash_tracker)))
+    if pm.bloom_columns:
+        lines.append(("bloom filters", _blooms(found, head)))
+    return f"_pm   {found.path}\n{_indented(aligned(lines))}"
+
+
+def _named(head: Head, columns: Sequence[int]) -> str:
+    shown = [
+        f"{_cut(head.columns[at].name)}{' descending' if head.columns[at].descending else ''}"
+        for at in columns[:8]
+        if at >= 0
+    ]
+    more = len(columns) - 8
+    return ", ".join([*shown, f"and {more:,} more"] if more > 0 else shown)
+
+
+def _blooms(found: PmInspection, head: Head) -> str:
+    _, lengths = found.snapshot.bloom_places
+    count = int(np.count_nonzero(lengths))
+    said = of_total(count, lengths.size, "filters")
+    total = size(int(lengths.sum()))
+    return f"{said}, {total}, on {_named(head, found.pm.bloom_columns)}"
+
+
+def _columns(found: PmInspection, head: Head) -> str:
+    snapshot = found.snapshot
+    shown = list(range(min(len(head.columns), _MOST)))
+    chunks = snapshot.chunks(shown)
+    group = RowGroup.of(snapshot, 0) if snapshot.row_group_count else None
+    heads = ["column", "id", "type", "stored as", "codec", "encodings", "bytes", "nulls", "min",
+             "max", "bloom"]  # fmt: skip
+    rows = []
+    for at in shown:
+        column, own = head.columns[at], chunks[:, at]
+        counted = (own["STAT_FLAGS"] & layout.NULL_COUNT_PRESENT).astype(bool)
+        nulls = int(own["NULL_COUNT"][counted].sum(dtype=np.uint64))
+        first = None if group is None else group.chunks[at]
+        encodings = int(np.bitwise_or.reduce(own["ENCODINGS"], initial=0))
+        rows.append(
+            [
+                _cut(column.name),
+                str(column.id),
+                type_text(column.type),
+                _stored(column),
+                ", ".join(
+                    name_of(CompressionCodec, codec) or str(codec)
+                    for codec in np.unique(own["CODEC"]).tolist()
+                ),
+                ", ".join(name for bit, name in enumerate(_ENCODINGS) if encodings >> bit & 1),
+                size(int(own["TOTAL_COMPRESSED"].sum(dtype=np.uint64))),
+                f"{nulls:,}" if counted.all() and len(own) else "-",
+                _bound(column, first, "min"),
+                _bound(column, first, "max"),
+                _bloom(first),
+            ]
+        )
+    title = "columns"
+    if snapshot.row_group_count > 1:
+        title += " (bounds and Bloom filter of the first row group)"
+    table = aligned([heads, *rows], numbers=(1, 6, 7))
+    return f"{title}\n{_indented(table)}{_more(len(head.columns), 'columns')}"
+
+
+def _stored(column: Column) -> str:
+    kind = name_of(Type, column.physical_type) or f"type {column.physical_type}"
+    kind += f"({column.fixed_byte_len})" if column.fixed_byte_len else ""
+    kind += f" rep {column.max_rep_level} def {column.max_def_level}" * bool(column.max_rep_level)
+    marks = [" required"] if not column.max_def_level else []
+    marks += [" ascii"] * column.is_ascii + [" global keys"] * column.local_key_is_global
+    return kind + "".join(marks)
+
+
+def _bound(column: Column, chunk: Chunk | None, end: str) -> str:
+    value = None if chunk is None else getattr(chunk, end)
+    if value is None:
+        return "-"
+    exact = "" if getattr(chunk, f"{end}_exact") else "~"
+    return exact + _cut(readable(column, value) or f"0x{value.hex()}")
+
+
+def _bloom(chunk: Chunk | None) -> str:
+    if chunk is None or chunk.bloom is None:
+        return "-"
+    if isinstance(chunk.bloom, bytes):
+        full = percent(fill(chunk.bloom), 1)
+        return f"{size(len(chunk.bloom))}, {full} full"
+    return f"{size(chunk.bloom[1])} at {chunk.bloom[0]:,}"
+
+
+def _row_groups(found: PmInspection, head: Head) -> str:
+    snapshot, ts = found.snapshot, found.pm.designated_timestamp
+    count = snapshot.row_group_count
+    some = np.arange(min(count, _MOST))
+    rows, blocks = snapshot.num_rows, snapshot.block_offsets
+    chunks = snapshot.chunks(row_groups=some)
+    stored = chunks["TOTAL_COMPRESSED"].sum(axis=1, dtype=np.uint64).tolist()
+    nulls = np.count_nonzero(snapshot.stats(row_groups=some).all_null(), axis=1).tolist()
+    heads = ["row group", "block at", "rows", "stored", "all null", "from", "to"]
+    table = [
+        [
+            str(at),
+            f"{int(blocks[at]):,}",
+            f"{int(rows[at]):,}",
+            size(stored[at]),
+            of_total(nulls[at], len(head.columns), "columns"),
+            *_span(found, head, ts, at),
+        ]
+        for at in some.tolist()
+    ]
+    shown = aligned([heads, *table], numbers=(0, 1, 2, 3))
+    return f"row groups\n{_indented(shown)}{_more(count, 'row groups')}"
+
+
+def _span(found: PmInspection, head: Head, ts: int, row_group: int) -> tuple[str, str]:
+    """The designated timestamp from and to."""
+    if ts < 0:
+        return "-", "-"
+    stats = found.snapshot.stats([ts], np.array([row_group]))
+    ends = []
+    for end in ("MIN", "MAX"):
+        values, valid = stats.fixed(end, np.int64)
+        raw = int(values[0, 0]).to_bytes(8, "little", signed=True)
+        shown = readable(head.columns[ts], raw) if valid[0, 0] else None
+        ends.append(shown or "-")
+    return ends[0], ends[1]
+
+
+def _snapshots(found: PmInspection) -> str:
+    heads = ["snapshot", "parquet size", "row groups", "unused", "footer at", "crc"]
+    rows = [
+        [
+            f"{link.snapshot.size:,}",
+            f"{link.snapshot.parquet_size:,}",
+            f"{link.snapshot.row_group_count:,}",
+            size(link.snapshot.unused_bytes),
+            f"{link.snapshot.footer_offset:,}",
+            "ok" if link.ok else "WRONG",
+        ]
+        for link in found.chain[:_MOST]
+    ]
+    shown = aligned([heads, *rows], numbers=(0, 1, 2, 3, 4))
+    return (
+        f"snapshots, the one shown first\n{_indented(shown)}{_more(len(found.chain), 'snapshots')}"
+    )
+
+
+def _cut(value: str) -> str:
+    # Names and bounds are whatever somebody stored: none may steer a terminal.
+    flat = "".join([each if each.isprintable() else " " for each in value[: _WIDEST + 1]])
+    return flat if len(flat) <= _WIDEST else f"{flat[: _WIDEST - 1]}…"
+
+
+def _more(count: int, unit: str) -> str:
+    return "" if count <= _MOST else f"\n  … {count - _MOST:,} more of {count:,} {unit}: see --json"
+
+
+def _indented(value: str) -> str:
+    return "\n".join(f"  {line}" for line in value.splitlines())
