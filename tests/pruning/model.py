@@ -17,7 +17,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
-from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, RowSet, Units
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Fetched, Level, RowSet, Units
+from skipstone.pruning.source import Source
 from skipstone.storage import ByteRange, Listing
 
 Row = Mapping[str, int | None]
@@ -91,7 +92,7 @@ class ModelTable:
 
 
 @dataclass
-class ModelEvidence:
+class ModelEvidence(BaseEvidence):
     """Speaks about one column at one level, as sharply as ``mode`` says."""
 
     table: ModelTable
@@ -137,7 +138,7 @@ class ModelEvidence:
 
 
 @dataclass
-class ModelSource:
+class ModelSource(Source):
     """Splits files into row groups, or row groups into pages; some it cannot split."""
 
     table: ModelTable

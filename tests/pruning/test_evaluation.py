@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.predicate.tree import And, Const, Leaf, Op, Opaque, Or
-from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, Reason, RowSet, Units
+from skipstone.pruning import (
+    Answer,
+    BaseEvidence,
+    Bounds,
+    Cause,
+    Fetched,
+    Level,
+    Reason,
+    RowSet,
+    Units,
+)
 from skipstone.pruning.asking import MAX_FAILURES, MAX_ROUNDS, no_fetch
 from skipstone.pruning.evaluation import (
     Evaluation,
@@ -36,7 +46,7 @@ def files(count: int) -> Units:
 
 
 @dataclass
-class Told:
+class Told(BaseEvidence):
     """Answers every leaf with ``may`` and ``must`` flags, by file ordinal, after ``rounds``."""
 
     may: str  # "1" where the file may match, "0" where not
@@ -420,7 +430,7 @@ def test_no_fetch_gives_nothing_and_says_so() -> None:
 
 
 @dataclass
-class RowTold:
+class RowTold(BaseEvidence):
     """Answers every leaf with the same rows, after fetching ``rounds``."""
 
     may: Sequence[int]

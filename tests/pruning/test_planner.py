@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skipstone.predicate.tree import And, Bound, Leaf, Op, Opaque, Or
 from skipstone.pruning import Level, RowSet, Units
 from skipstone.pruning.costs import FREE, Costs
-from skipstone.pruning.planner import Source, make_plan
+from skipstone.pruning.planner import make_plan
 from tests.pruning.model import (
     ModelEvidence,
     ModelRows,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skipstone.pruning.plan import Plan
+    from skipstone.pruning.source import Source
 
 
 def selected(plan: Plan, table: ModelTable, file: int) -> RowSet:

@@ -16,6 +16,7 @@ from skipstone.errors import StaleError
 from skipstone.parquet.evidence import page_source, row_group_source
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning import Level, Units
+from skipstone.pruning.source import Source
 
 from .file_columns import FileColumns
 
@@ -104,7 +105,7 @@ def _said(error: Exception, path: str) -> Exception:
     return error
 
 
-class RowGroups:
+class RowGroups(Source):
     """The row groups of files that are in question, by their footers."""
 
     level = Level.ROW_GROUP
@@ -149,7 +150,7 @@ class RowGroups:
         return self._source.evidence(units, columns)
 
 
-class PageIndexes:
+class PageIndexes(Source):
     """The pages of row groups that are in question."""
 
     level = Level.PAGE

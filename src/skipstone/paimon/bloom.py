@@ -65,7 +65,7 @@ class PaimonBloom(PaimonIndex):
     instead = ("bloomfilter", "rangebitmap")
     cost = 20.0
     #: files whose bytes do not arrive are told apart from the others
-    copes = True
+    tolerates_loss = True
 
     def __init__(self, column: str, items: int = ITEMS, fpp: float = FPP) -> None:
         super().__init__(column)

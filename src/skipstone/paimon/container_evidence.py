@@ -22,7 +22,7 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, column_name, indexable
-from skipstone.pruning import Answer, Bounds, Cause, Level, RowSet
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, RowSet
 from skipstone.pruning.kind import Blob, Stored
 from skipstone.pruning.table_schema import find_field
 
@@ -203,7 +203,7 @@ def _fetched(
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Silent:
+class Silent(BaseEvidence):
     """Evidence that says nothing, and why."""
 
     name: str
@@ -222,7 +222,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Empty:
+class Empty(BaseEvidence):
     """Evidence of an empty entry: nothing that takes a value matches; of nulls nothing is said."""
 
     name: str

@@ -30,7 +30,7 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import Const, Leaf, Op
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, RowSet
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, RowSet
 from skipstone.pruning.column_leaf import localise
 
 from .format import open_index as reading
@@ -123,7 +123,7 @@ class IndexedRows:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class FileRows:
+class FileRows(BaseEvidence):
     """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
     checksums of the blob too; -1 unknown. ``shared`` as for ``rows_of_file``."""
 

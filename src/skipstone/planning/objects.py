@@ -13,8 +13,8 @@ from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.plan import Coverage, Plan, Step
-from skipstone.pruning.planner import Source, make_plan
-from skipstone.pruning.row_level import RowSource
+from skipstone.pruning.planner import make_plan
+from skipstone.pruning.source import RowSource, Source
 
 from .row_groups import RowGroups
 from .runs import Gathered, Outgrown, gather, sharpened

@@ -20,7 +20,7 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
 from skipstone.pruning.asking import fetch_round
+from skipstone.pruning.source import Source
 from skipstone.questdb.evidence.bloom import PmBloomEvidence
 from skipstone.questdb.evidence.pm_file import OpenedPms, PmFile
 from skipstone.questdb.evidence.source import PmSource, pm_source
@@ -135,9 +136,9 @@ class RowGroups:
         )
 
     @property
-    def sources(self) -> tuple[_Asked, ...]:
+    def sources(self) -> tuple[_Phase, ...]:
         """A sample, and the others."""
-        return _Asked(self, sample=True), _Asked(self, sample=False)
+        return _Phase(self, sample=True), _Phase(self, sample=False)
 
     def candidates(self, files: IntArray) -> IntArray:
         """Those of ``files`` that have a ``_pm`` which may say something new."""
@@ -232,14 +233,13 @@ def _not_open() -> bytes:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _Phase(Source):
     """A source of the planner: the sample of ``of``, or all others."""
 
     of: RowGroups
     sample: bool
     level: Level = Level.ROW_GROUP
-    #: the planner need not weigh what asking costs
-    thrifty: bool = True
+    limits_cost: ClassVar[bool] = True
     #: bytes and requests that opening took
     spent: tuple[int, int] = (0, 0)
     _source: PmSource | None = None
@@ -249,8 +249,8 @@ class _Asked:
         """Why some files say nothing."""
         return self.of.reasons if not self.sample else ()
 
-    def look(self, alive: Units) -> None:
-        """Told before ``split`` what may hold a match, decided or not."""
+    def observe(self, alive: Units) -> None:
+        """Keeps the files that may hold a match."""
         self.of.alive = alive.file
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:

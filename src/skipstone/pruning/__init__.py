@@ -5,11 +5,12 @@ combines ``Bounds``.
 """
 
 from .bounds import BoolArray, Bounds
-from .evidence import Answer, Cause, Evidence, Fetched, Level, Reason, Units
+from .evidence import Answer, BaseEvidence, Cause, Evidence, Fetched, Level, Reason, Units
 from .row_set import RowSet
 
 __all__ = [
     "Answer",
+    "BaseEvidence",
     "BoolArray",
     "Bounds",
     "Cause",

@@ -75,9 +75,9 @@ class Question:
     def lose(self, need: ByteRange, error: Exception, said: set[str]) -> None:
         """``need`` did not arrive, because of ``error``; what was ``said`` is not said again.
 
-        Evidence over many objects that can do without some (``copes``) is asked about the others.
+        Evidence over many objects that ``tolerates_loss`` of some is asked about the others.
         """
-        if getattr(self.evidence, "copes", False):
+        if self.evidence.tolerates_loss:
             self.lost.add(need)
         elif self.failure is None:
             self.fail(error, said)

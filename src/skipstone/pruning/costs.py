@@ -20,13 +20,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import Level
+import numpy as np
+
+from . import Cause, Level, Reason
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["EXPECTED", "FREE", "LOCAL", "REMOTE", "SPARK", "Costs", "SparkCosts"]
+    from . import Units
+    from .source import Source
+
+__all__ = ["EXPECTED", "FREE", "LOCAL", "REMOTE", "SPARK", "CostGate", "Costs", "SparkCosts"]
 
 EXPECTED = 0.5
 
@@ -68,6 +72,50 @@ LOCAL = Costs(file=250e-6, chunk=60e-6, rows=200e-6, bytes_per_second=500e6)
 REMOTE = Costs(file=1.5e-3, chunk=0.8e-3, rows=1.5e-3, bytes_per_second=80e6)
 #: always looks
 FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
+
+
+class CostGate:
+    """Decides which units a source is asked about, and counts those that do not pay."""
+
+    def __init__(
+        self, costs: Costs, sizes: NDArray[np.int64], rows: NDArray[np.int64], columns: int
+    ) -> None:
+        self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
+        self.reasons: list[Reason] = []
+        self.passed = np.zeros(len(sizes), np.bool_)  # files that were not looked into
+
+    def choose(
+        self, source: Source, units: Units, undecided: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Those of the ``undecided`` positions that ``source`` is to be asked about."""
+        if source.limits_cost or self.costs is FREE or not len(undecided):
+            return undecided
+        level = source.level
+        file = units.file[undecided]
+        stored = self.sizes[file]
+        if units.level is not Level.OBJECT:
+            # Without a row count the unit is the whole file.
+            part = units.rows[undecided]
+            known = np.maximum(np.maximum(self.rows[file], part), 1)
+            stored = (stored * np.where(part < 0, 1.0, part / known)).astype(np.int64)
+        worth = self.costs.worth(level, stored, self.columns)
+        if level is Level.ROW_GROUP:
+            # Some of the units may be row groups by now; the file is what is opened or not.
+            passed = np.unique(file[~worth])
+            self.passed[passed] = True
+            self._report(level, Level.OBJECT, len(passed), len(np.unique(file)))
+        else:
+            # Files that were not opened were counted above.
+            counted = ~self.passed[file]
+            self._report(level, units.level, int(np.sum(~worth & counted)), int(np.sum(counted)))
+        return undecided[worth]
+
+    def _report(self, level: Level, unit: Level, passed: int, total: int) -> None:
+        """Adds the reason that ``passed`` of ``total`` units were not looked at."""
+        if passed:
+            text = f"not looked at in {passed:,} of {total:,} {unit.unit}, which take less to read"
+            # The text has the count and its denominator.
+            self.reasons.append(Reason(cause=Cause.COSTLY, subject=level.unit, text=text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,11 @@ from skipstone.storage import ByteRange
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from skipstone.predicate.tree import Leaf
+
     from .bounds import Bounds
 
-__all__ = ["Answer", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
+__all__ = ["Answer", "BaseEvidence", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -163,8 +165,27 @@ class Evidence(Protocol[LeafT]):
         """Cost of asking about one unit, relative to others of the level; the cheapest is asked
         first."""
 
+    @property
+    def tolerates_loss(self) -> bool:
+        """Whether it still answers for other units where the bytes of some are lost."""
+
+    def decides(self, leaf: LeafT) -> bool:
+        """Whether it knows of each row if ``leaf`` matches, before it reads anything."""
+
     def needs(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The byte ranges still missing for an answer; empty when ``answer`` can be called."""
 
     def answer(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, in order, each over exactly these units."""
+
+
+class BaseEvidence:
+    """The usual values of the members that few kinds of evidence differ in."""
+
+    __slots__ = ()
+
+    tolerates_loss: ClassVar[bool] = False
+
+    def decides(self, leaf: Leaf) -> bool:
+        """No: what it says may leave rows undecided."""
+        return False

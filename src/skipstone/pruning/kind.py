@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from skipstone.storage import ByteRange
 
-from . import Answer, Fetched, Level, Units
+from . import Answer, BaseEvidence, Fetched, Level, Units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -177,7 +177,7 @@ class Stored:
     places: Places | None = None
 
 
-class Index(ABC):
+class Index(BaseEvidence, ABC):
     """Base of all kinds; see the module. Equal definitions have equal ``name``, ``column``,
     ``params``."""
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from skipstone.predicate.literals import order_keys
 
-from . import Answer, Cause, Fetched, Level, Units
+from . import Answer, BaseEvidence, Cause, Fetched, Level, Units
 from .interval import Intervals, interval_bounds
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _infer(texts: Sequence[str]) -> pa.DataType:
     return pa.string()
 
 
-class PartitionValues:
+class PartitionValues(BaseEvidence):
     """Evidence for one partition column over the files of a listing; see the module."""
 
     name: ClassVar[str] = "partition"

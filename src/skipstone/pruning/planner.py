@@ -1,9 +1,8 @@
 """The planner: one walk from files to rows, each level asking only about what survived the last.
 
-``Source`` gives the units and the evidence of one level. The object level's units are all files of
-the listing; a file without a fact is a unit of which the facts say nothing, so it is kept. A finer
-source splits the units that are still undecided; what it cannot split (no footer, no fact) is
-carried on whole. New kinds of evidence come as sources; the loop is here and only here.
+A file without a fact is a unit of which the facts say nothing, so it is kept. A ``Source`` of a
+finer level splits the units that are still undecided, where the ``CostGate`` finds that it pays.
+New kinds of evidence come as sources; the loop is here and only here.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .asking import Fetch, no_fetch
-from .costs import FREE, Costs
+from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, LeafBounds, evaluate
 from .plan import FileDetail, Plan, Step
-from .row_level import RowLevel, RowSource, failure
+from .row_level import RowLevel, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,29 +30,11 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-__all__ = ["RowSource", "Source", "make_plan"]
+    from .source import RowSource, Source
+
+__all__ = ["make_plan"]
 
 log = logging.getLogger("skipstone")
-
-
-class Source(Protocol):
-    """Units and evidence of the row group or the page level.
-
-    One that has ``thrifty`` set bounds by itself what it costs to ask.
-    """
-
-    @property
-    def level(self) -> Level:
-        """``ROW_GROUP`` or ``PAGE``."""
-
-    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, NDArray[np.int64]]:
-        """The finer units, and for each the position in ``units`` of the one it lies in.
-
-        The parts of a unit cover all its rows; a unit that cannot be split has no parts.
-        """
-
-    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """What can be asked about these units."""
 
 
 def make_plan(
@@ -90,7 +71,7 @@ def make_plan(
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~_alive(state, len(listing))] = Level.OBJECT
     failures: list[Reason] = []
-    thrift = _Thrift(costs, listing.sizes, row_counts, len(columns))
+    gate = CostGate(costs, listing.sizes, row_counts, len(columns))
     level = None if rows is None else RowLevel(tree, rows, columns, row_counts, fetch)
     settled = np.zeros(len(listing), np.bool_)
     if level is not None and finer and costs.rows_first(len(columns)):
@@ -100,12 +81,12 @@ def make_plan(
         if steps and not np.any(_undecided(state, settled)):
             break  # all is decided: there is nothing to ask about
         try:
-            state = _refine(tree, state, source, columns, fetch, thrift, settled)
+            state = _refine(tree, state, source, columns, fetch, gate, settled)
         except Exception as error:  # a finer level is advice too: without it, read more
             failures.append(failure(source.level, error))
             continue
-        _add(steps, state.steps, getattr(source, "spent", (0, 0)))
-        failures.extend(getattr(source, "reasons", ()))
+        _add(steps, state.steps, source.spent)
+        failures.extend(source.reasons)
         dropped[(dropped < 0) & ~_alive(state, len(listing))] = source.level
 
     if settled.any():
@@ -128,7 +109,7 @@ def make_plan(
     dropped[(dropped < 0) & ~keep] = Level.ROW
 
     fields = dict(known or {})
-    said = (*fields.get("reasons", ()), *failures, *thrift.reasons, *_opaque_reasons(tree))
+    said = (*fields.get("reasons", ()), *failures, *gate.reasons, *_opaque_reasons(tree))
     fields["reasons"] = tuple(dict.fromkeys(said))
     fields["milliseconds"] = {
         **fields.get("milliseconds", {}),
@@ -167,47 +148,6 @@ def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool
     return open_
 
 
-class _Thrift:
-    """Which units are worth asking about, and how many were not."""
-
-    def __init__(
-        self, costs: Costs, sizes: NDArray[np.int64], rows: NDArray[np.int64], columns: int
-    ) -> None:
-        self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
-        self.reasons: list[Reason] = []
-        self.passed = np.zeros(len(sizes), np.bool_)  # files that were not looked into
-
-    def choose(self, level: Level, units: Units, undecided: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of the ``undecided`` positions that the level is to be asked about."""
-        if self.costs is FREE or not len(undecided):
-            return undecided
-        file = units.file[undecided]
-        stored = self.sizes[file]
-        if units.level is not Level.OBJECT:
-            # Of a file that nobody has counted the unit is all of it.
-            part = units.rows[undecided]
-            known = np.maximum(np.maximum(self.rows[file], part), 1)
-            stored = (stored * np.where(part < 0, 1.0, part / known)).astype(np.int64)
-        worth = self.costs.worth(level, stored, self.columns)
-        if level is Level.ROW_GROUP:
-            # Some of the units may be row groups by now; what is opened or not is their file.
-            passed = np.unique(file[~worth])
-            self.passed[passed] = True
-            self.tell(level, Level.OBJECT, len(passed), len(np.unique(file)))
-        else:
-            # Of a file that was not opened it is known already, and its pages are no news.
-            told = ~self.passed[file]
-            self.tell(level, units.level, int(np.sum(~worth & told)), int(np.sum(told)))
-        return undecided[worth]
-
-    def tell(self, level: Level, unit: Level, passed: int, total: int) -> None:
-        """Remember that so many were not asked about."""
-        if passed:
-            text = f"not looked at in {passed:,} of {total:,} {unit.unit}, which take less to read"
-            # The text has the count, and its denominator.
-            self.reasons.append(Reason(cause=Cause.COSTLY, subject=level.unit, text=text))
-
-
 def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> None:
     """``more`` behind ``steps``; an index that was asked twice at one level has one step.
 
@@ -231,17 +171,14 @@ def _refine(
     source: Source,
     columns: frozenset[str],
     fetch: Fetch,
-    thrift: _Thrift,
+    gate: CostGate,
     settled: NDArray[np.bool_],
 ) -> Evaluation:
     """One finer level: undecided units are split and asked, everything else is carried on."""
-    undecided = np.flatnonzero(_undecided(state, settled))
-    if not _thrifty(source):
-        undecided = thrift.choose(source.level, state.units, undecided)
+    undecided = gate.choose(source, state.units, np.flatnonzero(_undecided(state, settled)))
     if not len(undecided):
         return replace(state, steps=())
-    if (look := getattr(source, "look", None)) is not None:
-        look(state.units.where(state.bounds.may))
+    source.observe(state.units.where(state.bounds.may))
 
     def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
         return source.evidence(parts, columns)
@@ -261,7 +198,7 @@ def _split(
     """The units ``at`` in the parts that ``source`` cuts them into, asked about by ``evidence``."""
     asked = state.units.where(at)
     parts, parent = source.split(asked, columns)
-    if not len(parts) and _thrifty(source):
+    if not len(parts) and source.limits_cost:
         return replace(state, steps=())  # it chose to ask about nothing
     covered = _covered(asked, parts, parent)[parent]
     parts, parent = parts.where(covered), at[parent[covered]]
@@ -286,7 +223,7 @@ def _cut(
 ) -> Evaluation:
     """Files whose rows are known, in row groups: the plan names those that hold any."""
     found = next(
-        (each for each in finer if each.level is Level.ROW_GROUP and not _thrifty(each)), None
+        (each for each in finer if each.level is Level.ROW_GROUP and not each.limits_cost), None
     )
     at = np.flatnonzero(state.bounds.may & settled[state.units.file])
     if found is None or not len(at):
@@ -296,11 +233,6 @@ def _cut(
     except Exception:  # whoever reads the file will meet what is wrong with it
         log.debug("row groups of files whose rows are known", exc_info=True)
         return state
-
-
-def _thrifty(source: Source) -> bool:
-    """Whether it knows itself what is worth asking."""
-    return bool(getattr(source, "thrifty", False))
 
 
 def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[np.bool_]:

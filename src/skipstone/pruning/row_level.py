@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from .asking import Fetch
     from .evaluation import Evaluation
     from .plan import Step
+    from .source import RowSource
 
-__all__ = ["RowLevel", "RowSource", "failure"]
+__all__ = ["RowLevel", "failure"]
 
 log = logging.getLogger("skipstone")
 
@@ -40,17 +41,6 @@ _WAVE = 64
 _MANY, _WORTH = 4 * _WAVE, 32
 # Files whose rows are asked about at all: beyond that, planning would take longer than it saves.
 _MOST_FILES = 10_000
-
-
-class RowSource(Protocol):
-    """Evidence of the row level, file by file.
-
-    What can tell before it reads anything that it knows of each row whether a leaf matches, says so
-    by a method ``decides(leaf)``.
-    """
-
-    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """What can be asked about the rows of one file; empty when there is nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -196,8 +186,7 @@ def _decide_all(found: Sequence[Evidence[Leaf]], asked: Sequence[Leaf]) -> bool:
 
 
 def _decides(evidence: Evidence[Leaf], leaf: Leaf) -> bool:
-    decides = getattr(evidence, "decides", None)
-    return evidence.column == leaf.column and decides is not None and bool(decides(leaf))
+    return evidence.column == leaf.column and evidence.decides(leaf)
 
 
 def _open_files(state: Evaluation) -> NDArray[np.int64]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.pruning import Cause, Level, Reason, Units
+from skipstone.pruning.source import Source
 
 from .evidence import OpenedPms, PmFile, PmSource, pm_source
 
@@ -82,7 +83,7 @@ class OpenPartitions:
 
 
 @dataclass(slots=True, eq=False)
-class PartitionPms:
+class PartitionPms(Source):
     """A source of the planner: row groups of the partitions of ``listing``; see the module.
 
     ``schema`` is the table's.
@@ -93,7 +94,7 @@ class PartitionPms:
     schema: pa.Schema
     level: Level = Level.ROW_GROUP
     #: what is asked lies in small files, neighbouring ones of the data
-    thrifty: bool = True
+    limits_cost: ClassVar[bool] = True
     damaged: list[Reason] = field(default_factory=list)
     absent: int = 0
     _source: PmSource | None = None

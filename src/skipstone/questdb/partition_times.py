@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from skipstone.predicate.literals import order_keys
-from skipstone.pruning import Answer, Cause, Fetched, Level, Units
+from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Units
 from skipstone.pruning.interval import Intervals, interval_bounds
 
 from .format.partition_names import unit_end
@@ -36,7 +36,7 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PartitionTimes:
+class PartitionTimes(BaseEvidence):
     """Evidence for the designated timestamp ``column``; see the module.
 
     ``first`` and ``last`` are nanoseconds since the epoch per file of the listing, both inclusive

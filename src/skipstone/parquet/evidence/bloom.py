@@ -27,7 +27,7 @@ from skipstone.parquet.format.bloom_filter import (
     read_header,
     set_in,
 )
-from skipstone.pruning import Answer, Cause, Level, Reason
+from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason
 from skipstone.pruning.interval import with_nulls
 from skipstone.storage import ByteRange
 
@@ -74,7 +74,7 @@ class _Filters:
     reasons: dict[int, Reason] = field(default_factory=dict)
 
 
-class BloomEvidence:
+class BloomEvidence(BaseEvidence):
     """The Bloom filters of one column in all files that have it; see the module."""
 
     name = "bloom filter"

@@ -25,7 +25,7 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_dictionary_page
 from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import null_bounds, with_nulls
 from skipstone.storage import ByteRange
 
@@ -66,7 +66,7 @@ PAYS = 8
 _MOST_BYTES = 64 << 20
 
 
-class DictionaryEvidence:
+class DictionaryEvidence(BaseEvidence):
     """The dictionaries of one column in all files that have it; see the module."""
 
     name = "dictionary"

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning.source import Source
 
 from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
@@ -42,7 +43,7 @@ log = logging.getLogger("skipstone")
 _KINDS = ("offset_index", "column_index")
 
 
-class PageSource:
+class PageSource(Source):
     """Units and evidence of the pages of ``files``; see the module."""
 
     level = Level.PAGE
@@ -144,7 +145,7 @@ def _borders(file: IndexedFile, group: int, columns: frozenset[str]) -> IntArray
     return borders if borders[-1] < rows else np.asarray(borders[borders < rows])
 
 
-class PageIndexEvidence:
+class PageIndexEvidence(BaseEvidence):
     """Bounds and null counts of pages (``page_bounds.py``) of one column."""
 
     name = "page index"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning.source import Source
 
 from .bloom import BloomEvidence
 from .dictionary import DictionaryEvidence
@@ -43,7 +44,7 @@ class Together:
     base: IntArray
 
 
-class RowGroupSource:
+class RowGroupSource(Source):
     """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.
 
     Keep it as long as the files: it remembers what it has put together.
@@ -113,7 +114,7 @@ class RowGroupSource:
         return together
 
 
-class StatisticsEvidence:
+class StatisticsEvidence(BaseEvidence):
     """Bounds and null counts of row groups (``chunk_bounds.py``)."""
 
     name = "statistics"

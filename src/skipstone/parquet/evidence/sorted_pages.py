@@ -30,7 +30,7 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Op
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
@@ -211,7 +211,7 @@ def _keys(values: list[Key | None], like: Keys) -> Keys:
     return Keys(pa.array(values, pa.large_binary()), valid)
 
 
-class SortedEvidence:
+class SortedEvidence(BaseEvidence):
     """Searches in the sorted chunks of one column that have no bounds; see the module."""
 
     name = "sorted"

@@ -17,7 +17,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.parquet.evidence.bloom_hashes import hashes_of
 from skipstone.parquet.evidence.indexed_file import why
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
-from skipstone.pruning import Answer, Cause, Level, Reason
+from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason
 from skipstone.pruning.interval import with_nulls
 from skipstone.storage import ByteRange
 
@@ -103,7 +103,7 @@ class _Filters:
         return some
 
 
-class PmBloomEvidence:
+class PmBloomEvidence(BaseEvidence):
     """The filters of one column in all files that have any; see the module."""
 
     name = "_pm bloom filter"

@@ -17,6 +17,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.parquet.evidence.indexed_file import why
 from skipstone.parquet.evidence.row_groups import StatisticsEvidence, Together
 from skipstone.pruning import Answer, Level, Reason, Units
+from skipstone.pruning.source import Source
 from skipstone.questdb.format.statistics import ChunkStats
 
 from .bloom import PmBloomEvidence
@@ -38,7 +39,7 @@ __all__ = ["PmSource", "PmStatistics", "pm_source"]
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 
-class PmSource:
+class PmSource(Source):
     """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.
 
     Keep it as long as the files: it remembers what it has put together.
