@@ -289,7 +289,8 @@ def test_no_row_is_lost_by_what_was_written(tmp_path: Path, data: st.DataObject)
 
 _KILLED = f"""{STEPS}
 from skipstone.rewrite.retrofit_file import retrofit
-replacing._BUFFER = 20_000
+import skipstone.storage.atomic_replace
+skipstone.storage.atomic_replace._BUFFER = 20_000
 retrofit(sys.argv[1], bloom={{"id": 0.01}})
 """
 

@@ -6,27 +6,19 @@ __all__ = ["STEPS"]
 
 #: the beginning of a script whose second argument is the number of steps to be let through
 STEPS = """
-import os, signal, sys
-from skipstone.rewrite import checkpoint, replacing
+import os, pathlib, signal, sys
 left = int(sys.argv[2])
 def step():
     global left
     left -= 1
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-class Steps:
-    def __getattr__(self, name):
-        real = getattr(os, name)
-        if name not in ("writev", "fsync", "ftruncate", "fchmod"):
-            return real
-        def call(*args):
-            step()
-            return real(*args)
-        return call
-replacing.os = checkpoint.os = Steps()
-renamed = replacing.Path.rename
-def rename(self, target):
-    step()
-    return renamed(self, target)
-replacing.Path.rename = rename
+def stepping(real):
+    def call(*args):
+        step()
+        return real(*args)
+    return call
+for name in ("writev", "fsync", "ftruncate", "fchmod"):
+    setattr(os, name, stepping(getattr(os, name)))
+pathlib.Path.rename = stepping(pathlib.Path.rename)
 """

@@ -30,7 +30,8 @@ _KILLED = f"""{STEPS}
 from skipstone import write_table
 from tests.rewrite.written import table
 every = int(sys.argv[3])
-replacing._BUFFER = 50_000
+import skipstone.storage.atomic_replace
+skipstone.storage.atomic_replace._BUFFER = 50_000
 rows = (table(500, 500 * number) for number in range(6))
 write_table(rows, sys.argv[1], row_group_rows=500, page_rows=100, checkpoint_every=every)
 """
