@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of
-from skipstone.paimon.format.distinct_keys import factorise
-from skipstone.paimon.format.key_queries import Ask, In, Range
+from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.keys import Ask, In, Range
 from skipstone.paimon.format.open_index import answer, answer_of, needs, open_anew
 from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.format.types import PaimonType
-from skipstone.paimon.verified_blob import LEAST, SMALL, Arrivals, Sums
+from skipstone.paimon.verified_blob import LEAST, SMALL, BlockSums, VerifiedBlob
 from skipstone.pruning.kind import Blob
 
 from .figure import Figure, Peer, timed
@@ -101,12 +100,12 @@ def _ranged(path: Path, kind: str, ask: Ask) -> tuple[int, int, int]:
     return len(answer(kind, INT, ask, pieces).may or ()), waves, read
 
 
-def _checked(path: Path, kind: str, ask: Ask, sums: Sums) -> tuple[int, int]:
+def _checked(path: Path, kind: str, ask: Ask, sums: BlockSums) -> tuple[int, int]:
     """As ``_ranged``, every byte held against its checksum: rows and bytes."""
     read = 0
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        arrivals = Arrivals(Blob(path=str(path), length=os.fstat(descriptor).st_size), sums)
+        arrivals = VerifiedBlob(Blob(path=str(path), length=os.fstat(descriptor).st_size), sums)
         index: Index | None = None
         while True:
             try:
@@ -253,7 +252,7 @@ def _questions(path: Path, kind: str, bound: int, array: pa.Array, runs: int) ->
         )
         if bound not in (min(JAVA), _TARGET_BOUND, max(JAVA)):
             continue
-        sums = Sums.of(path.read_bytes(), LEAST if kind == "bitmap" else SMALL)
+        sums = BlockSums.of(path.read_bytes(), LEAST if kind == "bitmap" else SMALL)
         again, middle = _best(6 * runs, lambda ask=ask, sums=sums: _checked(path, kind, ask, sums))  # type: ignore[misc]
         rows, whole = _checked(path, kind, ask, sums)
         if rows != found:

@@ -21,7 +21,8 @@ import skipstone
 from skipstone.parquet.format.footer import Tail
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Level, Units
-from skipstone.questdb.evidence import PmFile, open_pm, pm_source
+from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
+from skipstone.questdb.evidence.row_groups import pm_source
 
 from .figure import Figure, Peer, interleaved, median
 from .questdb_formats import ROW_GROUPS, VERSION, lay, repeat
@@ -98,7 +99,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         details={"pm_bytes": len(wide)},
     )
     snapshot = open_pm(wide, parquet_size=size)
-    many = {at: PmFile.of(snapshot, path=f"{at}.parquet", schema=schema) for at in range(files)}
+    many = {at: OpenedPm.of(snapshot, path=f"{at}.parquet", schema=schema) for at in range(files)}
     together = median([repeat(lambda: decide(many, schema), 1) for _ in range(2 * runs)])
     yield Figure(
         name="questdb_evidence.prune_files",
@@ -141,13 +142,13 @@ def prune(
     """The row groups of one file that may have a value below 4.5."""
     snapshot = open_pm(data, parquet_size=parquet_size, verify=verify)
     (name,) = schema.names
-    bounds = PmFile.of(snapshot, path="data.parquet", schema=schema).judge(_leaf(name))
+    bounds = OpenedPm.of(snapshot, path="data.parquet", schema=schema).judge(_leaf(name))
     if bounds is None or np.count_nonzero(bounds.may) != 4:
         raise AssertionError("other row groups than there are")
     return bounds.may
 
 
-def decide(files: Mapping[int, PmFile], schema: pa.Schema) -> BoolArray:
+def decide(files: Mapping[int, OpenedPm], schema: pa.Schema) -> BoolArray:
     """The same of any number, as a plan asks."""
     (name,) = schema.names
     source = pm_source(files)

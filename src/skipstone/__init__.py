@@ -18,7 +18,7 @@ from skipstone._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from skipstone.errors import SkipstoneError
-    from skipstone.paimon.file_index import FileIndex
+    from skipstone.paimon.file_index import PaimonFileIndex
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.reading.file import ParquetFile, read_rows
     from skipstone.parquet.writing.table_writer import write_table
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Decryption",
-    "FileIndex",
+    "PaimonFileIndex",
     "ParquetFile",
     "Plan",
     "SkipstoneError",
@@ -46,7 +46,7 @@ __all__ = [
 
 _HOMES = {
     "Decryption": "skipstone.parquet.encryption.decryption",
-    "FileIndex": "skipstone.paimon.file_index",
+    "PaimonFileIndex": "skipstone.paimon.file_index",
     "ParquetFile": "skipstone.parquet.reading.file",
     "Plan": "skipstone.pruning.plan",
     "SkipstoneError": "skipstone.errors",

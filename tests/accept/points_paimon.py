@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 import skipstone
-from skipstone import FileIndex, Table
+from skipstone import PaimonFileIndex, Table
 from skipstone.paimon.format import container
 from tests.accept.registry import Missing, point
 from tests.accept.tables import backdate, write
@@ -108,7 +108,7 @@ def unknown(bench: Workbench) -> None:
     columns: dict[str, dict[str, bytes | None]] = {"city": {"hologram": b"?"}, "new": {"x": None}}
     for (name, kind), blob in blobs.items():
         columns.setdefault(name, {})[kind] = blob
-    index = FileIndex(container.to_bytes(columns), types=rows(0).schema)
+    index = PaimonFileIndex(container.to_bytes(columns), types=rows(0).schema)
     assert index.count("city = 'Oslo'") == len(expected("city = 'Oslo'")[0])
 
 
@@ -185,7 +185,7 @@ def ranged(bench: Workbench) -> None:
     packs = sum(f.stat().st_size for f in (bench.home / "_big.skipstone/packs").iterdir())
     assert 0 < read < packs / 10, f"{read:,} of {packs:,} bytes"
     table.export(str(bench.home / "out"), kind="paimon")
-    index = FileIndex(str(bench.home / "out" / "b.parquet.index"), types={"n": "BIGINT"})
+    index = PaimonFileIndex(str(bench.home / "out" / "b.parquet.index"), types={"n": "BIGINT"})
     assert index.count("n = 77777") == 1
     assert index.bytes_read < index.size / 10, index.bytes_read
 
@@ -326,7 +326,7 @@ def as_bytes(bench: Workbench) -> None:
     table = indexed(bench)
     table.export(str(bench.home / "out"), kind="paimon")
     raw = next((bench.home / "out").glob("*1*.index")).read_bytes()
-    index = FileIndex(raw, types={"city": "STRING", "age": "INT", "cents": "BIGINT"})
+    index = PaimonFileIndex(raw, types={"city": "STRING", "age": "INT", "cents": "BIGINT"})
     for where in QUESTIONS:
         found = index.select(where)
         assert found.exact, where

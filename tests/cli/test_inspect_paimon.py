@@ -15,11 +15,10 @@ from skipstone.errors import FormatError, PredicateError, UnsupportedError
 from skipstone.inspect.options import InspectOptions
 from skipstone.inspect.paimon_index import look
 from skipstone.paimon.format import container
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of
-from skipstone.paimon.format.distinct_keys import factorise
+from skipstone.paimon.format.column_keys import column_of, factorise
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.format.types import PaimonType
 
@@ -198,7 +197,7 @@ def test_where_is_for_file_indexes(run: Run, beside: Path) -> None:
 @pytest.mark.parametrize("column", ["city", "n", "small"])
 def test_damage_is_named_with_its_place(run: Run, beside: Path, column: str) -> None:
     raw = bytearray(beside.read_bytes())
-    entry = container.Head.from_bytes(bytes(raw)).of_column(column)[0]
+    entry = container.ContainerHead.from_bytes(bytes(raw)).of_column(column)[0]
     raw[entry.start + entry.length // 2 :] = b"\xff" * (len(raw) - entry.start - entry.length // 2)
     beside.write_bytes(bytes(raw))
     done = run("inspect", beside)

@@ -12,8 +12,8 @@ import pytest
 
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition, Txn, created
-from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
-from skipstone.questdb.format.writer import Footer, write
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.writer import PmFooter, write
 from tests.questdb.format.golden import case, names
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def holds(recorded: Any, found: Any, place: str = "") -> None:
         assert recorded == found, place
 
 
-def pm(head: Head, *row_groups: RowGroup, size: int = 1_100) -> bytes:
-    return write(head, row_groups, Footer.of_parquet(size, 92))
+def pm(head: PmHead, *row_groups: PmRowGroup, size: int = 1_100) -> bytes:
+    return write(head, row_groups, PmFooter.of_parquet(size, 92))
 
 
 def one_column(name: str = "x", **rest: Any) -> bytes:
-    chunk = Chunk(num_values=3, byte_range_start=4, total_compressed=50, **rest)
-    column = Column(name=name, type=26, physical_type=6, id=0, flags=4, max_def_level=1)
-    return pm(Head(columns=(column,)), RowGroup(num_rows=3, chunks=(chunk,)))
+    chunk = PmChunk(num_values=3, byte_range_start=4, total_compressed=50, **rest)
+    column = PmColumn(name=name, type=26, physical_type=6, id=0, flags=4, max_def_level=1)
+    return pm(PmHead(columns=(column,)), PmRowGroup(num_rows=3, chunks=(chunk,)))
 
 
 def test_every_field_of_every_good_file_is_shown(run: Run, golden: Path) -> None:
@@ -148,16 +148,16 @@ def test_options_of_one_kind_are_wrong_usage_of_another(run: Run, tmp_path: Path
 
 def test_wide_files_stay_short(run: Run, tmp_path: Path) -> None:
     columns = tuple(
-        Column(name=f"c{at}", type=6, physical_type=2, id=at, flags=4, max_def_level=1)
+        PmColumn(name=f"c{at}", type=6, physical_type=2, id=at, flags=4, max_def_level=1)
         for at in range(10_000)
     )
     chunks = tuple(
-        Chunk(num_values=9, byte_range_start=4, total_compressed=7, min=bytes(8), max=bytes(8))
+        PmChunk(num_values=9, byte_range_start=4, total_compressed=7, min=bytes(8), max=bytes(8))
         for _ in columns
     )
-    groups = [RowGroup(num_rows=9, chunks=chunks)] * 50
+    groups = [PmRowGroup(num_rows=9, chunks=chunks)] * 50
     path = tmp_path / "_pm"
-    path.write_bytes(pm(Head(columns=columns), *groups, size=10_000))
+    path.write_bytes(pm(PmHead(columns=columns), *groups, size=10_000))
     done = run("inspect", path)
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) < 120
@@ -169,14 +169,14 @@ def test_the_text_says_it_all(run: Run, tmp_path: Path) -> None:
     """The designated timestamp in two row groups; s has a Bloom filter of 64 bytes, a quarter full,
     in the first; p is all null in the second."""
     columns = (
-        Column(name="ts", type=131080, physical_type=2, id=0),
-        Column(name="s", type=12, physical_type=6, id=1, flags=5, max_def_level=1),
-        Column(name="p", type=3 << 18 | 9 << 8 | 30, physical_type=7, id=2, flags=4,
+        PmColumn(name="ts", type=131080, physical_type=2, id=0),
+        PmColumn(name="s", type=12, physical_type=6, id=1, flags=5, max_def_level=1),
+        PmColumn(name="p", type=3 << 18 | 9 << 8 | 30, physical_type=7, id=2, flags=4,
                fixed_byte_len=4, max_def_level=1),
     )  # fmt: skip
     hour = 3_600_000_000
 
-    def group(at: int, bloom: bytes | None, nulls: int) -> RowGroup:
+    def group(at: int, bloom: bytes | None, nulls: int) -> PmRowGroup:
         ends = [(at * hour + each).to_bytes(8, "little") for each in (0, 1_500_000)]
         first, *rest = (
             {"min": ends[0], "max": ends[1], "null_count": 0},
@@ -184,10 +184,10 @@ def test_the_text_says_it_all(run: Run, tmp_path: Path) -> None:
             {"null_count": nulls} if nulls else {"min": (-1_500).to_bytes(4, "big", signed=True)},
         )
         place: dict[str, Any] = {"num_values": 5, "byte_range_start": 4, "total_compressed": 100}
-        chunks = [Chunk(**place, **each) for each in (first, *rest)]
-        return RowGroup(num_rows=5, chunks=tuple(chunks))
+        chunks = [PmChunk(**place, **each) for each in (first, *rest)]
+        return PmRowGroup(num_rows=5, chunks=tuple(chunks))
 
-    head = Head(columns=columns, designated_timestamp=0, sorting_columns=(0,), bloom_columns=(1,))
+    head = PmHead(columns=columns, designated_timestamp=0, sorting_columns=(0,), bloom_columns=(1,))
     data = pm(head, group(0, b"\x03" * 64, 0), group(1, None, 5))
     (tmp_path / "_pm").write_bytes(data + b"torn")
     (tmp_path / "data.parquet").write_bytes(bytes(1_200))
@@ -212,10 +212,10 @@ def test_the_text_says_it_all(run: Run, tmp_path: Path) -> None:
 
 
 def test_bloom_filters_in_the_parquet_file_are_shown_by_place(run: Run, tmp_path: Path) -> None:
-    column = Column(name="x", type=26, physical_type=6, id=0, flags=4, max_def_level=1)
-    chunk = Chunk(num_values=3, byte_range_start=4, total_compressed=50, bloom=(200, 64))
-    head = Head(columns=(column,), bloom_columns=(0,), bloom_external=True)
-    (tmp_path / "_pm").write_bytes(pm(head, RowGroup(num_rows=3, chunks=(chunk,))))
+    column = PmColumn(name="x", type=26, physical_type=6, id=0, flags=4, max_def_level=1)
+    chunk = PmChunk(num_values=3, byte_range_start=4, total_compressed=50, bloom=(200, 64))
+    head = PmHead(columns=(column,), bloom_columns=(0,), bloom_external=True)
+    (tmp_path / "_pm").write_bytes(pm(head, PmRowGroup(num_rows=3, chunks=(chunk,))))
     found = shown(run, tmp_path / "_pm")["row_groups"][0]["chunks"][0]["bloom"]
     assert found == {"external": True, "offset": 200, "length": 64}
     assert "64 B at 200" in run("inspect", tmp_path / "_pm").stdout
@@ -276,13 +276,13 @@ def test_a_txn_that_is_not_whole_is_refused(run: Run, tmp_path: Path) -> None:
 
 def test_row_groups_that_share_a_block_are_refused(run: Run, tmp_path: Path) -> None:
     """Entries take 4 bytes: 100,000 of them on one block of 2,000 columns would be 13 GB."""
-    columns = tuple(Column(name="", type=6, physical_type=2) for _ in range(2_000))
-    chunk = Chunk(num_values=1, byte_range_start=4, total_compressed=9)
-    group = RowGroup(num_rows=1, chunks=(chunk,) * len(columns))
-    whole = pm(Head(columns=columns), group)
+    columns = tuple(PmColumn(name="", type=6, physical_type=2) for _ in range(2_000))
+    chunk = PmChunk(num_values=1, byte_range_start=4, total_compressed=9)
+    group = PmRowGroup(num_rows=1, chunks=(chunk,) * len(columns))
+    whole = pm(PmHead(columns=columns), group)
     block = int(Pm(whole).snapshot().block_offsets[0])
     body = whole[8:-52]
-    tail = Footer.of_parquet(1_100, 92).to_bytes(previous=0, blocks=[block] * 100_000, blooms=b"")
+    tail = PmFooter.of_parquet(1_100, 92).to_bytes(previous=0, blocks=[block] * 100_000, blooms=b"")
     data = body + tail
     size = 8 + len(data) + 8
     ends = struct.pack("<II", zlib.crc32(data), len(tail) + 4)

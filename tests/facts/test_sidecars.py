@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import FileIndex, Table, read_rows
+from skipstone import PaimonFileIndex, Table, read_rows
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.paimon.adjacent_index import without_sidecars
 from skipstone.paimon.format import container
@@ -95,7 +95,7 @@ def test_sidecars_are_the_containers_byte_for_byte(tmp_path: Path) -> None:
 def test_containers_of_several_builds_become_one(built: Table, tmp_path: Path) -> None:
     built.build(indexes=["id:bitmap"])
     built.export(str(tmp_path / "out"), kind="paimon")
-    index = FileIndex(str(tmp_path / "out" / "1.parquet.index"), types=rows_of(1).schema)
+    index = PaimonFileIndex(str(tmp_path / "out" / "1.parquet.index"), types=rows_of(1).schema)
     assert index.count("id = 700") == 1
     assert index.count("city = 'Oslo'") == len(matching_rows(rows_of(1), "city = 'Oslo'"))
 

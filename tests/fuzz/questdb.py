@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 from skipstone.inspect.questdb import inspect_pm
 from skipstone.inspect.txn import inspect_txn
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.questdb.evidence.pm_file import PmFile
+from skipstone.questdb.evidence.opened_pm import OpenedPm
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Txn, commit, read
-from skipstone.questdb.format.upgrade import outdated, upgrade
-from skipstone.questdb.format.writer import Footer, append
-from skipstone.questdb.pm_writer import checked
+from skipstone.questdb.format.writer import PmFooter, append, outdated, upgrade
+from skipstone.questdb.pm_of_data_file import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
     from tests.fuzz.batteries import Attempt, Damaged
 
 __all__ = ["PM", "QUESTDB", "TXN"]
@@ -60,7 +59,7 @@ def _repaired(damaged: Damaged, attempt: Attempt) -> None:
 def _values(damaged: Damaged, attempt: Attempt) -> None:
     data = repaired(damaged.data)
     pm = attempt(lambda: Pm(data, file=damaged.path))
-    snapshot: Snapshot | None = None if pm is None else attempt(pm.snapshot)
+    snapshot: PmSnapshot | None = None if pm is None else attempt(pm.snapshot)
     if snapshot is None:
         return
     size = snapshot.parquet_size
@@ -70,7 +69,7 @@ def _values(damaged: Damaged, attempt: Attempt) -> None:
         if new is not None:
             attempt(lambda: Pm(new, file=damaged.path).snapshot(size).verify())
     kept = list(range(min(snapshot.row_group_count, 3)))
-    footer = attempt(Footer.of, snapshot)
+    footer = attempt(PmFooter.of, snapshot)
     if footer is not None:
         attempt(lambda: append(snapshot, kept, footer).applied(data))
 
@@ -78,14 +77,16 @@ def _values(damaged: Damaged, attempt: Attempt) -> None:
 def _evidence(damaged: Damaged, attempt: Attempt) -> None:
     data = repaired(damaged.data)
     pm = attempt(lambda: Pm(data, file=damaged.path))
-    snapshot: Snapshot | None = None if pm is None else attempt(pm.snapshot)
+    snapshot: PmSnapshot | None = None if pm is None else attempt(pm.snapshot)
     if snapshot is None:
         return
     names = attempt(lambda: snapshot.pm.names)
     if not names:
         return
     for own in (True, False):
-        file = attempt(lambda own=own: PmFile.of(snapshot, path=damaged.path, schema=None, own=own))
+        file = attempt(
+            lambda own=own: OpenedPm.of(snapshot, path=damaged.path, schema=None, own=own)
+        )
         if file is None:
             continue
         for name in names[:6]:

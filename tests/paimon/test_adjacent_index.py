@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import FileIndex, Table
+from skipstone import PaimonFileIndex, Table
 from skipstone.paimon.format import container
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of
-from skipstone.paimon.format.distinct_keys import factorise
+from skipstone.paimon.format.column_keys import column_of, factorise
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.format.types import PaimonType
 from tests.oracle import matching_rows
@@ -215,7 +214,7 @@ def test_the_footer_tells_the_unit_of_a_column_of_milliseconds(
     data = pa.table({"ts": micros.cast(pa.timestamp(unit))})
     oracle = pa.table({"ts": micros})
     table = pair(tmp_path / "t", data, {"ts": {kind: blob(kind, type, micros)}})
-    index = FileIndex(str(tmp_path / "t" / "x.parquet.index"))
+    index = PaimonFileIndex(str(tmp_path / "t" / "x.parquet.index"))
     for where in MOMENTS:
         expected = len(matching_rows(oracle, where))
         assert table.plan(where).count() == table.count(where) == expected, where

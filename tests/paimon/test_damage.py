@@ -24,7 +24,7 @@ from skipstone import Table
 from skipstone.errors import FormatError
 from skipstone.paimon import base
 from skipstone.paimon import container_builder as bundle
-from skipstone.paimon.verified_blob import SMALL, Arrivals, Sums
+from skipstone.paimon.verified_blob import SMALL, BlockSums, VerifiedBlob
 from skipstone.pruning.kind import Blob
 
 if TYPE_CHECKING:
@@ -231,12 +231,12 @@ def test_the_first_rows_do_not_come_from_damage(built: Packed) -> None:
 @given(st.integers(0, 5 * SMALL), st.data())
 def test_sums_notice_every_bit(length: int, data: st.DataObject) -> None:
     blob = np.random.default_rng(length).bytes(length)
-    sums = Sums.from_bytes(Sums.of(blob).to_bytes(), length)
-    assert sums.to_bytes() == Sums.of(blob).to_bytes()
+    sums = BlockSums.from_bytes(BlockSums.of(blob).to_bytes(), length)
+    assert sums.to_bytes() == BlockSums.of(blob).to_bytes()
     sums.check(0, blob)
     if not length:
         return
-    arrivals = Arrivals(Blob(path="p", offset=7, length=length), sums)
+    arrivals = VerifiedBlob(Blob(path="p", offset=7, length=length), sums)
     spans = st.tuples(st.integers(0, length - 1), st.integers(1, length))
     wanted = [(at, min(size, length - at)) for at, size in data.draw(st.lists(spans, min_size=1))]
     pack = b"1234567" + blob
@@ -246,7 +246,7 @@ def test_sums_notice_every_bit(length: int, data: st.DataObject) -> None:
     for at, size in wanted:
         assert pieces.take(at, size) == blob[at : at + size]
     assert not arrivals.unsure
-    again = Arrivals(arrivals.blob, sums)
+    again = VerifiedBlob(arrivals.blob, sums)
     asked = again.ask(wanted)
     flipped = data.draw(st.sampled_from(asked))
     bad = bytearray(have[flipped])
@@ -259,7 +259,7 @@ def test_sums_notice_every_bit(length: int, data: st.DataObject) -> None:
 @given(st.binary(max_size=40), st.integers(0, 200_000))
 def test_sums_of_another_blob_are_no_sums(raw: bytes, length: int) -> None:
     try:
-        sums = Sums.from_bytes(raw, length)
+        sums = BlockSums.from_bytes(raw, length)
     except FormatError:
         return
     assert len(sums.values) * sums.block >= length > (len(sums.values) - 1) * sums.block
@@ -267,9 +267,9 @@ def test_sums_of_another_blob_are_no_sums(raw: bytes, length: int) -> None:
 
 def test_facts_hold_four_kib_of_sums_at_most() -> None:
     for length in (0, 1, SMALL, SMALL + 1, 1 << 22, (1 << 22) + 1, 37_000_000):
-        raw = Sums.of(bytes(length)).to_bytes()
+        raw = BlockSums.of(bytes(length)).to_bytes()
         assert len(raw) <= 4 + 4 * 1_024
-        assert Sums.from_bytes(raw or b"", length).block >= 4_096
+        assert BlockSums.from_bytes(raw or b"", length).block >= 4_096
 
 
 def test_facts_from_before_the_sums_are_read_and_say_so(

@@ -15,14 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, PredicateError, UnsupportedError
-from skipstone.paimon.container_evidence import ColumnType, in_millis, types_of
-from skipstone.paimon.file_index import FileIndex
+from skipstone.paimon.container_evidence import PaimonColumnType, in_millis, types_of
+from skipstone.paimon.file_index import PaimonFileIndex
 from skipstone.paimon.format import container
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of
-from skipstone.paimon.format.distinct_keys import factorise
+from skipstone.paimon.format.column_keys import column_of, factorise
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.format.types import PaimonType, Root
 from skipstone.predicate.tree import And, Const, Leaf, Op, Or
@@ -69,7 +68,7 @@ def tree(where: dict[str, Any], types: dict[str, PaimonType]) -> Any:
             return None
         return (And if op == "and" else Or)(tuple(parts))
     type = types[where["field"]]
-    stored = ColumnType.of_paimon(type).stored
+    stored = PaimonColumnType.of_paimon(type).stored
     literals = where.get("values", [where["value"]] if "value" in where else [])
     if stored is None or None in literals:
         return None
@@ -99,7 +98,9 @@ def test_what_paimon_wrote_is_answered_right(golden: Path) -> None:
     for case in g.read_cases(golden)[0]:
         types = {field["name"]: PaimonType.parse(field["type"]) for field in case["schema"]}
         named = {name: type for name, type in types.items() if type.root != "TIME"}
-        index = FileIndex(bytes.fromhex(case["index_hex"]), types=named, rows=case["row_count"])
+        index = PaimonFileIndex(
+            bytes.fromhex(case["index_hex"]), types=named, rows=case["row_count"]
+        )
         for query in case["queries"][::3]:
             where = query.get("where")
             asked = where and tree(where, types)
@@ -207,7 +208,7 @@ LEAVES = st.sampled_from(
 def test_exactly_the_rows_of_brute_force(leaves: list[str], how: str, negated: bool) -> None:
     where = f" {how} ".join(leaves)
     where = f"NOT ({where})" if negated else where
-    index = FileIndex(containers(TABLE, KINDS), types=TABLE.schema)
+    index = PaimonFileIndex(containers(TABLE, KINDS), types=TABLE.schema)
     found = index.select(where)
     assert found.exact, where
     assert set(found.rows.positions().tolist()) == brute(where), where
@@ -221,7 +222,7 @@ def test_types_come_from_the_data_file_beside_it(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "x.parquet")
     path = tmp_path / "x.parquet.index"
     path.write_bytes(containers(TABLE, KINDS))
-    index = FileIndex(str(path))
+    index = PaimonFileIndex(str(path))
     assert index.data == str(tmp_path / "x.parquet")
     assert index.count("city = 'Oslo'") == 100
     assert index.row_count == 700
@@ -231,11 +232,11 @@ def test_a_container_inside_a_pack_is_read_where_it_lies(tmp_path: Path) -> None
     data = containers(TABLE, KINDS)
     path = tmp_path / "some.pack"
     path.write_bytes(b"x" * 1_000 + data + b"y" * 1_000)
-    index = FileIndex(str(path), offset=1_000, length=len(data), types=TABLE.schema)
+    index = PaimonFileIndex(str(path), offset=1_000, length=len(data), types=TABLE.schema)
     assert index.size == len(data)
     assert index.count("age IS NULL") == TABLE["age"].null_count
     with pytest.raises(FormatError, match="no such part"):
-        FileIndex(str(path), offset=1_000, length=len(data) + 2_000)
+        PaimonFileIndex(str(path), offset=1_000, length=len(data) + 2_000)
 
 
 def test_one_value_takes_few_bytes_of_a_large_container(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_one_value_takes_few_bytes_of_a_large_container(tmp_path: Path) -> None:
     table = pa.table({"k": pa.array(np.random.default_rng(1).permutation(100_000))})
     path = tmp_path / "x.index"
     path.write_bytes(containers(table, {"k": ["bitmap"]}))
-    index = FileIndex(str(path), types=table.schema)
+    index = PaimonFileIndex(str(path), types=table.schema)
     assert index.count("k = 77777") == 1
     assert index.size > 1_000_000
     assert index.bytes_read < 60_000
@@ -252,15 +253,15 @@ def test_one_value_takes_few_bytes_of_a_large_container(tmp_path: Path) -> None:
 def test_only_bloom_filters_do_not_know_how_many_rows_there_are() -> None:
     data = containers(TABLE, {"city": ["bloom-filter"]})
     with pytest.raises(UnsupportedError, match="how many rows"):
-        FileIndex(data, types=TABLE.schema).select("city = 'nowhere'")
-    index = FileIndex(data, types=TABLE.schema, rows=700)
+        PaimonFileIndex(data, types=TABLE.schema).select("city = 'nowhere'")
+    index = PaimonFileIndex(data, types=TABLE.schema, rows=700)
     assert index.count("city = 'nowhere'") == 0
     assert index.count("city = 'Oslo'") is None
     assert len(index.select("city = 'Oslo'")) == 700
 
 
 def test_a_column_without_a_type_cannot_be_asked() -> None:
-    index = FileIndex(containers(TABLE, KINDS), types={"age": "INT"})
+    index = PaimonFileIndex(containers(TABLE, KINDS), types={"age": "INT"})
     assert index.count("age = 40") is not None
     with pytest.raises(PredicateError):
         index.select("city = 'Oslo'")
@@ -268,7 +269,7 @@ def test_a_column_without_a_type_cannot_be_asked() -> None:
 
 def test_an_empty_entry_says_no_value_and_nothing_of_nulls() -> None:
     data = container.to_bytes({"c": {"bitmap": None}})
-    index = FileIndex(data, types={"c": "STRING"}, rows=10)
+    index = PaimonFileIndex(data, types={"c": "STRING"}, rows=10)
     for where in ("c = 'x'", "c <> 'x'", "c LIKE 'x%'", "c BETWEEN 'a' AND 'b'", "c IS NOT NULL"):
         assert index.count(where) == 0, where
     for where in ("c IS NULL", "NOT (c <=> 'x')"):
@@ -278,7 +279,7 @@ def test_an_empty_entry_says_no_value_and_nothing_of_nulls() -> None:
 def test_unknown_kinds_say_nothing() -> None:
     column = factorise(column_of(PaimonType.parse("INT"), TABLE["age"]))
     data = container.to_bytes({"age": {"bitmap": write_bitmap(column), "zz-new": b"??"}})
-    index = FileIndex(data, types=TABLE.schema)
+    index = PaimonFileIndex(data, types=TABLE.schema)
     assert index.count("age IS NULL") == TABLE["age"].null_count
     steps = {step.index: step for step in index.select("age = 1").steps}
     (reason,) = steps["zz-new"].reasons
@@ -291,9 +292,9 @@ def test_unknown_kinds_say_nothing() -> None:
 
 def test_a_damaged_index_says_nothing_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     data = bytearray(containers(TABLE, {"city": ["bitmap"], "age": ["range-bitmap"]}))
-    entry = container.Head.from_bytes(bytes(data)).of_column("city")[0]
+    entry = container.ContainerHead.from_bytes(bytes(data)).of_column("city")[0]
     data[entry.start] = 77  # the version
-    index = FileIndex(bytes(data), types=TABLE.schema)
+    index = PaimonFileIndex(bytes(data), types=TABLE.schema)
     with caplog.at_level(logging.WARNING, "skipstone"):
         found = index.select("city = 'Oslo' AND age = 40")
     assert set(found.rows.positions().tolist()) == brute("age = 40")
@@ -307,7 +308,7 @@ WHOLE = containers(TABLE, {"city": ["bitmap"], "age": ["range-bitmap"], "ts": ["
 @given(st.integers(0, len(WHOLE) - 1))
 def test_of_a_truncated_container_no_row_is_lost(length: int) -> None:
     try:
-        found = FileIndex(WHOLE[:length], types=TABLE.schema, rows=700).select("age = 40")
+        found = PaimonFileIndex(WHOLE[:length], types=TABLE.schema, rows=700).select("age = 40")
     except FormatError:
         return
     assert brute("age = 40") <= set(found.rows.positions().tolist())
@@ -318,14 +319,14 @@ def test_a_flipped_bit_is_a_format_error_or_silence(at: int, bit: int) -> None:
     """There is no checksum, so that a flip may also give another container that is one."""
     raw = WHOLE[:at] + bytes([WHOLE[at] ^ (1 << bit)]) + WHOLE[at + 1 :]
     try:
-        found = FileIndex(raw, types=TABLE.schema, rows=700).select("age = 40")
+        found = PaimonFileIndex(raw, types=TABLE.schema, rows=700).select("age = 40")
     except (FormatError, UnsupportedError, PredicateError):
         return
     assert len(found) <= 700
 
 
 def test_an_index_of_another_file_says_nothing() -> None:
-    index = FileIndex(containers(TABLE, KINDS), types=TABLE.schema, rows=699)
+    index = PaimonFileIndex(containers(TABLE, KINDS), types=TABLE.schema, rows=699)
     found = index.select("age = 40")
     assert (len(found), found.exact) == (699, False)
 
@@ -345,7 +346,7 @@ def test_microseconds_are_asked_of_milliseconds(op: Op, literals: list[int]) -> 
     column = factorise(column_of(PaimonType.parse("TIMESTAMP(3)"), micros))
     data = container.to_bytes({"ts": {"bitmap": write_bitmap(column)}})
     leaf = Leaf("ts", pa.timestamp("us"), op, tuple(literals))
-    found = FileIndex(data, types={"ts": "TIMESTAMP(3)"}).select(leaf)
+    found = PaimonFileIndex(data, types={"ts": "TIMESTAMP(3)"}).select(leaf)
     tests: dict[Op, Any] = {
         Op.EQ: lambda v: v == literals[0],
         Op.NE: lambda v: v != literals[0],
@@ -377,7 +378,7 @@ def test_a_parquet_column_of_milliseconds_has_no_sure_type() -> None:
 def test_a_key_of_a_map_is_a_column_of_that_name() -> None:
     column = factorise(column_of(PaimonType.parse("INT"), pa.array([1, None, 3], pa.int32())))
     data = container.to_bytes({"m[k]": {"bitmap": write_bitmap(column)}})
-    index = FileIndex(data, types={"m[k]": "INT"})
+    index = PaimonFileIndex(data, types={"m[k]": "INT"})
     assert index.select("`m[k]` >= 2").rows.positions().tolist() == [2]
     assert index.count("`m[k]` IS NULL") == 1
 
@@ -385,12 +386,12 @@ def test_a_key_of_a_map_is_a_column_of_that_name() -> None:
 def test_parts_of_a_struct_have_both_names() -> None:
     column = factorise(column_of(PaimonType.parse("INT"), pa.array([1, 2, 2], pa.int32())))
     data = container.to_bytes({"a.b": {"bitmap": write_bitmap(column)}})
-    index = FileIndex(data, types={"a.b": "INT"})
+    index = PaimonFileIndex(data, types={"a.b": "INT"})
     assert index.count("a.b = 2") == index.count("`a.b` = 2") == 2
 
 
 def test_first_rows() -> None:
-    index = FileIndex(containers(TABLE, KINDS), types=TABLE.schema)
+    index = PaimonFileIndex(containers(TABLE, KINDS), types=TABLE.schema)
     ages = TABLE["age"].to_pylist()
     top = index.top("age", 4, descending=True).positions().tolist()
     assert [ages[row] for row in top] == [89] * 4

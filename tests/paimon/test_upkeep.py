@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table, read_rows
-from skipstone.paimon import blob_builder as building
+from skipstone.paimon import container_builder as building
 from skipstone.paimon import container_builder as bundle
 from tests.oracle import matching_rows
 

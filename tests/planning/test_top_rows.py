@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from skipstone.paimon.format.column_keys import column_of, type_of
-from skipstone.paimon.format.distinct_keys import factorise
+from skipstone.paimon.format.column_keys import column_of, factorise, type_of
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.top_rows import TopFile
 from skipstone.planning.top_rows import Order, TopCandidate, TopRows, top_rows

@@ -25,12 +25,12 @@ from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition
-from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
-from skipstone.questdb.format.writer import Footer, append, read_row_groups, write
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
 from tests.questdb.partitions import DAY, FIRST, ROWS, day, questdb, write_txn
 
 if TYPE_CHECKING:
-    from skipstone.questdb.migration_report import MigrateReport
+    from skipstone.questdb.migrate import MigrateReport
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ("made", "rewritten", "upgraded", "valid", "left_out", "failed")
@@ -175,8 +175,8 @@ def test_one_of_another_file_is_made_anew(tmp_path: Path) -> None:
     size = (root / "2024-01-01" / "data.parquet").stat().st_size
     snapshot = Pm(right["2024-01-01/_pm"]).snapshot()
     for offset, length in ((8, 500), (size - 8 - 300, 300)):
-        footer = Footer(parquet_footer_offset=offset, parquet_footer_length=length)
-        first.write_bytes(write(Head.of(snapshot.pm), [], footer))
+        footer = PmFooter(parquet_footer_offset=offset, parquet_footer_length=length)
+        first.write_bytes(write(PmHead.of(snapshot.pm), [], footer))
         report = migrate(root)
         assert counts(report) == {"rewritten": 1, "valid": 1}, report
         assert pms(root) == right
@@ -202,18 +202,18 @@ def test_what_a_data_file_has_more_is_added(tmp_path: Path) -> None:
     migrate(root)
     path = root / "2024-01-02.0" / "_pm"
     good = Pm(path.read_bytes()).snapshot()
-    head = replace(Head.of(good.pm), bloom_columns=(), squash_tracker=7)
+    head = replace(PmHead.of(good.pm), bloom_columns=(), squash_tracker=7)
     groups = [
         replace(group, chunks=tuple([replace(chunk, bloom=None) for chunk in group.chunks]))
         for group in read_row_groups(good)
     ]
-    older = replace(Footer.of(good), unused_bytes=123, seq_txn=9, scratchpad=((4, b"x"),))
+    older = replace(PmFooter.of(good), unused_bytes=123, seq_txn=9, scratchpad=((4, b"x"),))
     path.write_bytes(write(head, groups, older))
     report = migrate(root)
     assert counts(report) == {"valid": 1, "upgraded": 1}
     assert report.files[1].why == "4 Bloom filters of its data file"
     new = Pm(path.read_bytes()).snapshot()
-    assert Footer.of(new) == older
+    assert PmFooter.of(new) == older
     assert new.pm.squash_tracker == 7
     assert read_row_groups(new) == read_row_groups(good)
     assert counts(migrate(root)) == {"valid": 2}
@@ -230,17 +230,17 @@ NARROW = (
 
 
 def older_pm(size: int) -> bytes:
-    columns = [Column(name="ts", type=131080, physical_type=2, id=0)]
+    columns = [PmColumn(name="ts", type=131080, physical_type=2, id=0)]
     columns += [
-        Column(name=f"c{at}", type=type, physical_type=1, id=at + 1, flags=4, max_def_level=1)
+        PmColumn(name=f"c{at}", type=type, physical_type=1, id=at + 1, flags=4, max_def_level=1)
         for at, (type, _, _) in enumerate(NARROW)
     ]
     place: dict[str, Any] = {"num_values": 5, "byte_range_start": 4, "total_compressed": 9}
-    chunks = [Chunk(**place, min=bytes(8), max=bytes(8))]
-    chunks += [Chunk(**place, min=value, max=value) for _, value, _ in NARROW]
-    head = Head(columns=tuple(columns), designated_timestamp=0, sorting_columns=(0,))
-    group = RowGroup(num_rows=5, chunks=tuple(chunks))
-    footer = Footer.of_parquet(size, 92)
+    chunks = [PmChunk(**place, min=bytes(8), max=bytes(8))]
+    chunks += [PmChunk(**place, min=value, max=value) for _, value, _ in NARROW]
+    head = PmHead(columns=tuple(columns), designated_timestamp=0, sorting_columns=(0,))
+    group = PmRowGroup(num_rows=5, chunks=tuple(chunks))
+    footer = PmFooter.of_parquet(size, 92)
     data = bytearray(write(head, [group], footer))
     # Sorting columns as an array, as before the flag: 4 bytes behind the descriptors.
     at = 32 + 32 * len(columns)
@@ -318,7 +318,7 @@ def test_earlier_snapshots_do_not_make_it_invalid(tmp_path: Path) -> None:
     path = root / "2024-01-01" / "_pm"
     snapshot = Pm(path.read_bytes()).snapshot()
     size = snapshot.parquet_size
-    later = append(snapshot, [0, 1], Footer.of_parquet(size + 1_000, 92))
+    later = append(snapshot, [0, 1], PmFooter.of_parquet(size + 1_000, 92))
     path.write_bytes(later.applied(path.read_bytes()))
     data = path.read_bytes()
     assert counts(migrate(root)) == {"valid": 1}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import skipstone
 from skipstone.errors import FormatError, PredicateError, SkipstoneError, StaleError
 from skipstone.pruning import Cause
-from skipstone.questdb.evidence import PmFile, open_pm
+from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from tests.questdb.evidence.written import parquet, pm_of, with_ids
 from tests.strategies import SPARK_TYPES, columns, predicates
 
@@ -121,7 +121,7 @@ def test_what_a_pm_may_be_given_as(pair: tuple[Path, Path], given_as: str) -> No
         "path": str(pm),
         "bytes": pm.read_bytes(),
         "snapshot": snapshot,
-        "file": PmFile.of(snapshot, path=str(data)),
+        "file": OpenedPm.of(snapshot, path=str(data)),
     }
     file = skipstone.ParquetFile(data, pm=forms[given_as])
     assert file.count("sym = 's0'") == 250

@@ -19,9 +19,9 @@ import numpy as np
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.paimon.format.container import Head, from_bytes, to_bytes
+from skipstone.paimon.format.container import ContainerHead, from_bytes, to_bytes
 from skipstone.pruning import Cause, Reason
-from skipstone.questdb.evidence.pm_file import open_pm
+from skipstone.questdb.evidence.opened_pm import open_pm
 from skipstone.storage import open_storage
 
 from .packs import Place
@@ -72,7 +72,7 @@ def export_containers(
                 try:
                     if data is None:
                         raise OSError("a file index is not where the facts say")
-                    Head.from_bytes(data, len(data))
+                    ContainerHead.from_bytes(data, len(data))
                     parts.append(data)
                 except (SkipstoneError, OSError) as error:
                     text = error.message if isinstance(error, SkipstoneError) else str(error)

@@ -10,8 +10,8 @@ import numpy as np
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
 from skipstone.human import of_total
 from skipstone.paimon.blob_description import BlobDescription, describe_blob, likely_types
-from skipstone.paimon.container_evidence import ColumnType
-from skipstone.paimon.file_index import FileIndex, RowSelection
+from skipstone.paimon.container_evidence import PaimonColumnType
+from skipstone.paimon.file_index import PaimonFileIndex, RowSelection
 from skipstone.paimon.format.container import MAGIC
 from skipstone.paimon.format.open_index import KINDS
 from skipstone.paimon.format.types import PaimonType
@@ -87,7 +87,7 @@ def look(path: str, options: InspectOptions) -> FileIndexInspection:
     shown = dict(sure)
     for name, others in _guessed(index).items():
         type, rest = others
-        shown[name] = ColumnType.of_paimon(type)
+        shown[name] = PaimonColumnType.of_paimon(type)
         if rest:
             width = "numbers" if "INT" in rest else f"keys of {type.width} bytes"
             notes.append(
@@ -128,17 +128,17 @@ def look(path: str, options: InspectOptions) -> FileIndexInspection:
     return FileIndexInspection(found=found, where=options.where, selection=selection)
 
 
-def _opened(path: str, options: InspectOptions) -> FileIndex:
+def _opened(path: str, options: InspectOptions) -> PaimonFileIndex:
     storage_options = options.storage_options
     named = {name: PaimonType.parse(type) for name, type in options.types}
     try:
-        index = FileIndex(path, data=options.data, storage_options=storage_options)
+        index = PaimonFileIndex(path, data=options.data, storage_options=storage_options)
     except FormatError:
         # What lies beside it is no Parquet: a data file of another format has no types for us.
         if options.data is not None:
             raise
-        index = FileIndex(path, types=named, storage_options=storage_options)
-    index.types.update({name: ColumnType.of_paimon(type) for name, type in named.items()})
+        index = PaimonFileIndex(path, types=named, storage_options=storage_options)
+    index.types.update({name: PaimonColumnType.of_paimon(type) for name, type in named.items()})
     unknown = [name for name in named if not index.sidecar.head.of_column(name)]
     if unknown:
         names = ", ".join(column.name for column in index.sidecar.head.columns)
@@ -146,7 +146,7 @@ def _opened(path: str, options: InspectOptions) -> FileIndex:
     return index
 
 
-def _guessed(index: FileIndex) -> dict[str, tuple[PaimonType, tuple[str, ...]]]:
+def _guessed(index: PaimonFileIndex) -> dict[str, tuple[PaimonType, tuple[str, ...]]]:
     """Types of columns that nobody named, by their keys."""
     found: dict[str, tuple[PaimonType, tuple[str, ...]]] = {}
     for column in index.sidecar.head.columns:
@@ -162,7 +162,7 @@ def _guessed(index: FileIndex) -> dict[str, tuple[PaimonType, tuple[str, ...]]]:
 
 
 def _columns(
-    index: FileIndex, types: Mapping[str, ColumnType], notes: list[str]
+    index: PaimonFileIndex, types: Mapping[str, PaimonColumnType], notes: list[str]
 ) -> tuple[list[dict[str, Any]], int]:
     shown, counts = [], set()
     for column in index.sidecar.head.columns:
@@ -195,7 +195,11 @@ def _columns(
 
 
 def _described(
-    index: FileIndex, column: str, entry: IndexEntry, type: ColumnType | None, notes: list[str]
+    index: PaimonFileIndex,
+    column: str,
+    entry: IndexEntry,
+    type: PaimonColumnType | None,
+    notes: list[str],
 ) -> BlobDescription:
     name = f"{entry.kind}({column})"
     if entry.is_empty:

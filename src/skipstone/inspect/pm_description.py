@@ -18,16 +18,15 @@ from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.statistics_text import readable, type_text
 from skipstone.questdb.format.types import ColumnType
-from skipstone.questdb.format.values import Head, RowGroup
+from skipstone.questdb.format.values import PmHead, PmRowGroup
 from skipstone.questdb.format.writer import read_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from enum import IntEnum
 
-    from skipstone.questdb.format.pm import Pm
-    from skipstone.questdb.format.pm_snapshot import Snapshot
-    from skipstone.questdb.format.values import Chunk, Column
+    from skipstone.questdb.format.pm import Pm, PmSnapshot
+    from skipstone.questdb.format.values import PmChunk, PmColumn
 
 __all__ = ["Link", "PmInspection"]
 
@@ -63,7 +62,7 @@ def name_of(kind: type[IntEnum], number: int) -> str | None:
 class Link:
     """A snapshot of the chain, and the CRC that its bytes have."""
 
-    snapshot: Snapshot
+    snapshot: PmSnapshot
     crc: int
 
     @property
@@ -108,7 +107,7 @@ class PmInspection:
 
     path: str
     physical_length: int
-    snapshot: Snapshot
+    snapshot: PmSnapshot
     chain: tuple[Link, ...]
     notes: tuple[str, ...] = ()
 
@@ -124,7 +123,7 @@ class PmInspection:
 
     def to_dict(self) -> dict[str, Any]:
         """One document, JSON-ready. ``FormatError`` where a part is damaged."""
-        pm, head = self.pm, Head.of(self.pm)
+        pm, head = self.pm, PmHead.of(self.pm)
         flags = pm.feature_flags
         explicit = not flags & layout.SORTING_IS_DTS_ASC
         return {
@@ -155,7 +154,7 @@ class PmInspection:
             "notes": list(self.notes),
         }
 
-    def _column(self, index: int, column: Column) -> dict[str, Any]:
+    def _column(self, index: int, column: PmColumn) -> dict[str, Any]:
         descriptor = self.pm.descriptors[index]
         return {
             "index": index,
@@ -177,7 +176,7 @@ class PmInspection:
             "reserved": int(descriptor["RESERVED"]),
         }
 
-    def _row_groups(self, head: Head) -> list[dict[str, Any]]:
+    def _row_groups(self, head: PmHead) -> list[dict[str, Any]]:
         raw = self.snapshot.chunks()
         places, lengths = self.snapshot.bloom_places
         found = []
@@ -201,7 +200,7 @@ def _type(code: int) -> dict[str, Any]:
     return known.to_dict() if known else {"code": code, "name": None, "tag": code & 0xFF}
 
 
-def _chunk_dict(column: Column, index: int, chunk: Chunk, raw: Any) -> dict[str, Any]:
+def _chunk_dict(column: PmColumn, index: int, chunk: PmChunk, raw: Any) -> dict[str, Any]:
     flags, sizes = int(raw["STAT_FLAGS"]), int(raw["STAT_SIZES"])
     return {
         "column": index,
@@ -226,7 +225,7 @@ def _chunk_dict(column: Column, index: int, chunk: Chunk, raw: Any) -> dict[str,
     }
 
 
-def _bound_dict(column: Column, value: bytes | None, raw: int, flags: int) -> dict[str, Any]:
+def _bound_dict(column: PmColumn, value: bytes | None, raw: int, flags: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "present": bool(flags & 1),
         "inlined": bool(flags & 2),
@@ -240,7 +239,7 @@ def _bound_dict(column: Column, value: bytes | None, raw: int, flags: int) -> di
     return found | {"bytes": value.hex(), "text": readable(column, value)}
 
 
-def _bloom_dict(chunk: Chunk, place: int, length: int) -> dict[str, Any] | None:
+def _bloom_dict(chunk: PmChunk, place: int, length: int) -> dict[str, Any] | None:
     if chunk.bloom is None:
         return None
     if not isinstance(chunk.bloom, bytes):
@@ -261,7 +260,7 @@ def fill(bitset: bytes | memoryview) -> float:
 
 
 def _text(found: PmInspection) -> str:
-    head = Head.of(found.pm)
+    head = PmHead.of(found.pm)
     parts = [_head(found, head)]
     if head.columns:
         parts.append(_columns(found, head))
@@ -272,7 +271,7 @@ def _text(found: PmInspection) -> str:
     return "\n\n".join(parts)
 
 
-def _head(found: PmInspection, head: Head) -> str:
+def _head(found: PmInspection, head: PmHead) -> str:
     pm, snapshot = found.pm, found.snapshot
     rows = int(snapshot.num_rows.sum(dtype=np.uint64))
     named = ", ".join(name for bit, name in _FLAGS if pm.feature_flags & bit)
@@ -300,7 +299,7 @@ def _head(found: PmInspection, head: Head) -> str:
     return f"_pm   {found.path}\n{_indented(aligned(lines))}"
 
 
-def _named(head: Head, columns: Sequence[int]) -> str:
+def _named(head: PmHead, columns: Sequence[int]) -> str:
     shown = [
         f"{_cut(head.columns[at].name)}{' descending' if head.columns[at].descending else ''}"
         for at in columns[:8]
@@ -310,7 +309,7 @@ def _named(head: Head, columns: Sequence[int]) -> str:
     return ", ".join([*shown, f"and {more:,} more"] if more > 0 else shown)
 
 
-def _blooms(found: PmInspection, head: Head) -> str:
+def _blooms(found: PmInspection, head: PmHead) -> str:
     _, lengths = found.snapshot.bloom_places
     count = int(np.count_nonzero(lengths))
     said = of_total(count, lengths.size, "filters")
@@ -318,11 +317,11 @@ def _blooms(found: PmInspection, head: Head) -> str:
     return f"{said}, {total}, on {_named(head, found.pm.bloom_columns)}"
 
 
-def _columns(found: PmInspection, head: Head) -> str:
+def _columns(found: PmInspection, head: PmHead) -> str:
     snapshot = found.snapshot
     shown = list(range(min(len(head.columns), _MOST)))
     chunks = snapshot.chunks(shown)
-    group = RowGroup.of(snapshot, 0) if snapshot.row_group_count else None
+    group = PmRowGroup.of(snapshot, 0) if snapshot.row_group_count else None
     heads = ["column", "id", "type", "stored as", "codec", "encodings", "bytes", "nulls", "min",
              "max", "bloom"]  # fmt: skip
     rows = []
@@ -357,7 +356,7 @@ def _columns(found: PmInspection, head: Head) -> str:
     return f"{title}\n{_indented(table)}{_more(len(head.columns), 'columns')}"
 
 
-def _stored(column: Column) -> str:
+def _stored(column: PmColumn) -> str:
     kind = name_of(Type, column.physical_type) or f"type {column.physical_type}"
     kind += f"({column.fixed_byte_len})" if column.fixed_byte_len else ""
     kind += f" rep {column.max_rep_level} def {column.max_def_level}" * bool(column.max_rep_level)
@@ -366,7 +365,7 @@ def _stored(column: Column) -> str:
     return kind + "".join(marks)
 
 
-def _bound(column: Column, chunk: Chunk | None, end: str) -> str:
+def _bound(column: PmColumn, chunk: PmChunk | None, end: str) -> str:
     value = None if chunk is None else getattr(chunk, end)
     if value is None:
         return "-"
@@ -374,7 +373,7 @@ def _bound(column: Column, chunk: Chunk | None, end: str) -> str:
     return exact + _cut(readable(column, value) or f"0x{value.hex()}")
 
 
-def _bloom(chunk: Chunk | None) -> str:
+def _bloom(chunk: PmChunk | None) -> str:
     if chunk is None or chunk.bloom is None:
         return "-"
     if isinstance(chunk.bloom, bytes):
@@ -383,7 +382,7 @@ def _bloom(chunk: Chunk | None) -> str:
     return f"{size(chunk.bloom[1])} at {chunk.bloom[0]:,}"
 
 
-def _row_groups(found: PmInspection, head: Head) -> str:
+def _row_groups(found: PmInspection, head: PmHead) -> str:
     snapshot, ts = found.snapshot, found.pm.designated_timestamp
     count = snapshot.row_group_count
     some = np.arange(min(count, _MOST))
@@ -407,7 +406,7 @@ def _row_groups(found: PmInspection, head: Head) -> str:
     return f"row groups\n{_indented(shown)}{_more(count, 'row groups')}"
 
 
-def _span(found: PmInspection, head: Head, ts: int, row_group: int) -> tuple[str, str]:
+def _span(found: PmInspection, head: PmHead, ts: int, row_group: int) -> tuple[str, str]:
     """The designated timestamp from and to."""
     if ts < 0:
         return "-", "-"

@@ -23,7 +23,7 @@ from .txn import inspect_txn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import Storage
 
     from .options import InspectOptions
@@ -121,7 +121,7 @@ def inspect_pm(
     )
 
 
-def _chain(snapshot: Snapshot, notes: list[str]) -> tuple[Link, ...]:
+def _chain(snapshot: PmSnapshot, notes: list[str]) -> tuple[Link, ...]:
     """The snapshot and those before it, with the CRC of each."""
     pm, found, listed = snapshot.pm, [], 0
     try:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.questdb.format.footer_to_pm import Converted
-    from skipstone.questdb.format.pm_snapshot import Snapshot
-    from skipstone.questdb.format.values import RowGroup
+    from skipstone.questdb.format.pm import PmSnapshot
+    from skipstone.questdb.format.values import PmRowGroup
     from skipstone.questdb.format.writer import Append
 
     from .disk import Disk
@@ -102,7 +102,7 @@ class PartitionState:
         )
 
 
-def snapshot_of(directory: str, size: int) -> Snapshot:
+def snapshot_of(directory: str, size: int) -> PmSnapshot:
     """The snapshot of the ``_pm`` that belongs to ``size`` bytes of data.parquet."""
     path = f"{directory}/{PM}"
     return Pm(mapped(path), file=path).snapshot(size)
@@ -190,7 +190,7 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
     converted = _converted(_with(state.footer, fresh), tail, fresh, unused=unused)
     new = iter(converted.row_groups)
-    listed: list[int | RowGroup] = []
+    listed: list[int | PmRowGroup] = []
     places = iter(fresh)
     for part in order:
         if isinstance(part, Encoded):
@@ -255,7 +255,7 @@ def _leaf(footer: FooterArrays, timestamp: str) -> int:
     return next(leaf.ordinal for leaf in footer.schema.leaves if leaf.path == (timestamp,))
 
 
-def _times(snapshot: Snapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _times(snapshot: PmSnapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     chunks = snapshot.chunks([leaf])[:, 0]
     if np.any((chunks["STAT_FLAGS"] & _INLINED) != _INLINED):
         raise FormatError("a row group without least and largest timestamp", file=snapshot.pm.file)
@@ -266,7 +266,7 @@ def _times(snapshot: Snapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def _new_times(
-    row_groups: Sequence[RowGroup], leaf: int
+    row_groups: Sequence[PmRowGroup], leaf: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     lows, highs = list[int](), list[int]()
     for group in row_groups:

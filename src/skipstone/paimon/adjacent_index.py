@@ -30,7 +30,7 @@ from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import ByteRange
 
 from .base import paimon_column
-from .container_evidence import ColumnType, Sidecar, Silent, of_bytes, open_sidecar, types_of
+from .container_evidence import PaimonColumnType, Sidecar, Silent, of_bytes, open_sidecar, types_of
 from .container_match import ColumnCounts, column_counts, type_in
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from .top_rows import TopFile
 
-__all__ = ["Beside", "BesideRows", "without_sidecars"]
+__all__ = ["AdjacentIndexes", "AdjacentRows", "without_sidecars"]
 
 _NAME = re.compile(r"(?P<data>.+?)(?:-(?P<number>\d{1,9}))?\.index")
 _PARQUET = (b"PAR1", b"PARE")
@@ -94,14 +94,14 @@ class _Opened:
 
     subject: str
     rows: int = -1
-    of_file: Mapping[str, ColumnType] = field(default_factory=dict)
+    of_file: Mapping[str, PaimonColumnType] = field(default_factory=dict)
     counts: Mapping[str, ColumnCounts] = field(default_factory=dict)
     sidecar: Sidecar | None = None
     why: Reason | None = None
-    types: dict[str, ColumnType | None] = field(default_factory=dict)
+    types: dict[str, PaimonColumnType | None] = field(default_factory=dict)
 
     @property
-    def known(self) -> dict[str, ColumnType]:
+    def known(self) -> dict[str, PaimonColumnType]:
         return {name: type for name, type in self.types.items() if type is not None}
 
     def silence(self, cause: Cause, error: Exception | str) -> None:
@@ -111,7 +111,7 @@ class _Opened:
 
 
 @dataclass(slots=True, eq=False)
-class Beside:
+class AdjacentIndexes:
     """The sidecars of one table; what was opened once is kept while both files are the same."""
 
     storage: Storage
@@ -165,7 +165,7 @@ class Beside:
         containers: Mapping[str, bytes] | None = None,
         *,
         sidecars: Mapping[str, ObjectId] | None = None,
-    ) -> BesideRows:
+    ) -> AdjacentRows:
         """The evidence about ``columns`` over the files that ``data_files`` gave.
 
         ``containers`` are some that were handed over, by path of the file from the listing's root
@@ -195,7 +195,7 @@ class Beside:
             fetch = _fetcher(self.storage, versions)
             for done in pool.map(lambda each: _tell(each, wanted, fetch), files.values()):
                 assert done is None
-        return BesideRows(storage=self.storage, files=files, versions=versions)
+        return AdjacentRows(storage=self.storage, files=files, versions=versions)
 
     def _open(self, pair: tuple[ObjectId, ObjectId]) -> _Opened:
         data, beside = pair
@@ -278,7 +278,7 @@ def _fetcher(storage: Storage, versions: Mapping[str, ObjectId]) -> Callable[...
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class BesideRows:
+class AdjacentRows:
     """A source of the row level: sidecars by file ordinal."""
 
     storage: Storage

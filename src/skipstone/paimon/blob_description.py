@@ -17,8 +17,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from .format import open_index as reading
 from .format.bitmap import BitmapIndex
 from .format.bloom_filter import BloomFilterIndex
-from .format.key_queries import In, Null, Range
-from .format.keys import raw_of
+from .format.keys import In, Null, Range, raw_of
 from .format.partial_blob import MissingBytes, Pieces
 from .format.range_bitmap import RangeBitmapIndex
 from .format.types import PaimonType, Root

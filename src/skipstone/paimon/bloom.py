@@ -28,12 +28,11 @@ from skipstone.pruning.kind import Builder, Built
 
 from .base import PaimonIndex, integers_of, no_place, place_fields
 from .format import bloom_filter
-from .format.bloom_filter import FPP, ITEMS, positions_of, sizing
+from .format.bloom_filter import FPP, ITEMS, check_type, positions_of, sizing
 from .format.column_keys import column_of
-from .format.hashes import check_type
-from .format.key_queries import In, safe
+from .format.keys import In, safe
 from .row_evidence import asks_of
-from .verified_blob import SMALL, Sums
+from .verified_blob import SMALL, BlockSums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,7 +148,7 @@ class PaimonBloom(PaimonIndex):
             )
         return answers
 
-    def _probes(self, leaves: Sequence[Leaf]) -> dict[Leaf, _Probe]:
+    def _probes(self, leaves: Sequence[Leaf]) -> dict[Leaf, _BloomProbe]:
         assert self.stored is not None
         type = self.paimon_type(self.stored.type)
         found = {}
@@ -159,7 +158,7 @@ class PaimonBloom(PaimonIndex):
                 continue
             asks = asks_of(local, type)
             if asks is not None and isinstance(asks[0], In):
-                found[leaf] = _Probe(asks[0], type)
+                found[leaf] = _BloomProbe(asks[0], type)
         return found
 
     def _rows(self, units: Units) -> tuple[BoolArray, list[int]]:
@@ -174,7 +173,7 @@ class PaimonBloom(PaimonIndex):
         held[held] = valid[row[held]]
         return held, row[held].tolist()
 
-    def _filter(self, row: int) -> tuple[Blob | None, int, Sums | None]:
+    def _filter(self, row: int) -> tuple[Blob | None, int, BlockSums | None]:
         """Where the filter of a fact row lies, its hash functions, and checksums of its blocks;
         ``None`` for no filter."""
         assert self.stored is not None
@@ -189,7 +188,9 @@ class PaimonBloom(PaimonIndex):
         except FormatError:
             return None, k, None
 
-    def _asked(self, probe: _Probe, rows: list[int], have: Fetched) -> tuple[BoolArray, int, int]:
+    def _asked(
+        self, probe: _BloomProbe, rows: list[int], have: Fetched
+    ) -> tuple[BoolArray, int, int]:
         """Per fact row whether it may hold any of the keys; how many rows' filters are damaged, and
         how many did not arrive."""
         found, corrupt, lost = np.ones(len(rows), np.bool_), 0, 0
@@ -225,7 +226,7 @@ class PaimonBloom(PaimonIndex):
         return found, corrupt, lost
 
     def _verify(
-        self, row: int, sums: Sums | None, start: int, data: memoryview, *, whole: bool
+        self, row: int, sums: BlockSums | None, start: int, data: memoryview, *, whole: bool
     ) -> None:
         """``FormatError`` for bytes that are not what was written."""
         if sums is not None:
@@ -258,7 +259,7 @@ class PaimonBloom(PaimonIndex):
         return (Reason(cause=Cause.ABSENT, subject=subject, text=text, units=count),)
 
 
-class _Probe:
+class _BloomProbe:
     """Keys, and where they fall in filters of different sizes."""
 
     def __init__(self, ask: In, type: PaimonType) -> None:
@@ -283,7 +284,7 @@ class _Probe:
             ]
         return self._places[length, k]
 
-    def spans(self, length: int, k: int, sums: Sums | None) -> list[tuple[int, int]]:
+    def spans(self, length: int, k: int, sums: BlockSums | None) -> list[tuple[int, int]]:
         """Offset and length of what is read of a blob: all of it, or the blocks of the bytes that
         are wanted; without checksums those bytes alone."""
         block = 1 if sums is None else sums.block

@@ -1,29 +1,209 @@
-"""All blobs of a data file in one container, and each index's stored value with its place in it.
+"""From a column's chunks to the blob of a row index, within a memory budget.
 
-The order is by column, then by kind: equal blobs give equal bytes. A container must stay below
-2 GiB: the largest blobs are left out until it does, with the reason.
+Values are held as codes: 4 bytes a row, and each distinct key once per chunk. At the end the codes
+of all chunks become one numbering in the order of the keys, and the rows of each key, or the bits
+of each code, are written. That takes some 30 bytes a row for a moment; a file for which it does not
+fit is left out, with the reason, before it is tried. There is no object per row or per value.
 """
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
+from skipstone.indexes.minmax import MinMax
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.pruning.column_types import is_text
+from skipstone.pruning.kind import Builder, Built
 
-from .base import PLACE, PaimonIndex, paimon_column
-from .format.container import LARGEST, Head, to_bytes
-from .verified_blob import Sums
+from .base import PLACE, PaimonIndex, no_place, paimon_column
+from .format.bitmap import write_bitmap
+from .format.bsi import write_bsi
+from .format.column_keys import LARGEST_ROW_COUNT, KeyColumn, column_of, factors_of
+from .format.container import LARGEST, ContainerHead, to_bytes
+from .format.keys import KeyArray
+from .format.range_bitmap import write_range_bitmap
+from .verified_blob import BlockSums
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from skipstone.pruning.kind import Built, Index
+    from numpy.typing import NDArray
 
-__all__ = ["Bundle", "bundled"]
+    from skipstone.pruning.kind import Chunk, Index
+
+    from .format.types import PaimonType
+
+__all__ = ["Bundle", "Codes", "RowsBuilder", "as_bitmap", "as_bsi", "as_range_bitmap", "bundled"]
+
+# Bytes a row that writing takes for a moment, beside the codes.
+_ROOM = 32
+
+
+class Codes:
+    """A whole column: ``keys`` ascending, and each row's place among them, -1 for null."""
+
+    def __init__(self, type: PaimonType, chunks: list[pa.DictionaryArray]) -> None:
+        self.type = type
+        none = pa.array([], pa.int64() if type.width else pa.binary()).dictionary_encode()
+        indices, dictionary = _joined(chunks or [none])
+        codes, distinct = _renumbered(indices, dictionary)
+        used = np.bincount(codes[codes >= 0], minlength=len(distinct)) > 0
+        if not used.all():  # a dictionary may have values that no row of this file has
+            codes = np.append(np.cumsum(used) - 1, -1)[codes].astype(np.int32)
+            distinct = distinct.filter(pa.array(used))
+        self.codes: NDArray[np.int32] = codes
+        values = ByteArrays.from_arrow(distinct) if not type.width else np.asarray(distinct)
+        self.keys = KeyArray(type, values)
+
+
+def as_bitmap(codes: Codes, *, version: int, block_size: int) -> bytes:
+    """The ``bitmap`` of a column."""
+    return write_bitmap(factors_of(codes.keys, codes.codes), version=version, block_size=block_size)
+
+
+def as_range_bitmap(codes: Codes, *, chunk_size: int | None) -> bytes:
+    """The ``range-bitmap`` of a column."""
+    return write_range_bitmap(factors_of(codes.keys, codes.codes), chunk_size=chunk_size)
+
+
+def as_bsi(codes: Codes) -> bytes:
+    """The ``bsi`` of a column."""
+    rows = np.flatnonzero(codes.codes >= 0)
+    values = codes.keys.values
+    assert isinstance(values, np.ndarray)
+    keys = KeyArray(codes.type, values[codes.codes[rows]])
+    return write_bsi(KeyColumn(len(codes.codes), rows.astype(np.uint32), keys))
+
+
+class RowsBuilder(Builder):
+    """Holds codes until the end; see the module. ``bounds`` builds least and largest value."""
+
+    def __init__(
+        self,
+        column: str,
+        type: pa.DataType,
+        paimon: PaimonType,
+        stored: pa.StructType,
+        write: Callable[[Codes], bytes],
+        budget: int,
+    ) -> None:
+        self.paimon, self.stored, self.write, self.budget = paimon, stored, write, budget
+        self.bounds = MinMax(column).build(type, budget)
+        self.chunks: list[pa.DictionaryArray] = []
+        self.rows = self.held = 0
+        self.over: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """What is held, and what writing will take beside it."""
+        return self.held + self.rows * _ROOM if self.over is None else 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Codes of the next values."""
+        if self.over is not None:
+            return
+        self.bounds.add(chunk)
+        self.rows += len(chunk.values)
+        if self.rows > LARGEST_ROW_COUNT:
+            self._leave(
+                f"more than {LARGEST_ROW_COUNT:,} rows: a file index counts them in 31 bits"
+            )
+        elif self.rows * _ROOM + self.held > self.budget:
+            self._leave(self._too_large())
+        else:
+            encode = partial(_encoded, self.paimon, chunk.values)
+            codes = chunk.once(("codes", self.paimon), encode)
+            self.chunks.append(codes)
+            self.held += codes.nbytes
+            if self.nbytes > self.budget:
+                self._leave(self._too_large())
+
+    def _too_large(self) -> str:
+        return (
+            f"writing it for {self.rows:,} rows or more takes more than its share of memory "
+            f"({self.budget:,} bytes)"
+        )
+
+    def _leave(self, reason: str) -> None:
+        self.over = reason
+        self.chunks.clear()
+
+    def finish(self) -> Built:
+        """The blob, and what is known of the column without it."""
+        if self.over is not None:
+            return Built(None, self.over)
+        try:
+            codes = Codes(self.paimon, self.chunks)
+            self.chunks.clear()
+            blob = self.write(codes)
+        except UnsupportedError as error:
+            return Built(None, error.message)
+        distinct = pa.array([len(codes.keys)], pa.int32())
+        ends = self.bounds.finish().value
+        if ends is None:
+            low = high = pa.nulls(1, self.stored.field("min").type)
+        else:
+            low, high = ends.flatten()
+        value = pa.StructArray.from_arrays(
+            [*no_place(), distinct, low, high], fields=list(self.stored)
+        )
+        return Built(value, blob=blob)
+
+
+def _encoded(paimon: PaimonType, values: pa.Array) -> pa.DictionaryArray:
+    """Values as codes of keys: int64 ordinals, or bytes."""
+    if not paimon.width:
+        if pa.types.is_dictionary(values.type):
+            dictionary = _as_bytes(values.dictionary)
+            return pa.DictionaryArray.from_arrays(values.indices.cast(pa.int32()), dictionary)
+        return _as_bytes(values).dictionary_encode()
+    column = column_of(paimon, values)
+    assert isinstance(column.keys.values, np.ndarray)
+    if len(column.rows) == len(values):
+        return pa.array(column.keys.values).dictionary_encode()
+    ordinals, null = np.zeros(len(values), np.int64), np.ones(len(values), np.bool_)
+    ordinals[column.rows], null[column.rows] = column.keys.values, False
+    return pa.array(ordinals, mask=null).dictionary_encode()
+
+
+def _as_bytes(values: pa.Array) -> pa.Array:
+    return values.view(pa.binary()) if is_text(values.type) else values.cast(pa.binary())
+
+
+def _joined(chunks: list[pa.DictionaryArray]) -> tuple[pa.Array, pa.Array]:
+    """Indices and dictionary of all chunks together."""
+    if len(chunks) == 1:
+        return chunks[0].indices, chunks[0].dictionary
+    unified = pa.chunked_array(chunks).unify_dictionaries()
+    indices = pa.concat_arrays([chunk.indices for chunk in unified.chunks])
+    return indices, unified.chunk(0).dictionary
+
+
+def _renumbered(indices: pa.Array, dictionary: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+    """Codes in the order of the values, -1 for null, and the values in that order, each once."""
+    again = dictionary.dictionary_encode()  # values may stand twice in it, and nulls too
+    order = np.asarray(pc.sort_indices(again.dictionary))
+    place = np.empty(len(order) + 1, np.int32)
+    place[order], place[-1] = np.arange(len(order), dtype=np.int32), -1
+    of_entry = place[_filled(again.indices)]
+    codes = np.append(of_entry, np.int32(-1))[_filled(indices)]
+    return codes, again.dictionary.take(pa.array(order))
+
+
+def _filled(indices: pa.Array) -> NDArray[np.int32]:
+    """Indices with -1 for null."""
+    if indices.null_count:
+        indices = indices.fill_null(-1)
+    return np.asarray(indices).astype(np.int32, copy=False)
+
 
 # Room that is left for the head.
 _HEAD = 1024 * 1024
@@ -69,13 +249,13 @@ def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
         reasons.update({index: error.message for index, _ in chosen.values()})
         return Bundle(None, {}, reasons)
     values: dict[Index, pa.Array] = {}
-    for told in Head.from_bytes(container).columns:
+    for told in ContainerHead.from_bytes(container).columns:
         for entry in told.indexes:
             index = chosen[told.name, entry.kind][0]
             value = built[index].value
             assert value is not None
             blob = chosen[told.name, entry.kind][1]
-            sums = Sums.of(blob, index.block).to_bytes()
+            sums = BlockSums.of(blob, index.block).to_bytes()
             values[index] = _placed(value, (entry.start, entry.length, zlib.crc32(blob), sums))
     return Bundle(container, values, reasons)
 

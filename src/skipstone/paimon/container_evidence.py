@@ -14,7 +14,7 @@ entry says that no row of the column holds a value, and nothing of nulls.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from skipstone.pruning.table_schema import find_field
 from .base import PaimonIndex, paimon_column
 from .bloom import PaimonBloom
 from .format.column_keys import type_of
-from .format.container import HEAD_PREFIX, Head, head_length
+from .format.container import HEAD_PREFIX, ContainerHead, head_length
 from .format.types import PaimonType, Root
 from .kinds import Bitmap, Bsi, RangeBitmap
 from .row_evidence import FileRows
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from .format import open_index as reading
 
-__all__ = ["ColumnType", "Sidecar", "in_millis", "of_bytes", "open_sidecar", "types_of"]
+__all__ = ["PaimonColumnType", "Sidecar", "in_millis", "of_bytes", "open_sidecar", "types_of"]
 
 # Read at first: most heads are shorter. A container of up to so many bytes is read whole.
 _GUESS = 4_096
@@ -70,7 +70,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnType:
+class PaimonColumnType:
     """A column's type in Paimon, and as predicates see it; ``stored`` is ``None`` where no
     predicate can be on it (time of day)."""
 
@@ -78,7 +78,7 @@ class ColumnType:
     stored: pa.DataType | None
 
     @classmethod
-    def of_paimon(cls, type: PaimonType) -> ColumnType:
+    def of_paimon(cls, type: PaimonType) -> PaimonColumnType:
         """By Paimon's type."""
         if type.root is Root.DECIMAL:
             return cls(type, pa.decimal128(type.precision, type.scale))
@@ -87,7 +87,7 @@ class ColumnType:
 
 def types_of(
     physical: pa.Schema, schema: pa.Schema | None = None, *, millis: bool = False
-) -> dict[str, ColumnType]:
+) -> dict[str, PaimonColumnType]:
     """By the names that a container has for them, the columns of a data file whose type is sure.
 
     ``physical`` has types as they were stored, milliseconds as such; ``schema``, as Spark reads
@@ -95,7 +95,7 @@ def types_of(
     microseconds (``belonging`` tells which of both a container has).
     """
     read = physical if schema is None else schema
-    found: dict[str, ColumnType] = {}
+    found: dict[str, PaimonColumnType] = {}
     pending: list[tuple[tuple[str, ...], pa.Field]] = [((f.name,), f) for f in physical]
     while pending:
         path, field = pending.pop()
@@ -111,7 +111,7 @@ def types_of(
             type = type_of(field.type if timed and field.type.unit == "ns" else stored)
         except UnsupportedError:
             continue
-        found[".".join(path)] = ColumnType(type, stored)
+        found[".".join(path)] = PaimonColumnType(type, stored)
     return found
 
 
@@ -120,11 +120,11 @@ class Sidecar:
     """An open container that lies at ``blob``."""
 
     blob: Blob
-    head: Head
+    head: ContainerHead
 
     def evidence(
         self,
-        types: Mapping[str, ColumnType],
+        types: Mapping[str, PaimonColumnType],
         rows: int,
         columns: Iterable[str] | None = None,
     ) -> list[Evidence[Leaf]]:
@@ -154,7 +154,9 @@ class Sidecar:
                     found.append(_rows(entry.kind, name, type, place, rows))
         return found
 
-    def top_file(self, types: Mapping[str, ColumnType], rows: int, column: str) -> TopFile | None:
+    def top_file(
+        self, types: Mapping[str, PaimonColumnType], rows: int, column: str
+    ) -> TopFile | None:
         """The range-bitmap of a column (dotted name), to ask which rows come first."""
         name = paimon_column(column)
         type = types.get(name)
@@ -183,13 +185,13 @@ def open_sidecar(
             "the head ends past the file", file=path or None, offset=12, expected=size, got=length
         )
     head = prefix if length <= len(prefix) else _fetched(blob, length, fetch)
-    return Sidecar(blob, Head.from_bytes(head, size))
+    return Sidecar(blob, ContainerHead.from_bytes(head, size))
 
 
 def of_bytes(data: bytes | memoryview) -> Sidecar:
     """A container that is all at hand. Errors as for ``open_sidecar``."""
     view = memoryview(data)
-    return Sidecar(Blob(length=len(view), inline=view), Head.from_bytes(view, len(view)))
+    return Sidecar(Blob(length=len(view), inline=view), ContainerHead.from_bytes(view, len(view)))
 
 
 def _fetched(
@@ -246,7 +248,9 @@ class Empty(BaseEvidence):
         return [silent if leaf.op in of_null else nothing for leaf in leaves]
 
 
-def _rows(kind: str, column: str, type: ColumnType, place: Blob | None, rows: int) -> SidecarRows:
+def _rows(
+    kind: str, column: str, type: PaimonColumnType, place: Blob | None, rows: int
+) -> SidecarRows:
     one = np.zeros(1, np.int64)
     stored = Stored(
         type=type.stored, values=pa.nulls(1), rows=one + rows, nulls=one - 1, row_of_file=one
@@ -258,13 +262,6 @@ def _rows(kind: str, column: str, type: ColumnType, place: Blob | None, rows: in
 @dataclass(slots=True, eq=False, kw_only=True)
 class SidecarRows(FileRows):
     """The rows as one blob knows them."""
-
-    index: Any
-
-    @property
-    def cost(self) -> float:
-        """Bloom filters before bitmaps: they may spare them."""
-        return getattr(self.index, "row_cost", 0.5)
 
     def _local(self, leaf: Leaf) -> Leaf | Const | None:
         local = FileRows._local(self, leaf)
@@ -279,7 +276,7 @@ class SidecarRows(FileRows):
             return Answer(bounds=Bounds(RowSet(), RowSet.all(self.rows)))
         return said
 
-    def _check(self, found: reading.Rows) -> None:
+    def _check(self, found: reading.RowAnswer) -> None:
         if self.index.paimon != PaimonBloom.paimon:  # which does not count them
             FileRows._check(self, found)
 

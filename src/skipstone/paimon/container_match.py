@@ -28,9 +28,9 @@ from skipstone.errors import FormatError
 
 from .blob_description import ask_blob
 from .bloom import PaimonBloom
-from .container_evidence import ColumnType
+from .container_evidence import PaimonColumnType
 from .format import open_index as reading
-from .format.key_queries import In, Null, Range
+from .format.keys import In, Null, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -107,11 +107,11 @@ def _is_signed(logical: str) -> bool:
 def type_in(
     sidecar: Sidecar,
     name: str,
-    type: ColumnType,
+    type: PaimonColumnType,
     counts: ColumnCounts,
     rows: int,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
-) -> ColumnType | None:
+) -> PaimonColumnType | None:
     """The type that a column (by its name in the container) has in there; ``None`` where that
     cannot be told. ``type`` is that of the data file.
 
@@ -128,7 +128,7 @@ def type_in(
     fitting = []
     errors: list[FormatError] = []
     for precision in (_MILLIS, type.paimon.precision):
-        candidate = ColumnType(replace(type.paimon, precision=precision), type.stored)
+        candidate = PaimonColumnType(replace(type.paimon, precision=precision), type.stored)
         try:
             for entry in entries:
                 _compare(sidecar, name, entry, candidate, counts, rows, fetch)
@@ -147,7 +147,7 @@ def _compare(
     sidecar: Sidecar,
     name: str,
     entry: IndexEntry,
-    type: ColumnType,
+    type: PaimonColumnType,
     counts: ColumnCounts,
     rows: int,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
@@ -162,7 +162,7 @@ def _compare(
     high = None if counts.high is None else counts.high * scale
 
     def compare(pieces: Pieces) -> None:
-        def found(ask: In | Null | Range) -> reading.Rows:
+        def found(ask: In | Null | Range) -> reading.RowAnswer:
             return reading.answer(kind, type.paimon, ask, pieces)
 
         if kind in _COUNTING:

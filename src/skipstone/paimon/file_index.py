@@ -1,8 +1,8 @@
-"""``FileIndex``: one of Paimon's index containers by itself: a file, a part of one, or bytes.
+"""``PaimonFileIndex``: one index container of Paimon: a file, a part of one, or bytes.
 
->>> index = skipstone.FileIndex("data-0.parquet.index")      # types from data-0.parquet beside it
+>>> index = skipstone.PaimonFileIndex("data-0.parquet.index")  # types from data-0.parquet
 >>> index.select("city = 'Oslo' and age >= 40")              # rows of data-0.parquet
->>> skipstone.FileIndex(entry.embedded_index, types={"city": "STRING"}).count("city = 'Oslo'")
+>>> skipstone.PaimonFileIndex(entry.embedded_index, types={"city": "STRING"}).count("city = 'Oslo'")
 
 Of a container only the head is read, then of each blob what an answer takes. A container has no
 types: they come from the schema of its data file, or are named (``types``). A column without one
@@ -30,7 +30,7 @@ from skipstone.pruning.table_schema import file_schema, schema_of_columns
 from skipstone.storage import open_storage
 
 from .blob_description import row_count_of
-from .container_evidence import ColumnType, of_bytes, open_sidecar, types_of
+from .container_evidence import PaimonColumnType, of_bytes, open_sidecar, types_of
 from .container_match import column_counts, type_in
 from .format.types import PaimonType
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from .container_evidence import Sidecar
 
-__all__ = ["FileIndex", "RowSelection"]
+__all__ = ["PaimonFileIndex", "RowSelection"]
 
 Types: TypeAlias = "Mapping[str, str | PaimonType] | pa.Schema"
 
@@ -64,7 +64,7 @@ class RowSelection:
         return len(self.rows)
 
 
-class FileIndex:
+class PaimonFileIndex:
     """See the module.
 
     ``source`` is a path or bytes; with ``offset`` and ``length`` the container lies inside the file
@@ -114,7 +114,7 @@ class FileIndex:
         #: the data file that types were taken from
         self.data: str | None = None
         #: of each column whose type is known
-        self.types: dict[str, ColumnType] = {}
+        self.types: dict[str, PaimonColumnType] = {}
         if types is None:
             self.data = self._beside() if data is None else canonical_path(data)
             if self.data is not None:
@@ -124,11 +124,11 @@ class FileIndex:
         if types is not None and not isinstance(types, pa.Schema):
             for name, type in types.items():
                 parsed = PaimonType.parse(type) if isinstance(type, str) else type
-                self.types[name] = ColumnType.of_paimon(parsed)
+                self.types[name] = PaimonColumnType.of_paimon(parsed)
 
     def __repr__(self) -> str:
         where = repr(self.path) if self.path else "bytes"
-        return f"FileIndex({where}, {len(self.sidecar.head.columns):,} columns)"
+        return f"PaimonFileIndex({where}, {len(self.sidecar.head.columns):,} columns)"
 
     @property
     def size(self) -> int:
@@ -164,7 +164,7 @@ class FileIndex:
         if rows < 0:
             raise UnsupportedError(
                 "a container of Bloom filters does not know how many rows there are",
-                hint="say it: FileIndex(…, rows=…)",
+                hint="say it: PaimonFileIndex(…, rows=…)",
             )
         task = RowTask(
             unit=Units.objects(np.zeros(1, np.int64), np.array([rows])),
@@ -222,7 +222,7 @@ class FileIndex:
         nested = schema_of_columns({name: pa.field(name, known[name]) for name in parts})
         return pa.schema([*(pa.field(name, type) for name, type in known.items()), *nested])
 
-    def _types_in(self, path: str) -> dict[str, ColumnType]:
+    def _types_in(self, path: str) -> dict[str, PaimonColumnType]:
         """By the data file; of a column of milliseconds its footer has to tell the unit."""
         footer, *schemas = _described(path, self._options)
         found = types_of(*schemas)

@@ -24,22 +24,22 @@ from skipstone.pruning.interval import interval_bounds
 from skipstone.pruning.per_file import PerFile, Rows
 
 from .base import PaimonIndex, memory_size, place_fields
-from .blob_builder import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap
+from .container_builder import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap
 from .format import bitmap, bsi, range_bitmap
-from .format.bitmap_writer import BLOCK_SIZE
-from .row_evidence import FileRows, rows_of_file
+from .format.bitmap import BLOCK_SIZE
+from .row_evidence import FileRows
 from .verified_blob import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.pruning.kind import Builder
+    from skipstone.pruning.kind import Builder, Index
 
     from .format.types import PaimonType
 
-__all__ = ["Bitmap", "Bsi", "RangeBitmap", "RowIndex"]
+__all__ = ["Bitmap", "Bsi", "IndexedRows", "RangeBitmap", "RowIndex"]
 
 log = logging.getLogger("skipstone")
 
@@ -49,8 +49,6 @@ class RowIndex(PerFile, PaimonIndex):
 
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
     sweeps = True
-    #: cost of asking about the rows of a file, relative to the others
-    row_cost = 1.0
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """See the module."""
@@ -75,8 +73,47 @@ class RowIndex(PerFile, PaimonIndex):
 
     def of_file(self, file: int, shared: dict[Any, Any] | None = None) -> FileRows | None:
         """The evidence about the rows of one file; ``None`` where this index was not built.
-        ``shared`` as for ``rows_of_file``."""
-        return rows_of_file(self, file, shared)
+
+        ``shared`` is what files have in common: the same mapping for all files and one index.
+        """
+        stored = self.stored
+        if stored is None:
+            return None
+        row = int(stored.row_of_file[file])
+        if row < 0 or not self.known(stored)[row]:
+            return None
+        shared = {} if shared is None else shared
+        if "type" not in shared:
+            shared["type"] = self.paimon_type(stored.type)
+        return FileRows(
+            index=self,
+            type=shared["type"],
+            blob=self.blob(row),
+            rows=int(stored.rows[row]),
+            nulls=int(stored.nulls[row]),
+            fact=row,
+            shared=shared,
+        )
+
+
+class IndexedRows:
+    """A source of the row level over indexes that were read back; others are passed over."""
+
+    def __init__(self, indexes: Sequence[Index]) -> None:
+        self.indexes = [index for index in indexes if isinstance(index, RowIndex)]
+        self._shared: list[dict[Any, Any]] = [{} for _ in self.indexes]
+
+    def __bool__(self) -> bool:
+        return bool(self.indexes)
+
+    def evidence(self, file: int, columns: frozenset[str]) -> list[FileRows]:
+        """What can be asked about the rows of one file."""
+        found = [
+            index.of_file(file, shared)
+            for index, shared in zip(self.indexes, self._shared, strict=True)
+            if index.column in columns
+        ]
+        return [each for each in found if each is not None]
 
 
 class Bitmap(RowIndex):

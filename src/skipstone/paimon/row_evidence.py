@@ -35,9 +35,9 @@ from skipstone.pruning.column_leaf import localise
 
 from .format import open_index as reading
 from .format.column_keys import key_of
-from .format.key_queries import In, Null, Range, prefix
+from .format.keys import In, Null, Range, prefix
 from .format.partial_blob import MissingBytes
-from .verified_blob import SMALL, Arrivals
+from .verified_blob import SMALL, VerifiedBlob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,12 +47,11 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange
 
-    from .format.key_queries import Ask
-    from .format.keys import Key
+    from .base import PaimonIndex
+    from .format.keys import Ask, Key
     from .format.types import PaimonType
-    from .kinds import RowIndex
 
-__all__ = ["FileRows", "IndexedRows", "asks_of", "bounds_of", "rows_of_file"]
+__all__ = ["FileRows", "asks_of", "bounds_of"]
 
 log = logging.getLogger("skipstone")
 
@@ -60,13 +59,13 @@ log = logging.getLogger("skipstone")
 # bitmap do not say how long they are.
 _PATIENCE = 3
 
-Find: TypeAlias = "Callable[[Ask], reading.Rows]"
+Find: TypeAlias = "Callable[[Ask], reading.RowAnswer]"
 
 _NOT_NULL = Range()
 _NEGATED = (Op.NE, Op.NOT_IN, Op.NOT_STARTS_WITH, Op.NOT_LIKE)
 
 
-class _Asked(NamedTuple):
+class _Questions(NamedTuple):
     """A leaf as it is asked of blobs of one type; the leaf itself is held because the table of
     these goes by its address."""
 
@@ -75,68 +74,22 @@ class _Asked(NamedTuple):
     asks: tuple[Ask, ...]
 
 
-def rows_of_file(
-    index: RowIndex, file: int, shared: dict[Any, Any] | None = None
-) -> FileRows | None:
-    """The evidence of ``index`` about the rows of a file; ``None`` where it was not built.
-
-    ``shared`` is what files have in common: the same mapping for all files and one index.
-    """
-    stored = index.stored
-    if stored is None:
-        return None
-    row = int(stored.row_of_file[file])
-    if row < 0 or not index.known(stored)[row]:
-        return None
-    shared = {} if shared is None else shared
-    if "type" not in shared:
-        shared["type"] = index.paimon_type(stored.type)
-    return FileRows(
-        index=index,
-        type=shared["type"],
-        blob=index.blob(row),
-        rows=int(stored.rows[row]),
-        nulls=int(stored.nulls[row]),
-        fact=row,
-        shared=shared,
-    )
-
-
-class IndexedRows:
-    """A source of the row level over indexes that were read back; others are passed over."""
-
-    def __init__(self, indexes: Sequence[Any]) -> None:
-        self.indexes = [index for index in indexes if hasattr(index, "of_file")]
-        self._shared: list[dict[Any, Any]] = [{} for _ in self.indexes]
-
-    def __bool__(self) -> bool:
-        return bool(self.indexes)
-
-    def evidence(self, file: int, columns: frozenset[str]) -> list[FileRows]:
-        """What can be asked about the rows of one file."""
-        found = [
-            index.of_file(file, shared)
-            for index, shared in zip(self.indexes, self._shared, strict=True)
-            if index.column in columns
-        ]
-        return [each for each in found if each is not None]
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class FileRows(BaseEvidence):
     """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
-    checksums of the blob too; -1 unknown. ``shared`` as for ``rows_of_file``."""
+    checksums of the blob too; -1 unknown. ``shared`` is what files have
+    in common: the same mapping for all files and one index."""
 
-    index: RowIndex
+    index: PaimonIndex
     type: PaimonType
     blob: Blob | None
     rows: int
     nulls: int
     fact: int = -1
     shared: dict[Any, Any] = field(default_factory=dict)
-    _arrivals: Arrivals | None = None
+    _arrivals: VerifiedBlob | None = None
     _opened: reading.Index | None = None
-    _found: dict[Ask, reading.Rows] = field(default_factory=dict)
+    _found: dict[Ask, reading.RowAnswer] = field(default_factory=dict)
     _rounds: int = 0
     _silence: Answer | None = None
 
@@ -225,21 +178,21 @@ class FileRows(BaseEvidence):
             wanted = {(at, min(size * more, length - at)) for at, size in wanted}
         return arrivals.ask(wanted)
 
-    def _bytes(self) -> Arrivals:
+    def _bytes(self) -> VerifiedBlob:
         if self._arrivals is None:
             assert self.blob is not None
             if self.fact < 0:
-                self._arrivals = Arrivals(self.blob)
+                self._arrivals = VerifiedBlob(self.blob)
             else:
                 self._arrivals = self.index.arrivals(self.fact, self.blob)
         return self._arrivals
 
-    def _asked(self, leaf: Leaf) -> _Asked:
-        found: _Asked | None = self.shared.get(id(leaf))
+    def _asked(self, leaf: Leaf) -> _Questions:
+        found: _Questions | None = self.shared.get(id(leaf))
         if found is None:
             local = self._local(leaf)
             asks = asks_of(local, self.type) if isinstance(local, Leaf) else None
-            found = self.shared[id(leaf)] = _Asked(leaf, local, asks or ())
+            found = self.shared[id(leaf)] = _Questions(leaf, local, asks or ())
         return found
 
     def _local(self, leaf: Leaf) -> Leaf | Const | None:
@@ -264,7 +217,7 @@ class FileRows(BaseEvidence):
             return Answer(bounds=bounds, reasons=(self._unsure(),))
         return Answer(bounds=bounds)
 
-    def _find(self, ask: Ask) -> reading.Rows:
+    def _find(self, ask: Ask) -> reading.RowAnswer:
         """The answer of the blob, or of the null count. ``MissingBytes`` names what it takes."""
         found = self._found.get(ask)
         if found is not None:
@@ -273,7 +226,7 @@ class FileRows(BaseEvidence):
             plain = BitMap()
             if ask == _NOT_NULL:
                 plain.add_range(0, self.rows)
-            found = reading.Rows(plain, True, self.rows)
+            found = reading.RowAnswer(plain, True, self.rows)
         else:
             if self._opened is None:
                 self._opened = self._bytes().opened(self.index.paimon, self.type)
@@ -286,7 +239,7 @@ class FileRows(BaseEvidence):
         """Whether the null count knows the answer."""
         return self.nulls == 0 and (isinstance(ask, Null) or ask == _NOT_NULL)
 
-    def _check(self, found: reading.Rows) -> None:
+    def _check(self, found: reading.RowAnswer) -> None:
         if found.row_count != self.rows:
             raise FormatError(
                 "the index is of another file", expected=f"{self.rows} rows", got=found.row_count

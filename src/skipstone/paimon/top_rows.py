@@ -15,10 +15,10 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from .format.key_queries import In
+from .format.keys import In
 from .format.partial_blob import MissingBytes
 from .format.range_bitmap import RangeBitmapIndex
-from .verified_blob import Arrivals
+from .verified_blob import VerifiedBlob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from .format.keys import Key
     from .format.types import PaimonType
 
-__all__ = ["FirstRows", "TopFile"]
+__all__ = ["RankedRows", "TopFile"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FirstRows:
+class RankedRows:
     """``rows`` (int64, ascending) and the key of each, ``None`` for null."""
 
     rows: NDArray[np.int64]
@@ -52,8 +52,8 @@ class TopFile:
     blob: Blob
     type: PaimonType
     row_count: int
-    arrivals: Callable[[], Arrivals] | None = None
-    _known: Arrivals | None = field(default=None, init=False)
+    arrivals: Callable[[], VerifiedBlob] | None = None
+    _known: VerifiedBlob | None = field(default=None, init=False)
     _damage: FormatError | None = field(default=None, init=False)
 
     def take(self, have: Fetched) -> None:
@@ -63,11 +63,11 @@ class TopFile:
         except FormatError as error:
             self._damage = error
 
-    def _bytes(self) -> Arrivals:
+    def _bytes(self) -> VerifiedBlob:
         if self._damage is not None:
             raise self._damage
         if self._known is None:
-            self._known = Arrivals(self.blob) if self.arrivals is None else self.arrivals()
+            self._known = VerifiedBlob(self.blob) if self.arrivals is None else self.arrivals()
         return self._known
 
     def head_needs(self) -> Sequence[ByteRange]:
@@ -95,7 +95,7 @@ class TopFile:
 
     def first(
         self, k: int, *, descending: bool, nulls_first: bool, ties: bool, among: BitMap | None
-    ) -> FirstRows:
+    ) -> RankedRows:
         """The first ``k`` rows of those ``among`` (default: all)."""
         return self._first(k, descending, nulls_first, ties, among)
 
@@ -115,7 +115,7 @@ class TopFile:
 
     def _first(
         self, k: int, descending: bool, nulls_first: bool, ties: bool, among: BitMap | None
-    ) -> FirstRows:
+    ) -> RankedRows:
         index = self._open()
         chosen = index.first(
             k, descending=descending, nulls_first=nulls_first, ties=ties, among=among
@@ -124,7 +124,7 @@ class TopFile:
             chosen = self._with_zeros(index, chosen, among)
         rows = np.array(chosen.to_array(), np.int64)
         if not index.cardinality or not len(rows):
-            return FirstRows(rows, [None] * len(rows))
+            return RankedRows(rows, [None] * len(rows))
         bits = max(1, (index.cardinality - 1).bit_length())
         slices = index.slices(list(range(bits)))
         valued = chosen & slices.planes.rows(slices.planes.copy(slices.existing))
@@ -139,7 +139,7 @@ class TopFile:
         if int(codes.max()) >= index.cardinality:
             raise FormatError("a code past the last", expected=f"below {index.cardinality}")
         known = self._keys(index, np.unique(codes[codes >= 0]).tolist())
-        return FirstRows(rows, [known.get(code) for code in codes.tolist()])
+        return RankedRows(rows, [known.get(code) for code in codes.tolist()])
 
     def _with_zeros(self, index: RangeBitmapIndex, chosen: BitMap, among: BitMap | None) -> BitMap:
         """Where a zero is chosen all are: -0.0 and 0.0 tie, and are two keys."""

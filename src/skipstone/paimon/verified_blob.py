@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from .format.types import PaimonType
 
-__all__ = ["KEPT", "LEAST", "SMALL", "Arrivals", "Kept", "Sums"]
+__all__ = ["KEPT", "LEAST", "SMALL", "BlockSums", "Kept", "VerifiedBlob"]
 
 #: A blob of up to so many bytes is read whole: less than one more request costs.
 SMALL = 32 * 1024
@@ -66,14 +66,14 @@ _GAP = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sums:
+class BlockSums:
     """``block`` bytes each, the last maybe fewer, and ``values`` uint32, one of each block."""
 
     block: int
     values: NDArray[np.uint32]
 
     @classmethod
-    def of(cls, blob: bytes, least: int = LEAST) -> Sums:
+    def of(cls, blob: bytes, least: int = LEAST) -> BlockSums:
         """Of all bytes of a blob, in blocks of ``least`` bytes or more."""
         block = SMALL if len(blob) <= SMALL else least
         while len(blob) > _MOST_BLOCKS * block and block < _WIDEST:
@@ -83,7 +83,7 @@ class Sums:
         return cls(block, np.array(found, "<u4"))
 
     @classmethod
-    def from_bytes(cls, raw: bytes | memoryview, length: int) -> Sums:
+    def from_bytes(cls, raw: bytes | memoryview, length: int) -> BlockSums:
         """As the facts have them, of a blob of ``length`` bytes; ``FormatError``."""
         if len(raw) < 4 or len(raw) % 4:
             raise FormatError("checksums of an index", expected="4 bytes or more", got=len(raw))
@@ -142,7 +142,7 @@ class Kept:
         self.parts = tuple(held.items())  # in one step: others read it meanwhile
 
 
-class Arrivals:
+class VerifiedBlob:
     """What is at hand of the blob at ``blob``, and how to ask for more; see the module.
 
     Without ``sums``, ``crc`` is the CRC-32 of the whole blob, -1 for none.
@@ -151,7 +151,7 @@ class Arrivals:
     __slots__ = ("_asked", "_crc", "_kept", "_sums", "blob", "pieces", "unsure", "whole")
 
     def __init__(
-        self, blob: Blob, sums: Sums | None = None, crc: int = -1, kept: Kept | None = None
+        self, blob: Blob, sums: BlockSums | None = None, crc: int = -1, kept: Kept | None = None
     ) -> None:
         """``kept`` is what earlier ones were told of this blob. ``FormatError`` where the bytes are
         at hand, and others than were written."""

@@ -32,9 +32,8 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
 from skipstone.pruning.asking import fetch_round
 from skipstone.pruning.source import Source
-from skipstone.questdb.evidence.bloom import PmBloomEvidence
-from skipstone.questdb.evidence.pm_file import OpenedPms, PmFile
-from skipstone.questdb.evidence.source import PmSource, pm_source
+from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
+from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource, pm_source
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence
     from skipstone.pruning.asking import Fetch
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import ByteRange, Listing
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "SAMPLE", "WORTH", "RowGroups"]
@@ -69,17 +68,17 @@ class _Kept:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._files: OrderedDict[Hashable, PmFile] = OrderedDict()
+        self._files: OrderedDict[Hashable, OpenedPm] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable) -> PmFile | None:
+    def get(self, key: Hashable) -> OpenedPm | None:
         with self._lock:
             found = self._files.get(key)
             if found is not None:
                 self._files.move_to_end(key)
             return found
 
-    def keep(self, key: Hashable, file: PmFile) -> None:
+    def keep(self, key: Hashable, file: OpenedPm) -> None:
         with self._lock:
             self._files[key] = file
             if len(self._files) > self.most:
@@ -87,7 +86,7 @@ class _Kept:
 
 
 # Between plans of one process. A place in a pack is never written twice.
-_OPENED = OpenedPms(most=MOST_FILES, most_bytes=MOST_BYTES)
+_OPENED = SnapshotCache(most=MOST_FILES, most_bytes=MOST_BYTES)
 _FILES = _Kept(MOST_FILES)
 
 
@@ -101,7 +100,7 @@ class RowGroups:
     schema: tuple[pa.Field, ...]
     fetch: Fetch
     bounded: bool
-    sampled: dict[int, PmFile] = field(default_factory=dict)
+    sampled: dict[int, OpenedPm] = field(default_factory=dict)
     #: files of the units that may hold a match, once for each
     alive: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     reasons: list[Reason] = field(default_factory=list)
@@ -154,10 +153,10 @@ class RowGroups:
         left = int(np.isin(self.alive, list(self.sampled)).sum())
         return (total - left) * WORTH >= total > 0
 
-    def open(self, files: IntArray) -> tuple[dict[int, PmFile], int, int]:
+    def open(self, files: IntArray) -> tuple[dict[int, OpenedPm], int, int]:
         """The ``_pm`` of each of ``files``, and bytes and requests that reading them took."""
         places = self.matched.places("pm")
-        found: dict[int, PmFile] = {}
+        found: dict[int, OpenedPm] = {}
         wanted: dict[int, ByteRange] = {}
         for file, row in zip(
             files.tolist(), self.matched.sidecar_rows("pm")[files].tolist(), strict=True
@@ -191,7 +190,7 @@ class RowGroups:
         return found, sum(len(data) for data in have.values()), len(have)
 
     def _take(
-        self, found: dict[int, PmFile], file: int, key: Hashable, data: bytes | memoryview
+        self, found: dict[int, OpenedPm], file: int, key: Hashable, data: bytes | memoryview
     ) -> None:
         size = self._size(file)
         try:
@@ -200,11 +199,11 @@ class RowGroups:
         except (SkipstoneError, ValueError) as error:
             self._lost(file, error)
 
-    def _file(self, file: int, key: Hashable, snapshot: Snapshot) -> PmFile:
+    def _file(self, file: int, key: Hashable, snapshot: PmSnapshot) -> OpenedPm:
         path = self.listing.paths[file]
         # Not as our own: of a column of a wider type than the file's it is not known here whether
         # the file's is unsigned, and what a value beyond it would mean.
-        made = PmFile.of(snapshot, path=path, schema=pa.schema(list(self.schema)))
+        made = OpenedPm.of(snapshot, path=path, schema=pa.schema(list(self.schema)))
         _FILES.keep((key, self._size(file), self.schema), made)
         return made
 

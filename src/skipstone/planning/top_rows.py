@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from skipstone.paimon.format.keys import Key
     from skipstone.paimon.format.types import PaimonType
-    from skipstone.paimon.top_rows import FirstRows, TopFile
+    from skipstone.paimon.top_rows import RankedRows, TopFile
     from skipstone.pruning.asking import Fetch
     from skipstone.storage import ByteRange
 
@@ -82,7 +82,7 @@ class _Merge:
         self.values: list[tuple[Key, int, int]] = []
         self.nulls: list[tuple[int, int]] = []
 
-    def add(self, file: int, found: FirstRows) -> None:
+    def add(self, file: int, found: RankedRows) -> None:
         for row, key in zip(found.rows.tolist(), found.keys, strict=True):
             if key is None:
                 self.nulls.append((file, row))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .evidence import PmFile
+    from .evidence.opened_pm import OpenedPm
 
 __all__ = ["pm_footer"]
 
@@ -51,7 +51,7 @@ _LARGEST = np.uint64(1 << 44)
 
 
 def pm_footer(
-    file: PmFile, columns: Sequence[int], elements: Sequence[SchemaElement]
+    file: OpenedPm, columns: Sequence[int], elements: Sequence[SchemaElement]
 ) -> tuple[FooterArrays, NDArray[np.bool_]]:
     """The footer of these columns, and which chunks are nothing but nulls (row groups, columns).
 

@@ -2,8 +2,8 @@
 
 A column is read this way only where its rows are those that the footer would give: one that is
 written as QuestDB writes its type (``index/questdb/columns.py``), under a name of its own, and of
-the type that the schema says where ``PmFile`` was given one. Files of other writers have no IDs, or
-types that a ``_pm`` cannot keep (unsigned, times of day, local timestamps, whatever lies in
+the type that the schema says where ``OpenedPm`` was given one. Files of other writers have no IDs,
+or types that a ``_pm`` cannot keep (unsigned, times of day, local timestamps, whatever lies in
 groups): for these the footer is read.
 
 Without a schema one thing is left to be told: whether an INT is a signed one, and a TIMESTAMP an
@@ -36,9 +36,9 @@ from skipstone.predicate.tree import ColumnRef
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 
-from .evidence import PmFile, open_pm
 from .evidence.columns import as_questdb_writes
-from .format.pm_snapshot import Snapshot
+from .evidence.opened_pm import OpenedPm, open_pm
+from .format.pm import PmSnapshot
 from .format.types import Tag
 from .pm_footer import pm_footer
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.query import Where
     from skipstone.storage import Storage
 
-    from .format.pm import Buffer
+    from .format.pm_header import Buffer
 
 __all__ = ["PmGiven", "PmViews", "View", "open_given"]
 
@@ -66,24 +66,24 @@ _REMEMBERED = 64
 _WORTH = 4
 
 #: ``_pm`` of a file: where it lies, its bytes, or what was opened before
-PmGiven: TypeAlias = "str | os.PathLike[str] | Buffer | Snapshot | PmFile"
+PmGiven: TypeAlias = "str | os.PathLike[str] | Buffer | PmSnapshot | OpenedPm"
 
 
-def open_given(pm: PmGiven, path: str, storage: Storage, size: int) -> PmFile | Reason:
+def open_given(pm: PmGiven, path: str, storage: Storage, size: int) -> OpenedPm | Reason:
     """The ``_pm`` of the data file of ``size`` bytes at ``path``; why not, where it is no use."""
     subject = "_pm"
     try:
-        if isinstance(pm, PmFile | Snapshot):
-            snapshot = pm if isinstance(pm, Snapshot) else pm.snapshot
+        if isinstance(pm, OpenedPm | PmSnapshot):
+            snapshot = pm if isinstance(pm, PmSnapshot) else pm.snapshot
             if snapshot.parquet_size != size:
                 raise FormatError(
                     "a _pm of another version of the file", expected=size, got=snapshot.parquet_size
                 )
-            return pm if isinstance(pm, PmFile) else PmFile.of(pm, path=path)
+            return pm if isinstance(pm, OpenedPm) else OpenedPm.of(pm, path=path)
         if isinstance(pm, str | os.PathLike):
             place = canonical_path(pm)
             subject = place
-            return PmFile.of(
+            return OpenedPm.of(
                 open_pm(_bytes(place, storage), parquet_size=size, file=place), path=path
             )
         try:
@@ -91,7 +91,7 @@ def open_given(pm: PmGiven, path: str, storage: Storage, size: int) -> PmFile | 
         except TypeError:
             text = f"pm is a path, bytes, or what open_pm opened, not {type(pm).__name__}"
             raise TypeError(text) from None
-        return PmFile.of(open_pm(pm, parquet_size=size), path=path)
+        return OpenedPm.of(open_pm(pm, parquet_size=size), path=path)
     except FileNotFoundError:
         return Reason(cause=Cause.ABSENT, subject=subject, text="not there")
     except (SkipstoneError, ValueError) as error:
@@ -133,7 +133,7 @@ class View(NamedTuple):
     """Of what a file seen by its ``_pm`` was made: ``nulls`` bool (row groups, columns) says where
     a chunk is nothing but nulls."""
 
-    file: PmFile
+    file: OpenedPm
     nulls: NDArray[np.bool_]
 
 
@@ -143,7 +143,7 @@ class PmViews:
     ``page_index``: predicates go to the footer where the page index says more than it costs.
     """
 
-    def __init__(self, base: ParquetFile, file: PmFile, *, page_index: bool) -> None:
+    def __init__(self, base: ParquetFile, file: OpenedPm, *, page_index: bool) -> None:
         self.base, self.file, self._page_index = base, file, page_index
         self._made: dict[tuple[int, ...], ParquetFile] = {}
 
@@ -198,7 +198,7 @@ class PmViews:
         return left > _WORTH * self.file.snapshot.parquet_footer_length
 
 
-def _columns(file: PmFile, names: Sequence[str] | None) -> dict[int, SchemaElement] | None:
+def _columns(file: OpenedPm, names: Sequence[str] | None) -> dict[int, SchemaElement] | None:
     """Positions of these columns (raw or quoted names; ``None``: all), ascending, and the schema
     elements under which they are read; ``None`` where one takes the footer."""
     pm = file.snapshot.pm
@@ -231,7 +231,7 @@ def _columns(file: PmFile, names: Sequence[str] | None) -> dict[int, SchemaEleme
     return found
 
 
-def _may_be_anothers(file: PmFile, places: Sequence[int]) -> bool:
+def _may_be_anothers(file: OpenedPm, places: Sequence[int]) -> bool:
     """Whether a column whose type leaves something open has a dictionary; see the module."""
     described = file.snapshot.pm.descriptors[places]
     at = np.flatnonzero(np.isin(described["TYPE"] & 0xFF, _OPEN))
@@ -239,7 +239,7 @@ def _may_be_anothers(file: PmFile, places: Sequence[int]) -> bool:
     return bool(np.any(chunks["ENCODINGS"] & _DICTIONARY))
 
 
-def _as_the_schema_says(file: PmFile, name: str, element: SchemaElement) -> bool:
+def _as_the_schema_says(file: OpenedPm, name: str, element: SchemaElement) -> bool:
     if file.schema is None:
         return True
     elements = (SchemaElement(name="schema", num_children=1), element)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from skipstone.errors import SkipstoneError, StaleError
 
-from .txn_snapshot import Patience
+from .txn_snapshot import CommitPatience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -90,7 +90,7 @@ def ready_for_spark(files: Iterable[PartitionFile], storage: Storage) -> None:
     that never ends.
     """
     for file in files:
-        patience = Patience()
+        patience = CommitPatience()
         while not _reads_right(file, storage):
             # Until its footer is written, a file has none at its end.
             patience.wait(

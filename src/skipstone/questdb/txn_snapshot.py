@@ -48,8 +48,8 @@ __all__ = [
     "DATA",
     "PM",
     "TXN",
+    "CommitPatience",
     "PartitionFile",
-    "Patience",
     "TxnListing",
     "TxnSnapshot",
     "is_txn_table",
@@ -114,7 +114,7 @@ class TxnSnapshot:
         left out. ``FormatError`` for a ``_txn`` that is damaged or does not fit its directories,
         ``StaleError`` where commits come faster than this reads.
         """
-        patience = Patience()
+        patience = CommitPatience()
         while True:
             txn = read_txn(root, storage)
             try:
@@ -201,7 +201,7 @@ def read_txn(root: str, storage: Storage) -> Txn:
     """
     path = f"{root}/{TXN}"
     version = ByteRange(path, 0, 8)
-    patience, broken = Patience(), 0
+    patience, broken = CommitPatience(), 0
     while True:
         size = storage.stat(path).size or 0
         if not version.length <= size <= _LARGEST:
@@ -233,7 +233,7 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
     if not partitions and txn.row_count:
         # Without partitions QuestDB keeps no table of them: all rows are in the one.
         partitions, rows = (Partition(timestamp=0, row_count=txn.row_count),), (txn.row_count,)
-    known = _Known(root, storage)
+    known = _TableFiles(root, storage)
     partitioning = None
     if partitions:
         try:
@@ -261,7 +261,7 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
     )
 
 
-def _file(known: _Known, name: str, partition: Partition, rows: int) -> PartitionFile:
+def _file(known: _TableFiles, name: str, partition: Partition, rows: int) -> PartitionFile:
     path = f"{known.root}/{name}/{DATA}"
     found = known.identity(path)
     size, length = partition.parquet_file_size, found.size or 0
@@ -294,7 +294,7 @@ def _not_parquet(root: str, name: str, before: int, last: bool) -> UnsupportedEr
     )
 
 
-class _Known:
+class _TableFiles:
     """What lies below a table's root: names of directories, identities of data files.
 
     A local file is asked for one by one, an object store listed once.
@@ -325,7 +325,7 @@ class _Known:
         return self._listed[path]
 
 
-class Patience:
+class CommitPatience:
     """Waits longer and longer between attempts, and gives up in the end."""
 
     def __init__(self) -> None:
@@ -340,7 +340,7 @@ class Patience:
         self._pause = min(0.05, self._pause * 2 or 0.0005)
 
 
-def _too_busy(patience: Patience, root: str) -> None:
+def _too_busy(patience: CommitPatience, root: str) -> None:
     patience.wait(
         f"{root}/{TXN} changes faster than it can be read", hint="try again when fewer commits come"
     )

@@ -20,7 +20,7 @@ import numpy as np
 
 from skipstone.errors import SkipstoneError
 from skipstone.identity import ObjectId
-from skipstone.paimon.adjacent_index import Beside, without_sidecars
+from skipstone.paimon.adjacent_index import AdjacentIndexes, without_sidecars
 from skipstone.storage import Listing, open_storage
 
 from .jvm import Jvm
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.paimon.adjacent_index import BesideRows
+    from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.storage import Storage
 
     from .pruner import RelationInfo
@@ -52,7 +52,7 @@ class ListedSidecars:
     def __init__(self, relation: RelationInfo) -> None:
         self.relation = relation
         self.storage = open_storage(relation.roots[0])
-        self.beside = Beside(self.storage)
+        self.beside = AdjacentIndexes(self.storage)
 
     @classmethod
     def of(cls, relation: RelationInfo) -> ListedSidecars | None:
@@ -84,7 +84,7 @@ class ListedSidecars:
 
     def rows_of(
         self, files: Listing, sidecars: Mapping[str, ObjectId], columns: Iterable[str]
-    ) -> BesideRows:
+    ) -> AdjacentRows:
         """The evidence about columns over ``files``, which ``find`` was asked about."""
         return self.beside.rows_of(files, columns, sidecars=sidecars)
 

@@ -26,7 +26,7 @@ from .txn_table import Partial
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.paimon.adjacent_index import BesideRows
+    from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.plan import Plan
     from skipstone.storage import ByteRange
@@ -181,7 +181,7 @@ def _candidate(
     plan: Plan,
     file: int,
     indexes: Sequence[RangeBitmap],
-    beside: BesideRows | None,
+    beside: AdjacentRows | None,
     column: str,
 ) -> TopCandidate:
     """A file of the plan; its index serves where the rows in question surely match."""
@@ -212,7 +212,7 @@ def _candidate(
     return TopCandidate(file=file, rows=rows, among=among, index=found)
 
 
-def _fetch(table: Table, beside: BesideRows | None) -> Any:
+def _fetch(table: Table, beside: AdjacentRows | None) -> Any:
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         theirs = [] if beside is None else [r for r in ranges if r.path in beside.versions]
         ours = [each for each in ranges if each not in set(theirs)]

@@ -8,7 +8,7 @@ from skipstone.questdb.migrate import migrate
 from skipstone.questdb.txn_snapshot import is_txn_table
 
 if TYPE_CHECKING:
-    from skipstone.questdb.migration_report import MigrateReport
+    from skipstone.questdb.migrate import MigrateReport
 
     from .data_files import Progress
     from .table import Table

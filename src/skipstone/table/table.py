@@ -22,7 +22,7 @@ from skipstone.facts.index_encryption import keys_of
 from skipstone.facts.location import KeyedLocation
 from skipstone.facts.xskipper import find_store
 from skipstone.identity import canonical_path
-from skipstone.paimon.adjacent_index import Beside
+from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.planning.runs import IN_MEMORY
 from skipstone.pruning.partitions import PartitionColumns
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
         VacuumReport,
     )
     from skipstone.facts.xskipper import XskipperLocation
-    from skipstone.paimon.adjacent_index import BesideRows
+    from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.pruning.plan import Coverage, Plan
-    from skipstone.questdb.migration_report import MigrateReport
+    from skipstone.questdb.migrate import MigrateReport
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
 
@@ -122,7 +122,9 @@ class Table(Rewriting):
         keys = keys_of(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.location = self.store.location
-        self._beside = Beside(self.storage) if isinstance(self.reading, ParquetReading) else None
+        self._beside = (
+            AdjacentIndexes(self.storage) if isinstance(self.reading, ParquetReading) else None
+        )
         # Those of encrypted files are in the clear, and could be anybody's.
         wanted = sidecars if sidecars is not None else not self.keys
         self._uses_sidecars = wanted and self.file_index.read_enabled
@@ -185,7 +187,7 @@ class Table(Rewriting):
         listing: Listing,
         columns: Iterable[str],
         containers: Mapping[str, bytes] | None = None,
-    ) -> BesideRows | None:
+    ) -> AdjacentRows | None:
         """What lies beside the files of a listing of this table about columns, where that is used.
 
         ``containers`` as for ``plan``.

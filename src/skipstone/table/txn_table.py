@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
-from skipstone.questdb.partition_pms import OpenPartitions, PartitionPms
-from skipstone.questdb.partition_times import PartitionTimes
+from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
 from skipstone.questdb.txn_files import ready_for_spark
 from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
 

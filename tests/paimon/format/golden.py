@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.paimon.format.column_keys import KeyColumn, key_of
-from skipstone.paimon.format.keys import Keys
+from skipstone.paimon.format.keys import KeyArray
 from skipstone.paimon.format.open_index import answer, needs
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.types import PaimonType, Root
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from skipstone.paimon.format.key_queries import Ask
-    from skipstone.paimon.format.keys import Key
-    from skipstone.paimon.format.open_index import Rows
-    from skipstone.paimon.format.partial_blob import Span
+    from skipstone.paimon.format.keys import Ask, Key
+    from skipstone.paimon.format.open_index import RowAnswer
+    from skipstone.paimon.format.partial_blob import BlobSpan
 
 __all__ = [
     "ask_in_waves",
@@ -57,7 +56,7 @@ def key(type: PaimonType, value: Any) -> Key:
 def column(type: PaimonType, values: list[Any]) -> KeyColumn:
     """A column of the cases."""
     rows = [row for row, value in enumerate(values) if value is not None]
-    keys = Keys.of(type, [key(type, values[row]) for row in rows])
+    keys = KeyArray.of(type, [key(type, values[row]) for row in rows])
     return KeyColumn(len(values), np.array(rows, np.uint32), keys)
 
 
@@ -72,9 +71,11 @@ def rows_of_runs(runs: list[list[int]]) -> set[int]:
     return {row for first, last in runs for row in range(first, last + 1)}
 
 
-def ask_in_waves(kind: str, type: PaimonType, ask: Ask, blob: bytes) -> tuple[Rows, list[Span]]:
+def ask_in_waves(
+    kind: str, type: PaimonType, ask: Ask, blob: bytes
+) -> tuple[RowAnswer, list[BlobSpan]]:
     """The answer, from an index of which only the bytes asked for are ever there."""
-    read: list[Span] = []
+    read: list[BlobSpan] = []
     while True:
         parts = [(span.offset, blob[span.offset : span.offset + span.length]) for span in read]
         pieces = Pieces(len(blob), parts)

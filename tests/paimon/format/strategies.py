@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from skipstone.paimon.format.column_keys import KeyColumn, key_of
-from skipstone.paimon.format.key_queries import Ask, In, Null, Range
-from skipstone.paimon.format.keys import Keys
+from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, Range
 from skipstone.paimon.format.types import PaimonType, Root
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def columns(draw: st.DrawFn, type: PaimonType) -> KeyColumn:
     rows = [row * spread for row, value in enumerate(values) if value is not None]
     count = len(values) * spread
     present = [value for value in values if value is not None]
-    return KeyColumn(count, np.array(rows, np.uint32), Keys.of(type, present))
+    return KeyColumn(count, np.array(rows, np.uint32), KeyArray.of(type, present))
 
 
 def asks(type: PaimonType) -> st.SearchStrategy[Ask]:

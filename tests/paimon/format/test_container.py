@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.paimon.format import container
-from skipstone.paimon.format.container import HEAD_PREFIX, MAGIC, Head, IndexEntry
+from skipstone.paimon.format.container import HEAD_PREFIX, MAGIC, ContainerHead, IndexEntry
 
 NAMES = st.text(
     st.characters() | st.sampled_from(["\0", "𝄞", "\ud83d", "\ude00", "é", "%", " ", "="]),
@@ -56,7 +56,7 @@ def test_layout() -> None:
             b"xy",
         ]
     )
-    head = Head.from_bytes(raw, len(raw))
+    head = ContainerHead.from_bytes(raw, len(raw))
     assert head.of_column("é") == (IndexEntry("bsi", 70, 2),)
     assert head.of_column("a\0")[0].is_empty
     assert head.of_column("b") == ()
@@ -66,13 +66,13 @@ def test_a_column_named_twice_has_the_indexes_of_both() -> None:
     entries = (IndexEntry("bitmap", -1, 0), IndexEntry("bsi", -1, 0))
     columns = tuple(container.ColumnIndexes("a", (entry,)) for entry in entries)
     length = HEAD_PREFIX + 8 + 2 * (3 + 4) + (2 + 6 + 8) + (2 + 3 + 8)
-    head = Head(columns, length)
-    assert Head.from_bytes(head.to_bytes()).of_column("a") == entries
+    head = ContainerHead(columns, length)
+    assert ContainerHead.from_bytes(head.to_bytes()).of_column("a") == entries
 
 
 def test_later_versions_may_add_to_the_head() -> None:
-    head = Head((), HEAD_PREFIX + 4 + 9, b"\0\0\0\5later")
-    assert Head.from_bytes(head.to_bytes()) == head
+    head = ContainerHead((), HEAD_PREFIX + 4 + 9, b"\0\0\0\5later")
+    assert ContainerHead.from_bytes(head.to_bytes()) == head
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_newer_version_is_not_damage() -> None:
 
 @pytest.mark.parametrize("start, length", [(5, 1), (41, 3), (41, -1), (-1, 1), (2**31 - 1, 1)])
 def test_blobs_lie_behind_the_head_and_inside(start: int, length: int) -> None:
-    head = Head((container.ColumnIndexes("a", (IndexEntry("bsi", start, length),)),), 44)
+    head = ContainerHead((container.ColumnIndexes("a", (IndexEntry("bsi", start, length),)),), 44)
     raw = head.to_bytes()
     assert len(raw) == 44
     with pytest.raises(FormatError, match="outside the container"):
@@ -110,7 +110,7 @@ def test_names_are_modified_utf8(name: bytes) -> None:
     raw = MAGIC.to_bytes(8, "big") + b"\0\0\0\1" + (30 + len(name)).to_bytes(4, "big")
     raw += b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + bytes(8)
     with pytest.raises(FormatError, match="modified UTF-8"):
-        Head.from_bytes(raw)
+        ContainerHead.from_bytes(raw)
 
 
 def test_limits() -> None:

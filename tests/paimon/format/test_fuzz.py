@@ -13,14 +13,11 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.paimon.format import container, roaring
-from skipstone.paimon.format.bitmap import BitmapIndex
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import KeyColumn
-from skipstone.paimon.format.distinct_keys import factorise
-from skipstone.paimon.format.key_queries import Ask, In, Null, Range
-from skipstone.paimon.format.keys import Key, Keys
+from skipstone.paimon.format.column_keys import KeyColumn, factorise
+from skipstone.paimon.format.keys import Ask, In, Key, KeyArray, Null, Range
 from skipstone.paimon.format.open_index import answer, open_index, speaks
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
@@ -42,8 +39,8 @@ def column(type: PaimonType, rows: int, distinct: int) -> KeyColumn:
     values = rng.integers(0, distinct, len(places)) - (distinct // 2 if type == INT else 0)
     values[: len(values) // 3] = values[0] if len(values) else 0
     if type.width:
-        return KeyColumn(rows, places, Keys(type, values))
-    return KeyColumn(rows, places, Keys.of(type, [b"v%d" % value for value in values]))
+        return KeyColumn(rows, places, KeyArray(type, values))
+    return KeyColumn(rows, places, KeyArray.of(type, [b"v%d" % value for value in values]))
 
 
 def blobs() -> list[tuple[str, PaimonType, bytes]]:

@@ -12,14 +12,11 @@ from pyroaring import BitMap
 
 from skipstone.errors import UnsupportedError
 from skipstone.paimon.format import bloom_filter, container
-from skipstone.paimon.format.bitmap import BitmapIndex
-from skipstone.paimon.format.bitmap_writer import write_bitmap
-from skipstone.paimon.format.bloom_filter import write_bloom_filter
+from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
+from skipstone.paimon.format.bloom_filter import hash_key, hashes_of, write_bloom_filter
 from skipstone.paimon.format.bsi import BsiIndex, write_bsi
-from skipstone.paimon.format.distinct_keys import Factors, factorise
-from skipstone.paimon.format.hashes import hash_key, hashes_of
-from skipstone.paimon.format.key_queries import Ask, In, Null, Range, prefix
-from skipstone.paimon.format.keys import Keys
+from skipstone.paimon.format.column_keys import Factors, factorise
+from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, Range, prefix
 from skipstone.paimon.format.open_index import speaks
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from skipstone.paimon.format.column_keys import KeyColumn
-    from skipstone.paimon.format.open_index import Rows
+    from skipstone.paimon.format.open_index import RowAnswer
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +48,7 @@ def test_containers_are_written_as_they_were(cases: list[dict[str, Any]]) -> Non
         raw = bytes.fromhex(case["index_hex"])
         head, found = container.from_bytes(raw)
         assert container.head_length(raw[: container.HEAD_PREFIX]) == head.length
-        assert container.Head.from_bytes(raw[: head.length], len(raw)) == head
+        assert container.ContainerHead.from_bytes(raw[: head.length], len(raw)) == head
         assert head.to_bytes() == raw[: head.length]
         columns: dict[str, dict[str, bytes | None]] = {}
         for (name, kind), blob in found.items():
@@ -69,7 +66,7 @@ def factors_of_bitmap(index: BitmapIndex, found: dict[Any, BitMap], nulls: BitMa
     starts = np.cumsum([0, *(len(found[key]) for key in ordered)])
     rows = np.array([row for key in ordered for row in found[key]], np.uint32)
     return Factors(
-        index.row_count, Keys.of(index.type, ordered), starts, rows, np.array(nulls, np.uint32)
+        index.row_count, KeyArray.of(index.type, ordered), starts, rows, np.array(nulls, np.uint32)
     )
 
 
@@ -140,10 +137,10 @@ class Asking:
     def __init__(self, case: dict[str, Any]) -> None:
         self.everything = BitMap(range(case["row_count"]))
         self.indexes = blobs(case)
-        self.asked: dict[tuple[str, PaimonType, Ask], Rows] = {}
+        self.asked: dict[tuple[str, PaimonType, Ask], RowAnswer] = {}
         self.types = {field["name"]: PaimonType.parse(field["type"]) for field in case["schema"]}
 
-    def ask(self, kind: str, type: PaimonType, ask: Ask, blob: bytes) -> Rows:
+    def ask(self, kind: str, type: PaimonType, ask: Ask, blob: bytes) -> RowAnswer:
         """Each question once: a case asks most of them several times."""
         if (kind, type, ask) not in self.asked:
             self.asked[kind, type, ask] = g.ask_in_waves(kind, type, ask, blob)[0]
@@ -283,12 +280,12 @@ def test_hashes(golden: Path) -> None:
     for text, vectors in g.read_cases(golden)[1].items():
         if "error" in vectors:
             with pytest.raises(UnsupportedError):
-                hashes_of(Keys.of(PaimonType.parse(text), [0]))
+                hashes_of(KeyArray.of(PaimonType.parse(text), [0]))
             continue
         type = PaimonType.parse(text)
         keys = [g.key(type, value) for value in vectors["values"]]
         expected = [int(value, 16) for value in vectors["hashes"]]
-        assert hashes_of(Keys.of(type, keys)).tolist() == expected, text
+        assert hashes_of(KeyArray.of(type, keys)).tolist() == expected, text
         assert [hash_key(key, type) for key in keys] == expected, text
         checked += len(keys)
     assert checked > 250

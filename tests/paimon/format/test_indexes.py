@@ -12,13 +12,11 @@ from pyroaring import BitMap
 
 from skipstone.errors import UnsupportedError
 from skipstone.paimon.format import bitmap, bsi, range_bitmap
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import sizing, write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import KeyColumn
-from skipstone.paimon.format.distinct_keys import factorise
-from skipstone.paimon.format.key_queries import In, Null, Range, prefix
-from skipstone.paimon.format.keys import Keys
+from skipstone.paimon.format.column_keys import KeyColumn, factorise
+from skipstone.paimon.format.keys import In, KeyArray, Null, Range, prefix
 from skipstone.paimon.format.open_index import answer, needs, open_index, speaks
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
@@ -116,7 +114,7 @@ def test_a_bloom_filter_never_loses_a_value(type: PaimonType, data: st.DataObjec
 
 def test_a_bloom_filter_rules_most_values_out() -> None:
     type = PaimonType.parse("BIGINT")
-    blob = write_bloom_filter(type, [Keys.of(type, range(1_000, 2_000))], items=1_000, fpp=0.01)
+    blob = write_bloom_filter(type, [KeyArray.of(type, range(1_000, 2_000))], items=1_000, fpp=0.01)
     pieces = Pieces.whole(blob)
     passed = sum(
         answer("bloom-filter", type, In((key,)), pieces).may is None for key in range(5_000, 15_000)
@@ -163,7 +161,7 @@ def test_many_keys_at_once(spread: int) -> None:
     count = 90_000 if spread == 1 else 3_000
     rows = np.flatnonzero(rng.random(count) < 0.8) * spread
     values = rng.integers(-500, 500, len(rows))
-    keys = Keys(type, values)
+    keys = KeyArray(type, values)
     column = KeyColumn(count * spread, rows.astype(np.uint32), keys)
     blob = write_range_bitmap(factorise(column))
     wanted = list(range(-700, 700, 3))

@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError
 from skipstone.paimon.format import roaring
-from skipstone.paimon.format.keys import Keys
+from skipstone.paimon.format.keys import KeyArray
 from skipstone.paimon.format.partial_blob import Cursor, MissingBytes, Pieces
 from skipstone.paimon.format.types import PaimonType
 
@@ -66,7 +66,7 @@ def test_texts_that_are_cut_or_damaged(texts: list[bytes], tail: int, data: st.D
 @given(st.lists(st.binary(max_size=4)), st.data())
 def test_strings_in_order(texts: list[bytes], data: st.DataObject) -> None:
     """Unsigned, the shorter first, with zeros at the end and without."""
-    keys = Keys.of(TEXT, texts)
+    keys = KeyArray.of(TEXT, texts)
     assert keys.ascending() == all(a < b for a, b in pairwise(texts))
     ends = st.none() | st.binary(max_size=4)
     lo, hi, lo_open, hi_open = data.draw(st.tuples(ends, ends, st.booleans(), st.booleans()))

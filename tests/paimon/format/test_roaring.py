@@ -10,9 +10,8 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError
 from skipstone.paimon.format import roaring
-from skipstone.paimon.format.bit_slices import Slices, planes_of
+from skipstone.paimon.format.bit_slices import Dense, Slices, Sparse, planes_for, planes_of
 from skipstone.paimon.format.roaring_bulk import union_of_many, write_groups
-from skipstone.paimon.format.row_planes import Dense, Sparse, planes_for
 
 ROWS = 4 * 65_536
 RUNS = st.tuples(st.integers(0, ROWS - 1), st.integers(1, 9)).map(

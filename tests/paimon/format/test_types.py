@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.paimon.format.column_keys import column_of, key_of, type_of
-from skipstone.paimon.format.distinct_keys import factorise
-from skipstone.paimon.format.keys import Keys, key_bytes, ordinals_of, raw_dtype, read_key
+from skipstone.paimon.format.column_keys import column_of, factorise, key_of, type_of
+from skipstone.paimon.format.keys import KeyArray, key_bytes, ordinals_of, raw_dtype, read_key
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.types import PaimonType, Root
 from tests.paimon.format.strategies import TYPES, columns, keys
@@ -75,13 +74,13 @@ def test_keys_that_lose_digits() -> None:
 def test_keys_lie_on_disk_and_come_back(data: st.DataObject) -> None:
     type = data.draw(st.sampled_from(TYPES))
     some = data.draw(st.lists(keys(type), max_size=8))
-    held = Keys.of(type, some)
+    held = KeyArray.of(type, some)
     raw = held.to_bytes()
     assert raw == b"".join(key_bytes(key, type) for key in some)
     assert [len(key_bytes(key, type)) for key in some] == held.lengths().tolist()
     cursor = Pieces.whole(raw).cursor(0)
     assert [read_key(cursor, type) for _ in some] == some
-    distinct = Keys.of(type, sorted(set(some)))
+    distinct = KeyArray.of(type, sorted(set(some)))
     assert distinct.ascending()
     for probe in [*some, data.draw(keys(type))]:
         assert distinct.below(probe) == sum(key < probe for key in set(some))  # type: ignore[operator]

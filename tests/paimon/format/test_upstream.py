@@ -10,14 +10,11 @@ import pytest
 from pyroaring import BitMap
 
 from skipstone.paimon.format import container
-from skipstone.paimon.format.bitmap import BitmapIndex
-from skipstone.paimon.format.bitmap_writer import write_bitmap
+from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import KeyColumn, key_of
-from skipstone.paimon.format.distinct_keys import Factors, factorise
-from skipstone.paimon.format.key_queries import In, Null, Range, prefix
-from skipstone.paimon.format.keys import Keys
+from skipstone.paimon.format.column_keys import Factors, KeyColumn, factorise, key_of
+from skipstone.paimon.format.keys import In, KeyArray, Null, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.types import PaimonType
 from tests.paimon.format.golden import ask_in_waves
@@ -63,11 +60,11 @@ def stored(type: PaimonType, value: Any) -> Any:
 
 def column_of(type: PaimonType, values: list[Any]) -> KeyColumn:
     rows = [row for row, value in enumerate(values) if value is not None]
-    keys = Keys.of(type, [key_of(type, stored(type, values[row])) for row in rows])
+    keys = KeyArray.of(type, [key_of(type, stored(type, values[row])) for row in rows])
     return KeyColumn(len(values), np.array(rows, np.uint32), keys)
 
 
-def order_of_bitmaps(index: BitmapIndex, keys: Keys) -> list[int]:
+def order_of_bitmaps(index: BitmapIndex, keys: KeyArray) -> list[int]:
     """The keys in the order in which their bitmaps lie."""
     entries = index.entries()
     placed = sorted((int(entries.offsets[i]), entries.keys[i]) for i in range(len(entries.keys)))
@@ -141,7 +138,7 @@ def test_ten_thousand_strings(golden: Path, version: int) -> None:
     ordered = sorted(held)
     factors = Factors(
         100_000,
-        Keys.of(type, ordered),
+        KeyArray.of(type, ordered),
         np.cumsum([0, *(len(held[each]) for each in ordered)]),
         np.concatenate([np.array(held[each], np.uint32) for each in ordered]),
         np.empty(0, np.uint32),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.pruning import Bounds, Reason, Units
-from skipstone.questdb.evidence import PmFile, pm_source
+from skipstone.questdb.evidence.opened_pm import OpenedPm
+from skipstone.questdb.evidence.row_groups import pm_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +30,10 @@ class Asked:
 
 
 def ask(
-    files: PmFile | Mapping[int, PmFile], leaf: Leaf, data: Mapping[str, bytes] | None = None
+    files: OpenedPm | Mapping[int, OpenedPm], leaf: Leaf, data: Mapping[str, bytes] | None = None
 ) -> Asked:
     """Of one leaf; ``data`` are the bytes of data files, for what evidence needs of them."""
-    held = {0: files} if isinstance(files, PmFile) else files
+    held = {0: files} if isinstance(files, OpenedPm) else files
     source = pm_source(held)
     ordinals = np.array(sorted(held), np.int64)
     rows = np.array([int(held[each].row_starts[-1]) for each in ordinals.tolist()], np.int64)

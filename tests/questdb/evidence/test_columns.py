@@ -11,19 +11,19 @@ import pytest
 
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import spark_type
-from skipstone.questdb.evidence import PmFile, open_pm
+from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from skipstone.questdb.format.types import ColumnType, Tag
-from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
-from skipstone.questdb.format.writer import Footer, write
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.writer import PmFooter, write
 from tests.questdb.evidence.asked import ask
 from tests.questdb.evidence.written import parquet, pm_of, with_ids
 
 
-def pm_file(table: pa.Table, **known: Any) -> PmFile:
+def pm_file(table: pa.Table, **known: Any) -> OpenedPm:
     data = parquet(table, questdb=True)
     own = bool(known.get("own"))
     snapshot = open_pm(pm_of(data, own=own), parquet_size=len(data))
-    return PmFile.of(snapshot, path="x", **known)
+    return OpenedPm.of(snapshot, path="x", **known)
 
 
 def field(name: str, type: pa.DataType, id: int | None = None) -> pa.Schema:
@@ -51,7 +51,7 @@ def test_an_id_of_minus_one_is_the_position() -> None:
     data = parquet(pa.table({"a": pa.array([1], pa.int32()), "b": pa.array([2], pa.int32())}))
     snapshot = open_pm(pm_of(data), parquet_size=len(data))
     schema = pa.schema([("x", pa.int32())])
-    file = PmFile.of(snapshot, path="x", schema=schema, ids={"x": 1})
+    file = OpenedPm.of(snapshot, path="x", schema=schema, ids={"x": 1})
     assert dict(file.columns) == {"x": 1}
 
 
@@ -102,7 +102,7 @@ def test_what_lies_in_groups_and_names_that_occur_twice_are_not_asked() -> None:
 def test_ipv4_and_char_are_unsigned() -> None:
     """Addresses 1.0.0.0 to 255.255.255.255: as a signed number the last is -1."""
     columns = tuple(
-        Column(
+        PmColumn(
             name=tag.name, type=ColumnType(tag=tag).code, physical_type=1, id=at, flags=1 << 2,
             fixed_byte_len=0, max_rep_level=0, max_def_level=1,
         )
@@ -110,15 +110,15 @@ def test_ipv4_and_char_are_unsigned() -> None:
     )  # fmt: skip
     bounds = [(1 << 24, 2**32 - 1), (0x41, 0xFFFF)]
     chunks = tuple(
-        Chunk(
+        PmChunk(
             num_values=9, byte_range_start=4, total_compressed=10, null_count=0,
             min=low.to_bytes(4, "little"), max=high.to_bytes(4, "little"),
         )
         for low, high in bounds
     )  # fmt: skip
-    head = Head(columns=columns, designated_timestamp=-1, sorting_columns=())
-    data = write(head, (RowGroup(num_rows=9, chunks=chunks),), Footer.of_parquet(1000, 100))
-    file = PmFile.of(open_pm(data, parquet_size=1000), path="x")
+    head = PmHead(columns=columns, designated_timestamp=-1, sorting_columns=())
+    data = write(head, (PmRowGroup(num_rows=9, chunks=chunks),), PmFooter.of_parquet(1000, 100))
+    file = OpenedPm.of(open_pm(data, parquet_size=1000), path="x")
     assert file.columns["IPV4"] == 0
     assert ask(file, Leaf("IPV4", pa.int64(), Op.EQ, (2**32 - 1,))).may == [True]
     assert ask(file, Leaf("IPV4", pa.int64(), Op.LT, (1 << 24,))).may == [False]

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from skipstone.predicate.tree import Leaf, Op
-from skipstone.questdb.evidence import PmFile, find_row_group, open_pm
+from skipstone.questdb.evidence.lookup import find_row_group
+from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from tests.questdb.evidence.asked import ask
 from tests.questdb.format.golden import case
 
@@ -65,7 +66,7 @@ def literal(value: dict[str, Any], stored: Stored) -> Any:
 @pytest.mark.parametrize("name", SKIPS)
 def test_row_groups_are_skipped_as_recorded(golden: Path, name: str) -> None:
     data, recorded = case(golden, name)
-    file = PmFile.of(open_pm(data, parquet_size=None), path="data.parquet")
+    file = OpenedPm.of(open_pm(data, parquet_size=None), path="data.parquet")
     asked = 0
     for each in recorded["skip"]:
         ((place, op, values),) = [(f["column"], f["op"], f["values"]) for f in each["filters"]]

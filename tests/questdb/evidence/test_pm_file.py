@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
-from skipstone.questdb.evidence import OpenedPms, PmFile, find_row_group, open_pm
+from skipstone.questdb.evidence.lookup import find_row_group
+from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache, open_pm
 from tests.questdb.evidence.asked import ask
 from tests.questdb.evidence.written import parquet, pm_of
 
@@ -35,7 +36,7 @@ def test_a_pm_of_another_version_of_the_file_is_refused() -> None:
 
 
 def test_opened_ones_are_kept_by_identity() -> None:
-    kept, loads = OpenedPms(most=2), []
+    kept, loads = SnapshotCache(most=2), []
 
     def load() -> bytes:
         loads.append(1)
@@ -54,7 +55,7 @@ def test_opened_ones_are_kept_by_identity() -> None:
 
 
 def test_few_bytes_are_kept() -> None:
-    kept = OpenedPms(most_bytes=len(PM))
+    kept = SnapshotCache(most_bytes=len(PM))
     for key in range(5):
         kept.snapshot(key, lambda: PM, parquet_size=len(DATA))
     assert len(kept) == 1
@@ -68,7 +69,7 @@ def test_a_damaged_statistic_silences_its_file_alone() -> None:
     chunk = int(snapshot.block_offsets[1]) + 8
     struct.pack_into("<Q", broken, chunk + 48, 1 << 40 | 29)
     damaged = open_pm(broken, parquet_size=len(DATA), verify=False)
-    files = {0: PmFile.of(damaged, path="0"), 1: PmFile.of(snapshot, path="1")}
+    files = {0: OpenedPm.of(damaged, path="0"), 1: OpenedPm.of(snapshot, path="1")}
     found = ask(files, Leaf("s", pa.string(), Op.EQ, (NAMES[0],)))
     assert found.may == [True, True, True, True, False, False]
     assert [each.cause for each in found.reasons] == [Cause.ABSENT, Cause.CORRUPT]
@@ -82,7 +83,7 @@ def test_more_rows_than_can_be_are_refused() -> None:
     struct.pack_into("<Q", broken, int(snapshot.block_offsets[0]), 1 << 63)
     hostile = open_pm(broken, parquet_size=len(DATA), verify=False)
     with pytest.raises(FormatError, match="NUM_ROWS"):
-        PmFile.of(hostile, path="x")
+        OpenedPm.of(hostile, path="x")
 
 
 LEAVES = (
@@ -102,7 +103,7 @@ def test_any_damage_is_refused_or_says_nothing(flips: list[tuple[int, int]]) -> 
     for at, mask in flips:
         broken[at] ^= mask
     try:
-        file = PmFile.of(open_pm(broken, parquet_size=len(DATA), verify=False), path="x")
+        file = OpenedPm.of(open_pm(broken, parquet_size=len(DATA), verify=False), path="x")
         list(file.columns)
     except SkipstoneError:
         return

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from skipstone.predicate.literals import stored
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import spark_type
-from skipstone.questdb.evidence import PmFile, open_pm
+from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from tests.parquet.evidence.test_bounds_property import TYPES, arrays, options
 from tests.predicate.bound_rows import rows_of_bound
 from tests.pruning.test_bounds_property import leaves
@@ -30,7 +30,7 @@ MORE = (*TYPES, pa.binary(16), pa.binary(32), pa.timestamp("ns", "UTC"), pa.deci
 def test_evidence_is_true_of_the_rows(type: pa.DataType, data: st.DataObject) -> None:
     read = spark_type(type)
     assert read is not None
-    files: dict[int, PmFile] = {}
+    files: dict[int, OpenedPm] = {}
     contents: dict[str, bytes] = {}
     rows: list[pa.Array] = []
     for ordinal in range(data.draw(st.integers(1, 3))):
@@ -45,7 +45,7 @@ def test_evidence_is_true_of_the_rows(type: pa.DataType, data: st.DataObject) ->
         snapshot = open_pm(pm_of(whole, own=own, bloom_mode=mode), parquet_size=len(whole))
         schema = pa.schema([pa.field("c", type)])
         path = f"{ordinal}.parquet"
-        files[ordinal] = PmFile.of(snapshot, path=path, schema=schema, own=own)
+        files[ordinal] = OpenedPm.of(snapshot, path=path, schema=schema, own=own)
         contents[path] = whole
         rows.append(stored(array, read))
     everything = pa.concat_arrays(rows)
@@ -83,10 +83,10 @@ def _array(data: st.DataObject, type: pa.DataType) -> pa.Array:
 INT = pa.array([1, 2, 3, None, 5, 6, None, None, None, 10, 11, 12], pa.int32())
 
 
-def int_file(**known: Any) -> PmFile:
+def int_file(**known: Any) -> OpenedPm:
     """Four row groups of three: 1 2 3 | null 5 6 | null null null | 10 11 12."""
     data = parquet(pa.table({"c": INT}), 3, questdb=True)
-    return PmFile.of(open_pm(pm_of(data), parquet_size=len(data)), path="x", **known)
+    return OpenedPm.of(open_pm(pm_of(data), parquet_size=len(data)), path="x", **known)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_prefixes_of_strings() -> None:
     """Three row groups: apple apricot | banana berry | é ü."""
     names = ["apple", "apricot", "banana", "berry", "é", "ü"]
     data = parquet(pa.table({"s": names}), 2, questdb=True)
-    file = PmFile.of(open_pm(pm_of(data), parquet_size=len(data)), path="x")
+    file = OpenedPm.of(open_pm(pm_of(data), parquet_size=len(data)), path="x")
     found = ask(file, Leaf("s", pa.string(), Op.STARTS_WITH, ("ap",)))
     assert (found.may, found.must) == ([True, False, False], [True, False, False])
     found = ask(file, Leaf("s", pa.string(), Op.NOT_STARTS_WITH, ("b",)))
@@ -134,7 +134,7 @@ def test_bloom_filters_inlined_and_in_the_data_file(mode: Any) -> None:
     data = parquet(pa.table({"c": column}), 50, questdb=True, bloom_filter_options=filters)
     snapshot = open_pm(pm_of(data, bloom_mode=mode), parquet_size=len(data))
     assert snapshot.pm.bloom_external == (mode == "external")
-    file = PmFile.of(snapshot, path="data.parquet")
+    file = OpenedPm.of(snapshot, path="data.parquet")
     found = ask(file, Leaf("c", pa.int64(), Op.EQ, (51,)), {"data.parquet": data})
     assert found.may == [False, False]
     # One block of 32 bytes of each of two filters, and nothing of those inside.
@@ -152,7 +152,7 @@ def test_files_that_store_a_column_alike_and_otherwise_are_asked_together() -> N
     ):
         data = parquet(pa.table({name: pa.array([1, 2, 30, 40], type_)}), 2, questdb=True)
         snapshot = open_pm(pm_of(data, own=True), parquet_size=len(data))
-        files[ordinal] = PmFile.of(snapshot, path=str(ordinal), schema=schema, own=True)
+        files[ordinal] = OpenedPm.of(snapshot, path=str(ordinal), schema=schema, own=True)
     found = ask(files, Leaf("c", pa.int64(), Op.GT, (20,)))
     assert found.may == [False, True, False, True, True, True]
     assert [str(each) for each in found.reasons] == [

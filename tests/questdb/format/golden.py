@@ -10,14 +10,13 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType
-from skipstone.questdb.format.values import Head
+from skipstone.questdb.format.values import PmHead
 from skipstone.questdb.format.writer import read_row_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.questdb.format.pm import Pm
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import Pm, PmSnapshot
 
 __all__ = ["case", "described", "names"]
 
@@ -52,9 +51,9 @@ def case(golden: Path, name: str) -> tuple[bytes, dict[str, Any]]:
     return (folder / f"{name}.pm").read_bytes(), json.loads(text)
 
 
-def described(pm: Pm, snapshot: Snapshot) -> dict[str, Any]:
+def described(pm: Pm, snapshot: PmSnapshot) -> dict[str, Any]:
     """A snapshot in the recorded shape."""
-    head = Head.of(pm)
+    head = PmHead.of(pm)
     flags = pm.feature_flags
     return {
         "bloom_filter_columns": list(head.bloom_columns),
@@ -108,7 +107,7 @@ def _type(code: int) -> dict[str, Any]:
     return known.to_dict() if known else {"code": code, "name": None, "tag": code & 0xFF}
 
 
-def _chain(pm: Pm, snapshot: Snapshot) -> list[dict[str, Any]]:
+def _chain(pm: Pm, snapshot: PmSnapshot) -> list[dict[str, Any]]:
     links: list[dict[str, Any]] = []
     try:
         for each in pm.snapshots():
@@ -137,7 +136,7 @@ def _chain(pm: Pm, snapshot: Snapshot) -> list[dict[str, Any]]:
     return links
 
 
-def _row_groups(snapshot: Snapshot) -> list[dict[str, Any]]:
+def _row_groups(snapshot: PmSnapshot) -> list[dict[str, Any]]:
     places, lengths = snapshot.bloom_places
     columns = snapshot.pm.bloom_columns
     raw = snapshot.chunks()

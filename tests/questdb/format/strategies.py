@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from skipstone.questdb.format.types import ColumnType, Tag
-from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
-from skipstone.questdb.format.writer import Footer
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.writer import PmFooter
 
 __all__ = ["chunks", "column_types", "footers", "heads", "row_groups"]
 
@@ -53,7 +53,7 @@ def _decimal(precision: int, scale: int) -> ColumnType:
 
 
 @st.composite
-def heads(draw: st.DrawFn, columns: int | None = None) -> Head:
+def heads(draw: st.DrawFn, columns: int | None = None) -> PmHead:
     """Headers of up to 6 columns, of all flags."""
     count = draw(st.integers(0, 6)) if columns is None else columns
     places = list(range(count))
@@ -63,7 +63,7 @@ def heads(draw: st.DrawFn, columns: int | None = None) -> Head:
     for place in places:
         form = draw(st.just(Tag.TIMESTAMP) if place == ts else st.sampled_from(list(Tag)))
         described.append(
-            Column(
+            PmColumn(
                 name=draw(NAMES),
                 type=8 if place == ts else draw(st.just(-1) | st.just(int(form))),
                 physical_type=draw(st.integers(0, 7)),
@@ -76,7 +76,7 @@ def heads(draw: st.DrawFn, columns: int | None = None) -> Head:
             )
         )
     blooms = draw(st.lists(st.sampled_from(places), unique=True)) if places else []
-    return Head(
+    return PmHead(
         columns=tuple(described),
         designated_timestamp=ts,
         sorting_columns=tuple(sorting),
@@ -86,7 +86,7 @@ def heads(draw: st.DrawFn, columns: int | None = None) -> Head:
     )
 
 
-def chunks(head: Head, column: int) -> st.SearchStrategy[Chunk]:
+def chunks(head: PmHead, column: int) -> st.SearchStrategy[PmChunk]:
     """Chunks of one column, with a filter where the header allows one."""
     bloom: st.SearchStrategy[bytes | tuple[int, int] | None] = st.none()
     if column in head.bloom_columns:
@@ -97,7 +97,7 @@ def chunks(head: Head, column: int) -> st.SearchStrategy[Chunk]:
             bloom |= BITSETS
     minimum, maximum = BOUNDS, BOUNDS
     return st.builds(
-        Chunk,
+        PmChunk,
         num_values=NATURAL,
         byte_range_start=NATURAL,
         total_compressed=NATURAL,
@@ -113,7 +113,7 @@ def chunks(head: Head, column: int) -> st.SearchStrategy[Chunk]:
     ).map(_unbounded_is_exact)
 
 
-def _unbounded_is_exact(chunk: Chunk) -> Chunk:
+def _unbounded_is_exact(chunk: PmChunk) -> PmChunk:
     """Whether a bound is exact is not stored for one that is not there."""
     return replace(
         chunk,
@@ -122,19 +122,19 @@ def _unbounded_is_exact(chunk: Chunk) -> Chunk:
     )
 
 
-def row_groups(head: Head) -> st.SearchStrategy[RowGroup]:
+def row_groups(head: PmHead) -> st.SearchStrategy[PmRowGroup]:
     """Row groups under this header."""
     each = [chunks(head, column) for column in range(len(head.columns))]
-    return st.builds(RowGroup, num_rows=NATURAL, chunks=st.tuples(*each))
+    return st.builds(PmRowGroup, num_rows=NATURAL, chunks=st.tuples(*each))
 
 
-def footers(offset: int) -> st.SearchStrategy[Footer]:
+def footers(offset: int) -> st.SearchStrategy[PmFooter]:
     """Footers of a Parquet file whose own begins at ``offset``."""
     pads = st.lists(
         st.tuples(st.integers(0, (1 << 32) - 1), st.binary(max_size=9)), max_size=3
     ).map(tuple)
     return st.builds(
-        Footer,
+        PmFooter,
         parquet_footer_offset=st.just(offset),
         parquet_footer_length=st.integers(1, 500),
         unused_bytes=NATURAL,

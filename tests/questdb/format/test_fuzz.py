@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
-from skipstone.questdb.format.writer import Footer, append, read_row_groups, rewrite, write
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, rewrite, write
 
 if TYPE_CHECKING:
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
 
 pytestmark = pytest.mark.fuzz
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.fuzz
 def seed(*, external: bool) -> bytes:
     """Two snapshots with every kind of thing in them."""
     columns = (
-        Column(name="ts", type=131080, physical_type=2, id=0),
-        Column(name="s", type=26, physical_type=6, id=1, flags=4, max_def_level=1),
-        Column(name="u", type=19, physical_type=7, id=2, fixed_byte_len=16, max_def_level=1),
+        PmColumn(name="ts", type=131080, physical_type=2, id=0),
+        PmColumn(name="s", type=26, physical_type=6, id=1, flags=4, max_def_level=1),
+        PmColumn(name="u", type=19, physical_type=7, id=2, fixed_byte_len=16, max_def_level=1),
     )
-    head = Head(
+    head = PmHead(
         columns=columns,
         designated_timestamp=0,
         sorting_columns=(0, 1),
@@ -39,9 +39,9 @@ def seed(*, external: bool) -> bytes:
     )
     bloom = (200, 64) if external else bytes(range(64))
 
-    def group(start: int) -> RowGroup:
+    def group(start: int) -> PmRowGroup:
         plain = [
-            Chunk(
+            PmChunk(
                 num_values=9,
                 byte_range_start=start,
                 total_compressed=50,
@@ -53,11 +53,11 @@ def seed(*, external: bool) -> bytes:
             )
             for low, size in ((0, 8), (1, 20), (2, 16))
         ]
-        return RowGroup(num_rows=9, chunks=tuple(plain))
+        return PmRowGroup(num_rows=9, chunks=tuple(plain))
 
-    footer = Footer(parquet_footer_offset=1_000, parquet_footer_length=92, seq_txn=3)
+    footer = PmFooter(parquet_footer_offset=1_000, parquet_footer_length=92, seq_txn=3)
     file = write(head, [group(4), group(300)], footer)
-    later = Footer(
+    later = PmFooter(
         parquet_footer_offset=2_000,
         parquet_footer_length=99,
         scratchpad=((1, b"abc"), (2, b"")),
@@ -100,7 +100,7 @@ def mangled(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-def visit(snapshot: Snapshot) -> None:
+def visit(snapshot: PmSnapshot) -> None:
     """Everything that can be asked of it."""
     groups = read_row_groups(snapshot)
     stats = snapshot.stats()
@@ -172,12 +172,12 @@ def test_counts_that_would_take_much_memory_are_refused_at_once() -> None:
         with pytest.raises(FormatError):
             Pm(broken)
     # A statistic of 65,535 bytes in each of many chunks, all of them the same bytes.
-    columns = tuple(Column(name="", type=26, physical_type=6) for _ in range(2_000))
-    chunk = Chunk(num_values=1, byte_range_start=4, total_compressed=9)
-    big = Chunk(num_values=1, byte_range_start=4, total_compressed=9, min=b"x" * 65_535)
-    group = RowGroup(num_rows=1, chunks=(big, *(chunk for _ in columns[1:])))
-    footer = Footer(parquet_footer_offset=100, parquet_footer_length=9)
-    file = bytearray(write(Head(columns=columns), [group], footer))
+    columns = tuple(PmColumn(name="", type=26, physical_type=6) for _ in range(2_000))
+    chunk = PmChunk(num_values=1, byte_range_start=4, total_compressed=9)
+    big = PmChunk(num_values=1, byte_range_start=4, total_compressed=9, min=b"x" * 65_535)
+    group = PmRowGroup(num_rows=1, chunks=(big, *(chunk for _ in columns[1:])))
+    footer = PmFooter(parquet_footer_offset=100, parquet_footer_length=9)
+    file = bytearray(write(PmHead(columns=columns), [group], footer))
     first = int(Pm(file).snapshot().block_offsets[0]) + 8
     for column in range(1, len(columns)):
         at = first + 64 * column

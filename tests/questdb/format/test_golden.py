@@ -11,14 +11,14 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.questdb.format.footer_to_pm import convert
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.values import Head
-from skipstone.questdb.format.writer import Footer, append, read_row_groups, rewrite, write
+from skipstone.questdb.format.values import PmHead
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, rewrite, write
 from tests.questdb.format.golden import case, described, names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
 
 
 def test_good_files_decode_to_what_was_recorded(golden: Path) -> None:
@@ -102,7 +102,7 @@ def test_damage_in_a_later_snapshot_leaves_the_earlier_ones_whole(golden: Path) 
             assert described(pm, snapshot) == dump
 
 
-def oldest_first(pm: Pm) -> list[Snapshot]:
+def oldest_first(pm: Pm) -> list[PmSnapshot]:
     return list(pm.snapshots())[::-1]
 
 
@@ -112,7 +112,9 @@ def test_what_was_decoded_is_written_back_byte_for_byte(golden: Path) -> None:
         pm = Pm(data, file=name)
         by_column = name.startswith("convert") or name == "bloom_inlined_convert_order"
         first, *later = oldest_first(pm)
-        fresh = write(Head.of(pm), read_row_groups(first), Footer.of(first), by_column=by_column)
+        fresh = write(
+            PmHead.of(pm), read_row_groups(first), PmFooter.of(first), by_column=by_column
+        )
         assert fresh[8:] == data[8 : first.size], name
         if not later:
             assert fresh == data[: pm.size]
@@ -124,7 +126,7 @@ def test_what_was_decoded_is_written_back_byte_for_byte(golden: Path) -> None:
             kept = before.block_offsets.tolist()
             blocks = zip(after.block_offsets.tolist(), read_row_groups(after), strict=True)
             items = [kept.index(at) if at in kept else group for at, group in blocks]
-            added = append(opened, items, Footer.of(after))
+            added = append(opened, items, PmFooter.of(after))
             assert added.offset == base
             assert (
                 added.applied(opened.pm.data)
@@ -141,7 +143,7 @@ def test_a_rewrite_says_the_same_without_predecessors(golden: Path) -> None:
         new.verify()
         assert new.previous_size == 0
         assert new.parquet_size == old.parquet_size
-        assert Head.of(new.pm) == Head.of(old.pm)
+        assert PmHead.of(new.pm) == PmHead.of(old.pm)
         dropped = [group.chunks for group in read_row_groups(old)]
         assert [group.chunks for group in read_row_groups(new)] == dropped
         assert new.size <= old.size

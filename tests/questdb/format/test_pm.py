@@ -17,23 +17,23 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.values import Chunk, Column, Head, RowGroup
-from skipstone.questdb.format.writer import Footer, append, read_row_groups, rewrite, write
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, rewrite, write
 from tests.questdb.format.strategies import footers, heads, row_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
 
-LONG = Column(name="n", type=6, physical_type=2, flags=4, max_def_level=1)
-TIME = Column(name="ts", type=131080, physical_type=2)
-TEXT = Column(name="s", type=26, physical_type=6, flags=4, max_def_level=1)
-FOOTER = Footer(parquet_footer_offset=1_000, parquet_footer_length=92)
+LONG = PmColumn(name="n", type=6, physical_type=2, flags=4, max_def_level=1)
+TIME = PmColumn(name="ts", type=131080, physical_type=2)
+TEXT = PmColumn(name="s", type=26, physical_type=6, flags=4, max_def_level=1)
+FOOTER = PmFooter(parquet_footer_offset=1_000, parquet_footer_length=92)
 
 
-def longs(low: int, high: int, **fields: object) -> Chunk:
-    plain = Chunk(
+def longs(low: int, high: int, **fields: object) -> PmChunk:
+    plain = PmChunk(
         num_values=9,
         byte_range_start=4,
         total_compressed=100,
@@ -44,9 +44,9 @@ def longs(low: int, high: int, **fields: object) -> Chunk:
     return replace(plain, **fields)  # type: ignore[arg-type]
 
 
-def says(snapshot: Snapshot) -> tuple[Head, tuple[RowGroup, ...], Footer]:
+def says(snapshot: PmSnapshot) -> tuple[PmHead, tuple[PmRowGroup, ...], PmFooter]:
     snapshot.verify()
-    return Head.of(snapshot.pm), read_row_groups(snapshot), Footer.of(snapshot)
+    return PmHead.of(snapshot.pm), read_row_groups(snapshot), PmFooter.of(snapshot)
 
 
 @given(st.data())
@@ -99,7 +99,7 @@ def test_updates_keep_every_earlier_snapshot(data: st.DataObject) -> None:
         for each, content, _ in history:
             found = Pm(file).snapshot(each.parquet_footer_offset + each.parquet_footer_length + 8)
             found.verify()
-            assert Footer.of(found) == each
+            assert PmFooter.of(found) == each
             read = [replace(group, unreferenced=b"") for group in read_row_groups(found)]
             assert read == list(content)
     assert [each.size for each in Pm(file).snapshots()] == [at for *_, at in reversed(history)]
@@ -111,9 +111,9 @@ def test_updates_keep_every_earlier_snapshot(data: st.DataObject) -> None:
 
 
 def test_an_update_writes_changed_blocks_alone() -> None:
-    head = Head(columns=(TIME, LONG, TEXT))
+    head = PmHead(columns=(TIME, LONG, TEXT))
     wide = tuple(longs(0, 9) for _ in head.columns)
-    groups = [RowGroup(num_rows=9, chunks=wide) for _ in range(1_000)]
+    groups = [PmRowGroup(num_rows=9, chunks=wide) for _ in range(1_000)]
     snapshot = Pm(write(head, groups, FOOTER)).snapshot()
     added = append(
         snapshot, [*range(1_000), groups[0]], replace(FOOTER, parquet_footer_offset=2_000)
@@ -124,7 +124,7 @@ def test_an_update_writes_changed_blocks_alone() -> None:
 def test_a_map_is_read_without_a_copy(tmp_path: Path) -> None:
     path = tmp_path / "_pm"
     path.write_bytes(
-        write(Head(columns=(LONG,)), [RowGroup(num_rows=9, chunks=(longs(1, 2),))], FOOTER)
+        write(PmHead(columns=(LONG,)), [PmRowGroup(num_rows=9, chunks=(longs(1, 2),))], FOOTER)
     )
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as map:
         pm = Pm(map)
@@ -135,7 +135,7 @@ def test_a_map_is_read_without_a_copy(tmp_path: Path) -> None:
 
 
 def test_statistics_of_all_row_groups_and_columns_at_once() -> None:
-    head = Head(columns=(LONG, replace(LONG, name="m"), TEXT))
+    head = PmHead(columns=(LONG, replace(LONG, name="m"), TEXT))
     # n: 0..9, 10..19, unknown.  m: all null, nothing known, an inexact maximum.  s: short and long.
     chunks = [
         (
@@ -154,7 +154,7 @@ def test_statistics_of_all_row_groups_and_columns_at_once() -> None:
             longs(0, 0, min=b"exactly 9", max=b"exactly 9"),
         ),
     ]
-    groups = [RowGroup(num_rows=9, chunks=each) for each in chunks]
+    groups = [PmRowGroup(num_rows=9, chunks=each) for each in chunks]
     snapshot = Pm(write(head, groups, FOOTER)).snapshot()
     stats = snapshot.stats([0, 1])
     low, has_low = stats.fixed("MIN", np.int64)
@@ -188,7 +188,7 @@ def test_a_chunk_behind_the_parquet_footer_is_refused() -> None:
     for start, length in [(901, 100), ((1 << 64) - 1, 2), (4, (1 << 64) - 1)]:
         chunk = longs(1, 2, byte_range_start=start, total_compressed=length)
         snapshot = Pm(
-            write(Head(columns=(LONG,)), [RowGroup(num_rows=9, chunks=(chunk,))], FOOTER)
+            write(PmHead(columns=(LONG,)), [PmRowGroup(num_rows=9, chunks=(chunk,))], FOOTER)
         ).snapshot()
         with pytest.raises(FormatError, match="beyond the footer"):
             snapshot.byte_ranges()
@@ -201,12 +201,12 @@ def test_names_and_ids() -> None:
         replace(TEXT, name="s", id=-1),
         replace(TEXT, name="Ä", id=0),
     )
-    pm = Pm(write(Head(columns=columns), [], FOOTER))
+    pm = Pm(write(PmHead(columns=columns), [], FOOTER))
     assert pm.names == ("é", "s", "s", "Ä")
     assert (pm.named("s"), pm.named("é"), pm.named("x"), pm.named("xy")) == ((1, 2), (0,), (), ())
     # By ID; a column without one goes by its position, unless another column has that ID.
     assert [pm.with_id(id) for id in (7, 0, 1, 2, 3, 9, -1)] == [0, 3, 1, 2, None, None, None]
-    twice = Pm(write(Head(columns=(columns[0], columns[0])), [], FOOTER))
+    twice = Pm(write(PmHead(columns=(columns[0], columns[0])), [], FOOTER))
     with pytest.raises(FormatError, match="share an ID"):
         twice.with_id(7)
 
@@ -214,10 +214,10 @@ def test_names_and_ids() -> None:
 def test_bloom_filters_inlined_and_external() -> None:
     columns = (LONG, TEXT)
     bitset = bytes(range(64))
-    inlined = Head(columns=columns, bloom_columns=(1,))
+    inlined = PmHead(columns=columns, bloom_columns=(1,))
     groups = [
-        RowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2, bloom=bitset))),
-        RowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2))),
+        PmRowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2, bloom=bitset))),
+        PmRowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2))),
     ]
     pm = Pm(write(inlined, groups, FOOTER))
     places, lengths = pm.snapshot().bloom_places
@@ -226,19 +226,19 @@ def test_bloom_filters_inlined_and_external() -> None:
     assert bytes(pm.data[at : at + 64]) == bitset
     assert (at - 4) % 8 == 0
     external = replace(inlined, bloom_external=True)
-    outside = [RowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2, bloom=(500, 64))))]
+    outside = [PmRowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2, bloom=(500, 64))))]
     places, lengths = Pm(write(external, outside, FOOTER)).snapshot().bloom_places
     assert (places.tolist(), lengths.tolist()) == ([[500]], [[64]])
     for place in [(990, 32), (500, 33), ((1 << 64) - 1, 32)]:
-        beyond = [RowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2, bloom=place)))]
+        beyond = [PmRowGroup(num_rows=9, chunks=(longs(1, 2), longs(1, 2, bloom=place)))]
         snapshot = Pm(write(external, beyond, FOOTER)).snapshot()
         with pytest.raises(FormatError, match="bloom filter"):
             assert snapshot.bloom_places
 
 
 def test_a_designated_timestamp_must_be_one() -> None:
-    def head(column: Column) -> Head:
-        return Head(columns=(column,), designated_timestamp=0, sorting_columns=(0,))
+    def head(column: PmColumn) -> PmHead:
+        return PmHead(columns=(column,), designated_timestamp=0, sorting_columns=(0,))
 
     for wrong in (
         LONG,
@@ -267,31 +267,31 @@ def test_a_designated_timestamp_must_be_one() -> None:
     ],
 )
 def test_headers_that_contradict_themselves_are_not_written(changes: dict[str, object]) -> None:
-    head = replace(Head(columns=(LONG, TEXT)), **changes)  # type: ignore[arg-type]
+    head = replace(PmHead(columns=(LONG, TEXT)), **changes)  # type: ignore[arg-type]
     with pytest.raises(ValueError):
         write(head, [], FOOTER)
 
 
 def test_what_the_format_cannot_hold_is_not_written() -> None:
-    head = Head(columns=(TEXT,))
+    head = PmHead(columns=(TEXT,))
     for bound in (b"", b"x" * 65_536):
-        group = RowGroup(num_rows=9, chunks=(longs(1, 2, min=bound),))
+        group = PmRowGroup(num_rows=9, chunks=(longs(1, 2, min=bound),))
         with pytest.raises(UnsupportedError):
             write(head, [group], FOOTER)
     with pytest.raises(ValueError, match="0 chunks of 1 columns"):
-        write(head, [RowGroup(num_rows=9, chunks=())], FOOTER)
+        write(head, [PmRowGroup(num_rows=9, chunks=())], FOOTER)
 
 
 def test_an_append_to_what_is_not_known_is_refused() -> None:
-    file = bytearray(write(Head(columns=(LONG,)), [], FOOTER))
+    file = bytearray(write(PmHead(columns=(LONG,)), [], FOOTER))
     file[8] |= 1 << 7
     with pytest.raises(UnsupportedError, match="append"):
         append(Pm(file).snapshot(), [], FOOTER)
 
 
 def test_the_footer_must_be_as_long_as_its_counts_say() -> None:
-    group = RowGroup(num_rows=9, chunks=(longs(1, 2),))
-    file = write(Head(columns=(LONG,)), [group, group], FOOTER)
+    group = PmRowGroup(num_rows=9, chunks=(longs(1, 2),))
+    file = write(PmHead(columns=(LONG,)), [group, group], FOOTER)
     (length,) = struct.unpack("<I", file[-4:])
     for wrong in (length - 4, length + 8, length + 16, 43, len(file)):
         with pytest.raises((FormatError, UnsupportedError)):
@@ -299,7 +299,7 @@ def test_the_footer_must_be_as_long_as_its_counts_say() -> None:
 
 
 def test_a_section_that_its_flag_promises_must_be_there() -> None:
-    file = bytearray(write(Head(columns=(LONG,)), [], FOOTER))
+    file = bytearray(write(PmHead(columns=(LONG,)), [], FOOTER))
     for flag in (layout.SEQ_TXN, layout.SCRATCHPAD):
         file[-16] = flag
         with pytest.raises(FormatError, match="FOOTER_LENGTH"):

@@ -8,22 +8,22 @@ performance with variant indexes, SIGMOD 1997.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from pyroaring import BitMap
 
+from skipstone.errors import FormatError
+
 from . import roaring
-from .roaring import WORDS
+from .roaring import BITSET, RUNS, SERIAL_COOKIE_NO_RUNS, WORDS, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from .row_planes import Planes
-
-__all__ = ["Slices", "compare_bits", "planes_of"]
+__all__ = ["Dense", "Planes", "Slices", "Sparse", "compare_bits", "planes_for", "planes_of"]
 
 # Rows whose bits are taken apart in one go, a multiple of 65,536.
 _BATCH = 1 << 22
@@ -142,3 +142,207 @@ def planes_of(
 
 def _pack(bits: NDArray[Any]) -> NDArray[np.uint64]:
     return np.packbits(bits.astype(np.bool_), bitorder="little").view("<u8").reshape(-1, WORDS)
+
+
+# Words may take so many times the bytes that were read.
+_SPREAD = 4
+
+
+class Planes(Protocol):
+    """Operations on sets of rows of one file. What ``load`` gives must not be changed; the first
+    set of ``meet``, ``join`` and ``minus`` is, so it must come from ``of``, ``copy`` or them."""
+
+    def load(self, data: bytes | memoryview) -> Any:
+        """A serialised bitmap, checked; ``FormatError``."""
+
+    def none(self) -> Any:
+        """The empty set, of one's own."""
+
+    def copy(self, a: Any) -> Any:
+        """A set of one's own."""
+
+    def of(self, rows: BitMap) -> Any:
+        """A bitmap of rows that exist."""
+
+    def meet(self, a: Any, b: Any) -> Any:
+        """``a`` becomes a ∩ b."""
+
+    def join(self, a: Any, b: Any) -> Any:
+        """``a`` becomes a ∪ b."""
+
+    def minus(self, a: Any, b: Any) -> Any:
+        """``a`` becomes a without b."""
+
+    def count(self, a: Any) -> int:
+        """|a|."""
+
+    def rows(self, a: Any) -> BitMap:
+        """The set as a bitmap."""
+
+
+def planes_for(existing: bytes | memoryview, sizes: Sequence[int], rows: int) -> tuple[Planes, Any]:
+    """Dense or sparse, by the bytes of the slices that will be loaded and of ``existing``, the
+    serialised set of all rows that may be in any of them; and that set."""
+    layout = Layout.from_bytes(existing)
+    words = len(layout.highs) * 8 * WORDS
+    if words and words * max(len(sizes), 1) <= _SPREAD * (sum(sizes) + len(existing)):
+        if (int(layout.highs[-1]) << 16) >= rows:
+            raise FormatError("a row past the last", expected=f"below {rows}")
+        dense = Dense(layout.highs, rows)
+        return dense, dense.of_layout(existing, layout)
+    sparse = Sparse(rows)
+    return sparse, sparse.load(existing)
+
+
+class Sparse:
+    """Sets are ``BitMap``."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def load(self, data: bytes | memoryview) -> BitMap:
+        return roaring.read(data, self._rows)
+
+    def none(self) -> BitMap:
+        return BitMap()
+
+    def copy(self, a: BitMap) -> BitMap:
+        return a.copy()
+
+    def of(self, rows: BitMap) -> BitMap:
+        return rows.copy()
+
+    def meet(self, a: BitMap, b: BitMap) -> BitMap:
+        a &= b
+        return a
+
+    def join(self, a: BitMap, b: BitMap) -> BitMap:
+        a |= b
+        return a
+
+    def minus(self, a: BitMap, b: BitMap) -> BitMap:
+        a -= b
+        return a
+
+    def count(self, a: BitMap) -> int:
+        return len(a)
+
+    def rows(self, a: BitMap) -> BitMap:
+        return a
+
+
+class Dense:
+    """Sets are uint64 arrays ``(n, 1024)``: one line per container with high half ``highs[i]``."""
+
+    def __init__(self, highs: NDArray[np.int64], rows: int) -> None:
+        self._highs, self._rows = highs, rows
+        self._raw_highs = highs.astype("<u2").tobytes()
+
+    def load(self, data: bytes | memoryview) -> NDArray[np.uint64]:
+        count = len(self._highs)
+        if len(data) == 8 + (8 + 8 * WORDS) * count:
+            # All containers are bitsets, and the same ones: the usual case, without a walk.
+            head = np.frombuffer(data, "<u4", 2).tolist()
+            table = np.frombuffer(data, "<u2", 2 * count, 8).reshape(count, 2)
+            same = table[:, 0].tobytes() == self._raw_highs
+            if head == [SERIAL_COOKIE_NO_RUNS, count] and same and table[:, 1].min() >= 4096:
+                return np.frombuffer(data, "<u8", WORDS * count, 8 + 8 * count).reshape(-1, WORDS)
+        return self.of_layout(data, Layout.from_bytes(data))
+
+    def among(
+        self,
+        existing: NDArray[np.uint64],
+        slices: Sequence[NDArray[np.uint64]],
+        wanted: NDArray[np.bool_],
+    ) -> BitMap:
+        """Rows whose code ``wanted`` marks: every code is put together from its bits, which beats
+        a comparison for each wanted one where they are many."""
+        found = [np.empty(0, np.uint32)]
+        for line, high in enumerate(self._highs.tolist()):
+            codes, shifted = np.zeros((2, 1 << 16), np.int32)
+            for bit, words in enumerate(slices):
+                np.left_shift(_bits(words[line]), np.int32(bit), out=shifted)
+                codes |= shifted
+            there = _bits(existing[line]).view(np.bool_)
+            codes[~there] = 0
+            if int(codes.max()) >= len(wanted):
+                raise FormatError("a code past the last", expected=f"below {len(wanted)}")
+            there &= wanted[codes]
+            found.append((np.flatnonzero(there) + (high << 16)).astype(np.uint32))
+        rows_found = np.concatenate(found)
+        if len(rows_found) and int(rows_found[-1]) >= self._rows:
+            raise FormatError("a row past the last", expected=f"below {self._rows}")
+        return BitMap(rows_found.data)
+
+    def of_layout(self, data: bytes | memoryview, layout: Layout) -> NDArray[np.uint64]:
+        """A serialised bitmap whose layout is known."""
+        count = len(self._highs)
+        if layout.length != len(data):
+            raise FormatError(
+                "a bitmap of another length", expected=f"{len(data)} bytes", got=layout.length
+            )
+        at = np.searchsorted(self._highs, layout.highs)
+        if len(at) and (at[-1] == count or not np.array_equal(self._highs[at], layout.highs)):
+            raise FormatError("a slice holds rows that the index does not")
+        words = np.zeros((count, WORDS), np.uint64)
+        flat = layout.kinds == BITSET
+        if bool(flat.any()):  # bitsets that follow each other are copied together
+            breaks = np.flatnonzero(~flat | (np.diff(at, prepend=-1) != 1))
+            for group in np.split(np.arange(len(at)), breaks):
+                inner = group[flat[group]]
+                if len(inner):
+                    start, lines = int(layout.starts[inner[0]]), int(at[inner[0]])
+                    raw = np.frombuffer(data, "<u8", WORDS * len(inner), start)
+                    words[lines : lines + len(inner)] = raw.reshape(-1, WORDS)
+        for container in np.flatnonzero(~flat).tolist():
+            words[at[container]] = _words(data, layout, container)
+        return words
+
+    def of(self, rows: BitMap) -> NDArray[np.uint64]:
+        data = bytes(rows.serialize())
+        return self.of_layout(data, Layout.from_bytes(data))
+
+    def none(self) -> Any:
+        return np.zeros((len(self._highs), WORDS), np.uint64)
+
+    def copy(self, a: Any) -> Any:
+        return a.copy()
+
+    def meet(self, a: Any, b: Any) -> Any:
+        return np.bitwise_and(a, b, out=a)
+
+    def join(self, a: Any, b: Any) -> Any:
+        return np.bitwise_or(a, b, out=a)
+
+    def minus(self, a: Any, b: Any) -> Any:
+        return np.bitwise_and(a, ~b, out=a)
+
+    def count(self, a: Any) -> int:
+        return int(np.bitwise_count(a).sum(dtype=np.int64))
+
+    def rows(self, a: NDArray[np.uint64]) -> BitMap:
+        found = roaring.of_words(a, self._highs)
+        if found and found.max() >= self._rows:
+            raise FormatError("a row past the last", expected=f"below {self._rows}")
+        return found
+
+
+def _bits(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    return np.unpackbits(words.view(np.uint8), bitorder="little")
+
+
+def _words(data: bytes | memoryview, layout: Layout, container: int) -> NDArray[np.uint64]:
+    """The words of an array or of runs."""
+    start = int(layout.starts[container])
+    if layout.kinds[container] == RUNS:
+        firsts, lasts = roaring.runs_of(data, start)
+        if len(lasts) and (int(lasts[-1]) > 0xFFFF or not np.all(firsts[1:] > lasts[:-1] + 1)):
+            raise FormatError("runs of a bitmap touch, overlap, or end past their container")
+        edges = np.zeros(2 * len(firsts) + 2, np.int64)  # 0, first, after last, first … 65,536
+        edges[1:-1:2], edges[2:-1:2], edges[-1] = firsts, lasts + 1, 1 << 16
+        inside = np.arange(len(edges) - 1) % 2 == 1
+        mask = np.repeat(inside, np.diff(edges))
+    else:
+        mask = np.zeros(1 << 16, np.bool_)
+        mask[np.frombuffer(data, "<u2", int(layout.cards[container]), start)] = True
+    return np.packbits(mask, bitorder="little").view("<u8")

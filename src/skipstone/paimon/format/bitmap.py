@@ -8,7 +8,8 @@
                  blocks, each: i32 entries, entries × { key, i32 offset, i32 length }
     bitmaps, the null one first if there are two nulls or more; the others in any order
 
-Keys are as in ``keys``; in version 2 they ascend within and across blocks. A block's offset counts
+Keys are described in ``keys``; in version 2 they ascend within and across blocks. A block offset
+counts
 from the first block, a bitmap's from the first bitmap. An offset below 0 is a single row,
 ``-1 - offset``, that has no bitmap (its length is -1); a single null alike, but its length is still
 the size that its bitmap would have. Version 1 has no lengths: a bitmap ends where the next begins.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,10 +30,9 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
-from .key_queries import In, Null, Range, safe
-from .keys import Keys
-from .partial_blob import Pieces, Span
-from .roaring_bulk import union_of_many
+from .keys import In, KeyArray, Null, Range, place_i32, safe
+from .partial_blob import BlobSpan, Pieces
+from .roaring_bulk import union_of_many, write_groups
 from .types import Root
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import ByteArrays
 
-    from .key_queries import Ask
-    from .keys import I64, U8, Key
+    from .column_keys import Factors
+    from .keys import I64, U8, Ask, Key
     from .partial_blob import Cursor
     from .types import PaimonType
 
-__all__ = ["BitmapIndex", "Entries", "check_type"]
+__all__ = ["BLOCK_SIZE", "BitmapIndex", "Entries", "check_type", "write_bitmap"]
 
 
 def check_type(type: PaimonType) -> None:
@@ -58,7 +59,7 @@ class Entries:
     """Keys with where their rows are: int64 ``offsets`` and ``lengths`` of bitmaps in the body;
     an offset below 0 is a single row."""
 
-    keys: Keys
+    keys: KeyArray
     offsets: I64
     lengths: I64
 
@@ -85,7 +86,7 @@ class BitmapIndex:
     cardinality: int
     null_offset: int | None
     null_length: int | None
-    firsts: Keys
+    firsts: KeyArray
     edges: I64
     body: int
 
@@ -141,7 +142,7 @@ class BitmapIndex:
         parts = [self._block(at) for at in range(count)]
         keys = [key for part in parts for key in _listed(part.keys)]
         found = Entries(
-            Keys.of(self.type, keys),
+            KeyArray.of(self.type, keys),
             np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)]),
             np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]),
         )
@@ -190,7 +191,7 @@ class BitmapIndex:
         if int(lengths[stored].sum()) > self.pieces.length - self.body:
             raise FormatError("bitmaps of values that overlap", offset=self.body)
         spans = [
-            Span(self.body + offset, length)
+            BlobSpan(self.body + offset, length)
             for offset, length in zip(
                 offsets[stored].tolist(), lengths[stored].tolist(), strict=True
             )
@@ -234,7 +235,7 @@ class BitmapIndex:
 
     def _between(self, ask: Range) -> Entries:
         """The entries of all keys in the range."""
-        none = Entries(Keys.of(self.type, ()), np.empty(0, np.int64), np.empty(0, np.int64))
+        none = Entries(KeyArray.of(self.type, ()), np.empty(0, np.int64), np.empty(0, np.int64))
         if not self.cardinality:
             return none
         if self.version == 1:
@@ -260,9 +261,9 @@ class BitmapIndex:
             np.concatenate([none.lengths, *(part.lengths for part in parts)]),
         )
 
-    def _span(self, at: int) -> Span:
+    def _span(self, at: int) -> BlobSpan:
         start, stop = self.edges[at : at + 2].tolist()
-        return Span(start, stop - start)
+        return BlobSpan(start, stop - start)
 
     def _block(self, at: int) -> Entries:
         """Read one block, which is at hand or ``MissingBytes``."""
@@ -289,7 +290,7 @@ class BitmapIndex:
         return entries
 
 
-def code_range(keys: Keys, ask: Range) -> tuple[int, int]:
+def code_range(keys: KeyArray, ask: Range) -> tuple[int, int]:
     """Which of the ascending ``keys`` lie in the range: from the first number up to before the
     second."""
     low, high = 0, len(keys)
@@ -302,13 +303,13 @@ def code_range(keys: Keys, ask: Range) -> tuple[int, int]:
     return low, high
 
 
-def _listed(keys: Keys) -> list[Key]:
+def _listed(keys: KeyArray) -> list[Key]:
     if isinstance(keys.values, np.ndarray):
         return [*keys.values.tolist()]
     return list(keys.values)
 
 
-def _places(keys: Keys, wanted: set[Key]) -> list[int]:
+def _places(keys: KeyArray, wanted: set[Key]) -> list[int]:
     if isinstance(keys.values, np.ndarray):
         return np.flatnonzero(np.isin(keys.values, list(wanted))).tolist()
     data, starts, lengths = keys.values.data, keys.values.offsets[:-1], keys.values.lengths
@@ -327,7 +328,7 @@ def _never() -> tuple[ByteArrays, U8]:
 
 def _one_block(
     cursor: Cursor, type: PaimonType, cardinality: int, pieces: Pieces
-) -> tuple[Keys, I64]:
+) -> tuple[KeyArray, I64]:
     """Version 1: the whole dictionary, whose length only its last key tells."""
     start = cursor.position
     if type.width:
@@ -337,10 +338,10 @@ def _one_block(
         found = cursor.texts(cardinality, 4)
         body = cursor.position
         pieces.once(("texts", start), lambda: found)
-    return Keys.of(type, ()), np.array([start, body] if cardinality else [start], np.int64)
+    return KeyArray.of(type, ()), np.array([start, body] if cardinality else [start], np.int64)
 
 
-def _blocks(cursor: Cursor, type: PaimonType, pieces: Pieces) -> tuple[Keys, I64]:
+def _blocks(cursor: Cursor, type: PaimonType, pieces: Pieces) -> tuple[KeyArray, I64]:
     """Version 2: where each block lies, and its first key."""
     at = cursor.position
     found = _read_entries(cursor, type, cursor.count("number of blocks"), has_lengths=False)
@@ -361,7 +362,7 @@ def _read_entries(cursor: Cursor, type: PaimonType, count: int, *, has_lengths: 
     if type.width:
         dtype = _entry_dtype(type.width, has_lengths)
         table = np.frombuffer(cursor.take(count * dtype.itemsize), dtype)
-        keys = Keys.from_raw(type, table["key"])
+        keys = KeyArray.from_raw(type, table["key"])
         offsets = table["offset"].astype(np.int64)
         lengths = table["length"].astype(np.int64) if has_lengths else np.zeros(count, np.int64)
         return Entries(keys, offsets, lengths)
@@ -371,7 +372,7 @@ def _read_entries(cursor: Cursor, type: PaimonType, count: int, *, has_lengths: 
 def _text_entries(type: PaimonType, texts: ByteArrays, tails: U8) -> Entries:
     numbers = tails.view(">i4").astype(np.int64)
     lengths = numbers[:, 1] if numbers.shape[1] > 1 else np.zeros(len(texts), np.int64)
-    return Entries(Keys(type, texts), numbers[:, 0], lengths)
+    return Entries(KeyArray(type, texts), numbers[:, 0], lengths)
 
 
 @cache
@@ -392,3 +393,119 @@ def _with_lengths(entries: Entries, body: int, null_offset: int | None) -> Entri
     ends = edges[np.minimum(after, len(edges) - 1)]
     lengths = np.where(entries.offsets >= 0, ends - entries.offsets, -1)
     return Entries(entries.keys, entries.offsets, lengths)
+
+
+BLOCK_SIZE = 16 * 1024
+_LARGEST = 2**31 - 1
+
+
+def write_bitmap(
+    factors: Factors,
+    *,
+    version: int = 2,
+    block_size: int = BLOCK_SIZE,
+    order: Sequence[int] | None = None,
+) -> bytes:
+    """The index. ``order`` is the order of the values' bitmaps (and of version 1's entries), the
+    keys' own by default: any will do, and other writers use that of their hash tables.
+
+    ``UnsupportedError`` for other versions, types that have no bitmap index, and 2 GiB and more.
+    """
+    check_type(factors.type)
+    if version not in (1, 2):
+        raise UnsupportedError(f"version {version} of a bitmap index: 1 and 2 are known")
+    sequence = np.arange(len(factors.keys)) if order is None else np.asarray(order, np.int64)
+    counts = np.diff(factors.starts)
+    head = [version.to_bytes(1, "big"), _i32(factors.row_count), _i32(len(factors.keys))]
+    head.append(b"\x01" if len(factors.nulls) else b"\x00")
+    bodies: list[bytes] = []
+    before = 0
+    if len(factors.nulls):
+        null = roaring.write(BitMap(np.ascontiguousarray(factors.nulls).data))
+        head.append(_i32(0 if len(factors.nulls) > 1 else -1 - int(factors.nulls[0])))
+        if version == 2:
+            head.append(_i32(len(null)))
+        if len(factors.nulls) > 1:
+            bodies.append(null)
+            before = len(null)
+    parts, sizes = _bitmaps(factors, sequence[counts[sequence] > 1])
+    if before + int(sizes.sum()) > _LARGEST:
+        raise UnsupportedError("a bitmap index of 2 GiB or more")
+    offsets, lengths = _places_of(factors, sequence, counts, sizes, before)
+    if version == 1:
+        head.append(_interleaved(_take(factors.keys, sequence), [offsets[sequence]]))
+    else:
+        head.append(_block_bytes(factors.keys, offsets, lengths, block_size))
+    return b"".join([*head, *bodies, *parts])
+
+
+def _bitmaps(factors: Factors, sequence: I64) -> tuple[list[bytes], I64]:
+    """The bitmaps of these keys, in this order, and their sizes."""
+    counts = np.diff(factors.starts)[sequence]
+    starts = np.append(0, np.cumsum(counts))
+    if len(counts) == len(factors.keys) and np.array_equal(sequence, np.arange(len(sequence))):
+        return write_groups(factors.rows, factors.starts)
+    along = np.arange(int(starts[-1])) - np.repeat(starts[:-1], counts)
+    rows = factors.rows[np.repeat(factors.starts[:-1][sequence], counts) + along]
+    return write_groups(rows, starts)
+
+
+def _places_of(
+    factors: Factors, sequence: I64, counts: I64, sizes: I64, before: int
+) -> tuple[I64, I64]:
+    """Offset and length of each key's bitmap, in the keys' order."""
+    single = counts == 1
+    offsets = np.empty(len(counts), np.int64)
+    lengths = np.full(len(counts), -1, np.int64)
+    offsets[single] = -1 - factors.rows[factors.starts[:-1][single]].astype(np.int64)
+    stored = sequence[~single[sequence]]
+    offsets[stored] = before + np.cumsum(sizes) - sizes
+    lengths[stored] = sizes
+    return offsets, lengths
+
+
+def _block_bytes(keys: KeyArray, offsets: I64, lengths: I64, block_size: int) -> bytes:
+    """Block table and blocks."""
+    costs = keys.lengths() + 8
+    reach = np.append(0, np.cumsum(costs))
+    edges = [0]
+    while edges[-1] < len(keys):
+        start = edges[-1]
+        stop = int(np.searchsorted(reach, reach[start] + block_size - 4, side="right")) - 1
+        edges.append(max(stop, start + 1))
+    table: list[tuple[int, int]] = []
+    blocks: list[bytes] = []
+    at = 0
+    for start, stop in pairwise(edges):
+        table.append((start, at))
+        blocks.append(_i32(stop - start))
+        inner = [offsets[start:stop], lengths[start:stop]]
+        blocks.append(_interleaved(keys.slice(start, stop), inner))
+        at += 4 + len(blocks[-1])
+    if at > _LARGEST:
+        raise UnsupportedError("a bitmap index of 2 GiB or more")
+    firsts = _take(keys, np.array([start for start, _ in table], np.int64))
+    places = np.array([place for _, place in table], np.int64)
+    return b"".join([_i32(len(table)), _interleaved(firsts, [places]), _i32(at), *blocks])
+
+
+def _take(keys: KeyArray, at: I64) -> KeyArray:
+    if isinstance(keys.values, np.ndarray):
+        return KeyArray(keys.type, keys.values[at])
+    return KeyArray(keys.type, keys.values.take(at))
+
+
+def _interleaved(keys: KeyArray, columns: list[I64]) -> bytes:
+    """Key, then one i32 of each column, for every key."""
+    lengths = keys.lengths()
+    sizes = lengths + 4 * len(columns)
+    at = np.cumsum(sizes) - sizes
+    out = np.empty(int(sizes.sum()), np.uint8)
+    keys.place(out, at)
+    for ordinal, column in enumerate(columns):
+        place_i32(out, at + lengths + 4 * ordinal, column)
+    return out.tobytes()
+
+
+def _i32(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=True)

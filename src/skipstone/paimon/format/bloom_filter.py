@@ -23,23 +23,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.xxh64 import xxh64, xxh64_byte_arrays
 
-from .hashes import check_type, hash_key, hashes_of
-from .key_queries import In, safe
-from .partial_blob import Span
+from .keys import In, raw_of, safe
+from .partial_blob import BlobSpan
+from .types import Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from .hashes import Hashes
-    from .keys import Key, Keys
+    from .keys import I64, Key, KeyArray
     from .partial_blob import Pieces
     from .types import PaimonType
 
@@ -48,9 +48,13 @@ __all__ = [
     "ITEMS",
     "BloomFilterIndex",
     "Sizing",
+    "check_type",
     "fill",
+    "hash_key",
+    "hashes_of",
     "positions_of",
     "sizing",
+    "wang",
     "write_bloom_filter",
 ]
 
@@ -105,7 +109,7 @@ class BloomFilterIndex:
         """False if no row holds any of these keys. ``MissingBytes`` for the probed bytes."""
         keys = safe(ask, self.type).keys  # type: ignore[union-attr]
         probes = positions_of(keys, self.type, self.bits, self.k).tolist()
-        self.pieces.need({Span(4 + (bit >> 3), 1) for probe in probes for bit in probe})
+        self.pieces.need({BlobSpan(4 + (bit >> 3), 1) for probe in probes for bit in probe})
         return any(
             all(self.pieces.take(4 + (bit >> 3), 1)[0] >> (bit & 7) & 1 for bit in probe)
             for probe in probes
@@ -129,7 +133,7 @@ def _positions(hashes: Hashes, bits: int, ordinal: int | NDArray[np.integer]) ->
 
 def write_bloom_filter(
     type: PaimonType,
-    columns: Iterable[Keys],
+    columns: Iterable[KeyArray],
     *,
     items: int = ITEMS,
     fpp: float = FPP,
@@ -144,7 +148,7 @@ def write_bloom_filter(
     return size.k.to_bytes(4, "big") + raw.tobytes()
 
 
-def fill(raw: NDArray[np.uint8], k: int, keys: Keys) -> None:
+def fill(raw: NDArray[np.uint8], k: int, keys: KeyArray) -> None:
     """Add the keys to the bits ``raw`` of a filter of ``k`` hash functions."""
     hashes = hashes_of(keys)
     for start in range(0, len(hashes), _BATCH):
@@ -153,3 +157,45 @@ def fill(raw: NDArray[np.uint8], k: int, keys: Keys) -> None:
             at = _positions(part, 8 * len(raw), ordinal)
             masks = np.left_shift(1, at & 7).astype(np.uint8)
             np.bitwise_or.at(raw, at >> 3, masks)
+
+
+Hashes: TypeAlias = "NDArray[np.uint64]"
+
+
+def check_type(type: PaimonType) -> None:
+    """``UnsupportedError`` for a type whose values have no hash."""
+    if type.root in (Root.BOOLEAN, Root.DECIMAL):
+        raise UnsupportedError(f"a bloom-filter index takes no column of {type}")
+
+
+def wang(values: I64) -> I64:
+    """The mix of each value, modulo 2^64."""
+    found = ~values + (values << 21)
+    found = found ^ (found >> 24)
+    found = found + (found << 3) + (found << 8)
+    found = found ^ (found >> 14)
+    found = found + (found << 2) + (found << 4)
+    found = found ^ (found >> 28)
+    return np.asarray(found + (found << 31))
+
+
+def hashes_of(keys: KeyArray) -> Hashes:
+    """The hash of each key, uint64 ``(n,)``."""
+    check_type(keys.type)
+    if not isinstance(keys.values, np.ndarray):
+        return xxh64_byte_arrays(keys.values)
+    raw = keys.values
+    if keys.type.is_float:
+        raw = raw_of(raw, keys.type).astype(np.int64)
+    return wang(raw).view(np.uint64)
+
+
+def hash_key(key: Key, type: PaimonType) -> int:
+    """The hash of one key."""
+    check_type(type)
+    if isinstance(key, bytes):
+        return xxh64(key)
+    raw = np.array([key], np.int64)
+    if type.is_float:
+        raw = raw_of(raw, type).astype(np.int64)
+    return int(wang(raw).view(np.uint64)[0])

@@ -22,18 +22,17 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
-from .bit_slices import Slices, planes_of
-from .key_queries import In, Null, Range, safe
-from .partial_blob import Span
+from .bit_slices import Slices, planes_for, planes_of
+from .keys import In, Null, Range, safe
+from .partial_blob import BlobSpan
 from .roaring import Layout
-from .row_planes import planes_for
 from .types import Root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .column_keys import KeyColumn
-    from .key_queries import Ask
+    from .keys import Ask
     from .partial_blob import Cursor, Pieces
     from .types import PaimonType
 
@@ -55,8 +54,8 @@ class Half:
 
     min: int
     max: int
-    ebm: Span
-    slices: tuple[Span, ...]
+    ebm: BlobSpan
+    slices: tuple[BlobSpan, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -73,7 +72,7 @@ class BsiIndex:
     def open(cls, type: PaimonType, pieces: Pieces) -> BsiIndex:
         """Find all slices. ``MissingBytes`` unless the whole index is at hand."""
         check_type(type)
-        pieces.need([Span(0, pieces.length)])
+        pieces.need([BlobSpan(0, pieces.length)])
         cursor = pieces.cursor(0)
         version = cursor.u8()
         if version != 1:
@@ -158,11 +157,11 @@ def _read_half(cursor: Cursor, pieces: Pieces) -> Half:
     return Half(low, high, ebm, tuple(_bitmap(cursor, pieces) for _ in range(count)))
 
 
-def _bitmap(cursor: Cursor, pieces: Pieces) -> Span:
+def _bitmap(cursor: Cursor, pieces: Pieces) -> BlobSpan:
     at = cursor.position
     length = Layout.from_bytes(pieces.take(at, pieces.length - at)).length
     cursor.take(length)
-    return Span(at, length)
+    return BlobSpan(at, length)
 
 
 def write_bsi(column: KeyColumn) -> bytes:

@@ -33,7 +33,7 @@ __all__ = [
     "LARGEST",
     "MAGIC",
     "ColumnIndexes",
-    "Head",
+    "ContainerHead",
     "IndexEntry",
     "from_bytes",
     "head_length",
@@ -73,7 +73,7 @@ class ColumnIndexes:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ContainerHead:
     """Where each blob lies."""
 
     columns: tuple[ColumnIndexes, ...]
@@ -81,7 +81,7 @@ class Head:
     redundant: bytes = b"\0\0\0\0"
 
     @classmethod
-    def from_bytes(cls, head: bytes | memoryview, size: int | None = None) -> Head:
+    def from_bytes(cls, head: bytes | memoryview, size: int | None = None) -> ContainerHead:
         """From the first ``head_length`` bytes (more may follow) of a container of ``size`` bytes;
         with ``size``, blobs outside the container are a ``FormatError``."""
         length = head_length(head)
@@ -143,9 +143,11 @@ def head_length(prefix: bytes | memoryview) -> int:
     return int(length)
 
 
-def from_bytes(data: bytes | memoryview) -> tuple[Head, dict[tuple[str, str], bytes | None]]:
+def from_bytes(
+    data: bytes | memoryview,
+) -> tuple[ContainerHead, dict[tuple[str, str], bytes | None]]:
     """A whole container: its head, and each blob by column and kind, ``None`` for an empty one."""
-    head = Head.from_bytes(data, len(data))
+    head = ContainerHead.from_bytes(data, len(data))
     blobs: dict[tuple[str, str], bytes | None] = {}
     for column in head.columns:
         for entry in column.indexes:
@@ -181,7 +183,7 @@ def to_bytes(
         entries.append(ColumnIndexes(name, tuple(own)))
     if start > LARGEST:
         raise UnsupportedError(f"a file index of {start:,} bytes: it must stay below 2 GiB")
-    return b"".join([Head(tuple(entries), length).to_bytes(), *blobs])
+    return b"".join([ContainerHead(tuple(entries), length).to_bytes(), *blobs])
 
 
 def _check(entry: IndexEntry, at: int, head: int, size: int | None) -> None:

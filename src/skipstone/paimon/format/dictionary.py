@@ -27,8 +27,8 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 
-from .keys import Key, Keys, key_bytes, ordinals_of, place_i32, raw_dtype, read_key
-from .partial_blob import Pieces, Span
+from .keys import Key, KeyArray, key_bytes, ordinals_of, place_i32, raw_dtype, read_key
+from .partial_blob import BlobSpan, Pieces
 from .types import Root
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Dictionary:
     type: PaimonType
     pieces: Pieces
     cardinality: int
-    firsts: Keys
+    firsts: KeyArray
     codes: I64
     sizes: I64
     offsets: I64
@@ -68,7 +68,7 @@ class Dictionary:
     keys_length: int
 
     @classmethod
-    def open(cls, type: PaimonType, pieces: Pieces, span: Span, cardinality: int) -> Dictionary:
+    def open(cls, type: PaimonType, pieces: Pieces, span: BlobSpan, cardinality: int) -> Dictionary:
         """Read the heads of a dictionary that lies at ``span`` of the blob."""
         stop = span.offset + span.length
         cursor = pieces.cursor(span.offset, stop)
@@ -82,7 +82,7 @@ class Dictionary:
             raise FormatError(
                 "chunks outside the dictionary", offset=span.offset, got=(count, size)
             )
-        pieces.need([Span(span.offset, heads + size - span.offset)])
+        pieces.need([BlobSpan(span.offset, heads + size - span.offset)])
         places = np.frombuffer(cursor.take(4 * count), ">i4").astype(np.int64)
         data = pieces.take(heads, size)
         read = _fixed_heads if type.width else _string_heads
@@ -130,7 +130,7 @@ class Dictionary:
             else:
                 homes.append((at - 1, False))
         self.pieces.need({self._span(at) for at, first in homes if not first and at >= 0})
-        chunks: dict[int, Keys] = {}
+        chunks: dict[int, KeyArray] = {}
         found = []
         for key, (at, first) in zip(keys, homes, strict=True):
             if first or at < 0:
@@ -148,9 +148,9 @@ class Dictionary:
         inner = code - int(self.codes[at])
         return self.firsts[at] if inner == 0 else self._chunk(at)[inner - 1]
 
-    def keys(self) -> Keys:
+    def keys(self) -> KeyArray:
         """All keys in order of their codes."""
-        self.pieces.need([Span(self.keys_start, self.keys_length)])
+        self.pieces.need([BlobSpan(self.keys_start, self.keys_length)])
         if isinstance(self.firsts.values, np.ndarray):
             values = np.empty(self.cardinality, np.int64)
             values[self.codes] = self.firsts.values
@@ -159,22 +159,22 @@ class Dictionary:
                 chunk = self._chunk(at).values
                 assert isinstance(chunk, np.ndarray)
                 values[first : first + int(self.sizes[at])] = chunk
-            return Keys(self.type, values)
+            return KeyArray(self.type, values)
         listed: list[Key] = []
         for at in range(len(self.firsts)):
             listed.append(self.firsts[at])
             inner = self._chunk(at)
             listed += [inner[i] for i in range(len(inner))]
-        return Keys.of(self.type, listed)
+        return KeyArray.of(self.type, listed)
 
-    def _span(self, at: int) -> Span:
-        return Span(self.keys_start + int(self.offsets[at]), int(self.lengths[at]))
+    def _span(self, at: int) -> BlobSpan:
+        return BlobSpan(self.keys_start + int(self.offsets[at]), int(self.lengths[at]))
 
-    def _chunk(self, at: int) -> Keys:
+    def _chunk(self, at: int) -> KeyArray:
         """The keys of a chunk after its first, which are at hand or ``MissingBytes``."""
         data, count = self.pieces.take(*self._span(at)), int(self.sizes[at])
         if self.type.width:
-            keys = Keys.from_raw(self.type, np.frombuffer(data, raw_dtype(self.type)))
+            keys = KeyArray.from_raw(self.type, np.frombuffer(data, raw_dtype(self.type)))
         else:
             keys = _strings(data, self.type, count)
         if count and (not keys.ascending() or keys[0] <= self.firsts[at]):  # type: ignore[operator]
@@ -182,7 +182,9 @@ class Dictionary:
         return keys
 
 
-def _fixed_heads(data: memoryview, type: PaimonType, places: I64) -> tuple[Keys, NDArray[np.int64]]:
+def _fixed_heads(
+    data: memoryview, type: PaimonType, places: I64
+) -> tuple[KeyArray, NDArray[np.int64]]:
     """First keys, and per chunk: code, offset, size, length of its keys, width."""
     dtype = np.dtype([("version", "u1"), ("key", raw_dtype(type)), ("numbers", ">i4", 5)])
     _expect_all("offsets of chunks", places, np.arange(len(places)) * dtype.itemsize)
@@ -191,13 +193,13 @@ def _fixed_heads(data: memoryview, type: PaimonType, places: I64) -> tuple[Keys,
     other = table["version"][table["version"] != _VERSION]
     if len(other):
         _version(int(other[0]))
-    keys = Keys(type, ordinals_of(table["key"], type))
+    keys = KeyArray(type, ordinals_of(table["key"], type))
     return keys, table["numbers"].astype(np.int64).reshape(-1, 5)
 
 
 def _string_heads(
     data: memoryview, type: PaimonType, places: I64
-) -> tuple[Keys, NDArray[np.int64]]:
+) -> tuple[KeyArray, NDArray[np.int64]]:
     """First keys, and per chunk: code, offset, size, length of its offsets, length of its keys."""
     cursor = Pieces.whole(data).cursor(0)
     firsts, numbers = [], []
@@ -208,13 +210,13 @@ def _string_heads(
         numbers.append(bytes(cursor.take(20)))
     _expect("length of chunks", len(data), cursor.position)
     table = np.frombuffer(b"".join(numbers), ">i4").astype(np.int64).reshape(-1, 5)
-    return Keys.of(type, firsts), table
+    return KeyArray.of(type, firsts), table
 
 
-def _strings(data: memoryview, type: PaimonType, count: int) -> Keys:
+def _strings(data: memoryview, type: PaimonType, count: int) -> KeyArray:
     offsets = np.frombuffer(data[: 4 * count], ">i4").astype(np.int64)
     cursor = Pieces.whole(data).cursor(4 * count)
-    keys = Keys(type, cursor.texts(count, 0)[0])
+    keys = KeyArray(type, cursor.texts(count, 0)[0])
     _expect("length of keys", len(data), cursor.position)
     lengths = keys.lengths()
     _expect_all("offset of a key", offsets, np.cumsum(lengths) - lengths)
@@ -238,7 +240,7 @@ def _version(version: int) -> None:
         raise UnsupportedError(f"version {version} of a dictionary: 1 is the only one known")
 
 
-def write_dictionary(keys: Keys, chunk_size: int) -> bytes:
+def write_dictionary(keys: KeyArray, chunk_size: int) -> bytes:
     """The dictionary of these ascending keys. ``UnsupportedError`` for 2 GiB and more."""
     edges = _chunks(keys, chunk_size)
     heads: list[bytes] = []
@@ -269,7 +271,7 @@ def write_dictionary(keys: Keys, chunk_size: int) -> bytes:
     return b"".join([*front, np.array(places, ">i4").tobytes(), *heads, *bodies])
 
 
-def _chunks(keys: Keys, chunk_size: int) -> list[int]:
+def _chunks(keys: KeyArray, chunk_size: int) -> list[int]:
     """The codes of the chunks' first keys, and the number of keys."""
     reach = np.append(0, np.cumsum(keys.lengths()))
     most = chunk_size // (keys.type.width or 4)

@@ -13,7 +13,7 @@ string is its length (i32) and its bytes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,16 +33,22 @@ if TYPE_CHECKING:
 __all__ = [
     "I64",
     "U8",
+    "Ask",
+    "In",
     "Key",
-    "Keys",
+    "KeyArray",
+    "Null",
+    "Range",
     "canonical",
     "key_bytes",
     "ordinals_of",
     "place",
     "place_i32",
+    "prefix",
     "raw_dtype",
     "raw_of",
     "read_key",
+    "safe",
 ]
 
 Key: TypeAlias = "int | bytes"
@@ -111,21 +117,21 @@ def _width(type: PaimonType) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keys:
+class KeyArray:
     """Many keys of one type: ``values`` is an int64 array of ordinals, or ``ByteArrays``."""
 
     type: PaimonType
     values: I64 | ByteArrays
 
     @classmethod
-    def of(cls, type: PaimonType, keys: Iterable[Key]) -> Keys:
+    def of(cls, type: PaimonType, keys: Iterable[Key]) -> KeyArray:
         """From single keys."""
         if type.width:
             return cls(type, np.fromiter(keys, np.int64))
         return cls(type, ByteArrays.from_list(keys))  # type: ignore[arg-type]
 
     @classmethod
-    def from_raw(cls, type: PaimonType, raw: NDArray[Any]) -> Keys:
+    def from_raw(cls, type: PaimonType, raw: NDArray[Any]) -> KeyArray:
         """From fixed keys as they lie on disk."""
         return cls(type, ordinals_of(raw, type))
 
@@ -141,12 +147,12 @@ class Keys:
         at %= count
         return self.values.data[offsets[at] : offsets[at + 1]].tobytes()
 
-    def slice(self, start: int, stop: int) -> Keys:
+    def slice(self, start: int, stop: int) -> KeyArray:
         """Keys ``start`` to ``stop - 1``, sharing memory."""
         if isinstance(self.values, np.ndarray):
-            return Keys(self.type, self.values[start:stop])
+            return KeyArray(self.type, self.values[start:stop])
         offsets = self.values.offsets[start : stop + 1]
-        return Keys(self.type, ByteArrays(self.values.data, offsets))
+        return KeyArray(self.type, ByteArrays(self.values.data, offsets))
 
     def ascending(self) -> bool:
         """Whether each key is greater than the one before."""
@@ -227,3 +233,61 @@ def place(out: U8, at: I64, data: U8, starts: I64, lengths: I64) -> None:
     ends = np.cumsum(lengths)
     inside = np.arange(total) - np.repeat(ends - lengths, lengths)
     out[np.repeat(at, lengths) + inside] = data[np.repeat(starts, lengths) + inside]
+
+
+# The ordinals of -0.0 and 0.0, see ``keys``.
+_ZEROS = (-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Rows whose key is one of these."""
+
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Rows whose key lies from ``lo`` to ``hi``; ``None`` is no limit; nulls are never in it.
+
+    ``Range()`` is every row that is not null.
+    """
+
+    lo: Key | None = None
+    hi: Key | None = None
+    lo_open: bool = False
+    hi_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """Rows that hold no value."""
+
+
+Ask: TypeAlias = "In | Range | Null"
+
+
+def prefix(start: bytes) -> Range:
+    """All strings that begin so."""
+    stripped = start.rstrip(b"\xff")
+    if not stripped:
+        return Range(lo=start)
+    return Range(lo=start, hi=stripped[:-1] + bytes([stripped[-1] + 1]), hi_open=True)
+
+
+def safe(ask: Ask, type: PaimonType) -> Ask:
+    """The same question where keys and values differ; see the module."""
+    if isinstance(ask, In):
+        keys = set(ask.keys)
+        if type.is_float and not keys.isdisjoint(_ZEROS):
+            keys.update(_ZEROS)
+        return In(tuple(sorted(keys)))
+    if isinstance(ask, Range):
+        if not type.exact:
+            ask = replace(ask, lo_open=False, hi_open=False)
+        if type.is_float:
+            if ask.lo in _ZEROS:
+                ask = replace(ask, lo=_ZEROS[ask.lo_open])
+            if ask.hi in _ZEROS:
+                ask = replace(ask, hi=_ZEROS[not ask.hi_open])
+    return ask

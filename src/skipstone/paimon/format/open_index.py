@@ -20,19 +20,19 @@ from skipstone.errors import UnsupportedError
 from .bitmap import BitmapIndex
 from .bloom_filter import BloomFilterIndex
 from .bsi import BsiIndex
-from .key_queries import In, Null
+from .keys import In, Null
 from .partial_blob import MissingBytes
 from .range_bitmap import RangeBitmapIndex
 
 if TYPE_CHECKING:
-    from .key_queries import Ask
-    from .partial_blob import Pieces, Span
+    from .keys import Ask
+    from .partial_blob import BlobSpan, Pieces
     from .types import PaimonType
 
 __all__ = [
     "KINDS",
     "Index",
-    "Rows",
+    "RowAnswer",
     "answer",
     "answer_of",
     "needs",
@@ -52,7 +52,7 @@ KINDS: dict[str, type[Index]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RowAnswer:
     """What an index says: no other rows than ``may`` match, and all of ``may`` do if ``exact``.
 
     ``may`` is ``None`` where nothing is said. ``row_count`` is -1 where the index does not know.
@@ -81,7 +81,7 @@ def speaks(kind: str, ask: Ask) -> bool:
     return kind in KINDS and (kind != "bloom-filter" or isinstance(ask, In))
 
 
-def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> Rows:
+def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> RowAnswer:
     """What the index says; found once for the same pieces, so do not change the rows. Errors as
     for ``open_index``."""
     return pieces.once(
@@ -89,18 +89,18 @@ def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> Rows:
     )
 
 
-def answer_of(index: Index, type: PaimonType, ask: Ask) -> Rows:
+def answer_of(index: Index, type: PaimonType, ask: Ask) -> RowAnswer:
     """What an open index over a column of ``type`` says. Errors as for ``open_index``."""
     if isinstance(index, BloomFilterIndex):
         if isinstance(ask, In) and not index.may_contain(ask):
-            return Rows(BitMap(), True, -1)
-        return Rows(None, False, -1)
+            return RowAnswer(BitMap(), True, -1)
+        return RowAnswer(None, False, -1)
     # Nulls and the rest are known whatever digits the keys of values have lost.
     plain = isinstance(ask, Null) or (not isinstance(ask, In) and ask.lo is ask.hi is None)
-    return Rows(index.rows(ask), type.exact or plain, index.row_count)
+    return RowAnswer(index.rows(ask), type.exact or plain, index.row_count)
 
 
-def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[Span, ...]:
+def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[BlobSpan, ...]:
     """The spans still missing for ``answer``; all that can be known now, at once."""
     try:
         answer(kind, type, ask, pieces)

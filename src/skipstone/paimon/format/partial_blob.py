@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import U8
 
-__all__ = ["Cursor", "MissingBytes", "Pieces", "Span"]
+__all__ = ["BlobSpan", "Cursor", "MissingBytes", "Pieces"]
 
 T = TypeVar("T")
 D = TypeVar("D", bound="DataclassInstance")
@@ -36,7 +36,7 @@ _GUESS = 4_096
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 
 
-class Span(NamedTuple):
+class BlobSpan(NamedTuple):
     """``length`` bytes from ``offset`` of a blob."""
 
     offset: int
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 class MissingBytes(Exception):
     """Not an error: these spans of the blob must be fetched before the same call can go on."""
 
-    def __init__(self, spans: tuple[Span, ...]) -> None:
+    def __init__(self, spans: tuple[BlobSpan, ...]) -> None:
         self.spans = spans
         super().__init__(spans)
 
@@ -123,7 +123,7 @@ class Pieces:
             end = start + len(part)
         return memoryview(joined).toreadonly()
 
-    def need(self, spans: Iterable[Span]) -> None:
+    def need(self, spans: Iterable[BlobSpan]) -> None:
         """Return if all of these are at hand. ``MissingBytes`` names all others at once;
         ``FormatError`` for a span outside the blob."""
         missing = []
@@ -137,7 +137,7 @@ class Pieces:
 
     def take(self, offset: int, length: int) -> memoryview:
         """These bytes. Errors as for ``need``."""
-        self.need((Span(offset, length),))
+        self.need((BlobSpan(offset, length),))
         return self.at_hand(offset, length)[:length]
 
     def cursor(self, offset: int, stop: int | None = None) -> Cursor:
@@ -176,7 +176,7 @@ class Cursor:
         if at + length > len(self._view):
             # The head's own length is not known here: ask for twice what was read so far.
             wanted = max(at + length, min(max(_GUESS, 2 * at), self._stop - self._start))
-            raise MissingBytes((Span(self._start, wanted),))
+            raise MissingBytes((BlobSpan(self._start, wanted),))
         self.position += length
         return self._view[at : at + length]
 

@@ -30,18 +30,15 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
-from .bit_slices import Slices, compare_bits, planes_of
+from .bit_slices import Dense, Slices, compare_bits, planes_for, planes_of
 from .dictionary import Dictionary, default_chunk_size, write_dictionary
-from .key_queries import In, Null, safe
-from .keys import key_bytes, read_key
-from .partial_blob import MissingBytes, Span
-from .row_planes import Dense, planes_for
+from .keys import In, Null, key_bytes, read_key, safe
+from .partial_blob import BlobSpan, MissingBytes
 from .types import Root
 
 if TYPE_CHECKING:
-    from .distinct_keys import Factors
-    from .key_queries import Ask, Range
-    from .keys import Key
+    from .column_keys import Factors
+    from .keys import Ask, Key, Range
     from .partial_blob import Pieces
     from .types import PaimonType
 
@@ -73,7 +70,7 @@ class RangeBitmapIndex:
     cardinality: int
     min: Key | None
     max: Key | None
-    dictionary: Span
+    dictionary: BlobSpan
 
     @classmethod
     def open(cls, type: PaimonType, pieces: Pieces) -> RangeBitmapIndex:
@@ -108,7 +105,7 @@ class RangeBitmapIndex:
             cardinality=cardinality,
             min=low,
             max=high,
-            dictionary=Span(cursor.position, size),
+            dictionary=BlobSpan(cursor.position, size),
         )
 
     def rows(self, ask: Ask) -> BitMap:
@@ -193,16 +190,16 @@ class RangeBitmapIndex:
         ebm, _ = self._slice_head()
         return roaring.read(self.pieces.take(*ebm), self.row_count)
 
-    def _slice_head(self) -> tuple[Span, list[Span]]:
+    def _slice_head(self) -> tuple[BlobSpan, list[BlobSpan]]:
         """Where the rows that are not null lie, and each slice."""
         return self.pieces.once("slices", self._read_slice_head)
 
-    def _read_slice_head(self) -> tuple[Span, list[Span]]:
+    def _read_slice_head(self) -> tuple[BlobSpan, list[BlobSpan]]:
         bits = self._bits()
         start = self.dictionary.offset + self.dictionary.length
         base = start + 14 + 8 * bits
         cursor = self.pieces.cursor(start)
-        self.pieces.need([Span(start, base - start)])
+        self.pieces.need([BlobSpan(start, base - start)])
         length, version, count = cursor.i32(), cursor.u8(), cursor.u8()
         if version != 1:
             raise UnsupportedError(f"version {version} of bit slices: 1 is the only one known")
@@ -217,8 +214,8 @@ class RangeBitmapIndex:
             raise FormatError("slices do not follow each other", offset=start)
         if base + size + int(ends[-1]) > self.pieces.length:
             raise FormatError("slices end past the index", offset=start)
-        slices = [Span(base + size + offset, length) for offset, length in table.tolist()]
-        return Span(base, size), slices
+        slices = [BlobSpan(base + size + offset, length) for offset, length in table.tolist()]
+        return BlobSpan(base, size), slices
 
     def _dictionary(self) -> Dictionary:
         return self.pieces.opened(

@@ -25,8 +25,8 @@ from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.decoded_size import decoded_size
 from skipstone.parquet.index_pages.index_pages import IndexPages
 from skipstone.parquet.tables.metadata_tables import chunks, row_groups
-from skipstone.questdb.evidence import PmFile
-from skipstone.questdb.format.pm_snapshot import Snapshot
+from skipstone.questdb.evidence.opened_pm import OpenedPm
+from skipstone.questdb.format.pm import PmSnapshot
 from skipstone.questdb.pm_views import PmViews, open_given
 from skipstone.storage import open_storage
 
@@ -126,8 +126,8 @@ class ParquetFile:
             reader.bytes_read += len(tail)
         else:
             found = reader.storage.stat(self.path)
-            if size is None and isinstance(pm, PmFile | Snapshot):
-                own = (pm.snapshot if isinstance(pm, PmFile) else pm).parquet_size
+            if size is None and isinstance(pm, OpenedPm | PmSnapshot):
+                own = (pm.snapshot if isinstance(pm, OpenedPm) else pm).parquet_size
                 size = None if own == found.size else own
         if size is None:
             reader.pin(found)
@@ -140,7 +140,7 @@ class ParquetFile:
         self._views: PmViews | None = None
         if pm is not None:
             given = open_given(pm, self.path, reader.storage, self.size)
-            if isinstance(given, PmFile):
+            if isinstance(given, OpenedPm):
                 self._views = PmViews(self, given, page_index=page_index)
                 return
             self.reasons = (given,)

@@ -33,7 +33,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.planner import make_plan
 from skipstone.pruning.residual import matching, require_decidable
-from skipstone.questdb.evidence import pm_source
+from skipstone.questdb.evidence.row_groups import pm_source
 from skipstone.storage.listing import Listing
 
 from .take_rows import rows_alone, take_rows

@@ -43,9 +43,8 @@ from skipstone.questdb.format.types import ColumnType, Tag
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skipstone.questdb.format.pm import Pm
-    from skipstone.questdb.format.pm_snapshot import Snapshot
-    from skipstone.questdb.format.values import Column
+    from skipstone.questdb.format.pm import Pm, PmSnapshot
+    from skipstone.questdb.format.values import PmColumn
 
 __all__ = ["as_questdb_writes", "element_of", "element_of_column", "named", "stored_as"]
 
@@ -102,7 +101,7 @@ def _searched(pm: Pm, source: bytes | bytearray | mmap, wanted: bytes, end: int)
     raise _TooManyError
 
 
-class Described(NamedTuple):
+class Descriptor(NamedTuple):
     """A DESCRIPTOR as numbers: one is read faster so than out of an array."""
 
     name_offset: int
@@ -117,13 +116,13 @@ class Described(NamedTuple):
     reserved: int
 
 
-def describe(pm: Pm, column: int) -> Described:
+def describe(pm: Pm, column: int) -> Descriptor:
     """The DESCRIPTOR of the column at this position."""
-    return Described(*_DESCRIPTOR.unpack_from(pm.data, HEADER.itemsize + 32 * column))
+    return Descriptor(*_DESCRIPTOR.unpack_from(pm.data, HEADER.itemsize + 32 * column))
 
 
 def stored_as(
-    snapshot: Snapshot, column: int, field: pa.Field | None, *, own: bool
+    snapshot: PmSnapshot, column: int, field: pa.Field | None, *, own: bool
 ) -> Stored | None:
     """What the column at this position stores, ``None`` where it is not asked about.
 
@@ -169,7 +168,7 @@ def as_questdb_writes(pm: Pm, column: int) -> bool:
     )
 
 
-def element_of(described: Described) -> SchemaElement | None:
+def element_of(described: Descriptor) -> SchemaElement | None:
     """The schema element of a flat column, ``None`` for what is not one, or has no known type."""
     return _element(
         described.type,
@@ -181,7 +180,7 @@ def element_of(described: Described) -> SchemaElement | None:
     )
 
 
-def element_of_column(column: Column) -> SchemaElement | None:
+def element_of_column(column: PmColumn) -> SchemaElement | None:
     """The same of a column that is yet to be written."""
     return _element(
         column.type,
@@ -246,7 +245,7 @@ def _local(element: SchemaElement) -> SchemaElement:
     return replace(element, logicalType=LogicalType(TIMESTAMP=stamp), converted_type=None)
 
 
-def _has_statistics(snapshot: Snapshot, column: int) -> bool:
+def _has_statistics(snapshot: PmSnapshot, column: int) -> bool:
     """Whether any chunk has some. An own ``_pm`` has none of a column that is in doubt: not even
     the range of its type may be concluded from then."""
     return bool(snapshot.chunks([column])["STAT_FLAGS"].any())

@@ -23,7 +23,7 @@ from skipstone.questdb.format.layout import COLUMN_DESCENDING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.pm import PmSnapshot
 
 __all__ = ["RowGroupPlace", "find_row_group"]
 
@@ -43,7 +43,7 @@ class RowGroupPlace:
 
 
 def find_row_group(
-    snapshot: Snapshot,
+    snapshot: PmSnapshot,
     timestamp: int,
     row_lo: int = 0,
     row_hi: int | None = None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 
-from .footer_to_pm import ENCODING_BITS, BloomPlace, Described, bloom_of
+from .footer_to_pm import ENCODING_BITS, BloomPlace, PmColumns, bloom_of
 from .layout import (
     CHUNK,
     CHUNK_SIZE,
@@ -30,7 +30,7 @@ from .layout import (
     TRAILER,
 )
 from .layout import DISTINCT_COUNT_PRESENT as DISTINCT
-from .writer import Footer
+from .writer import PmFooter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -48,9 +48,9 @@ _ENDS = (
 )
 
 
-def describe(footer: FooterArrays) -> Described:
+def describe(footer: FooterArrays) -> PmColumns:
     """The columns; a JSON of another schema is ignored."""
-    return Described.of(
+    return PmColumns.of(
         footer.schema,
         footer.key_value_metadata,
         [footer.sorting_columns(number) for number in range(footer.num_row_groups)],
@@ -71,7 +71,7 @@ def bloom_places_of(footer: FooterArrays) -> tuple[BloomPlace, ...]:
 def convert_arrays(
     footer: FooterArrays,
     tail: Tail,
-    described: Described,
+    described: PmColumns,
     *,
     blooms: Mapping[BloomPlace, bytes] | None = None,
     silent: Collection[int] = (),
@@ -108,7 +108,7 @@ def convert_arrays(
         start = end - int(lengths[number].sum())
         out += struct.pack("<Q", rows[number]) + chunks[number].tobytes()
         out += values[start:end].tobytes()
-    end_of_file = Footer.of_parquet(tail.size, tail.length)
+    end_of_file = PmFooter.of_parquet(tail.size, tail.length)
     last = end_of_file.to_bytes(previous=0, blocks=blocks, blooms=entries[:, used].tobytes())
     out += last
     body = memoryview(out)[8:]

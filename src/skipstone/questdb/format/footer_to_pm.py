@@ -36,8 +36,8 @@ from .layout import (
 from .questdb_json import KEY, QdbMeta
 from .type_inference import infer, is_timestamp, order_is_told
 from .types import UNKNOWN, ColumnType, Tag
-from .values import Bloom, Chunk, Column, Head, RowGroup
-from .writer import Footer, write
+from .values import Bloom, PmChunk, PmColumn, PmHead, PmRowGroup
+from .writer import PmFooter, write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ __all__ = [
     "HEADER_BYTES",
     "BloomPlace",
     "Converted",
-    "Described",
+    "PmColumns",
     "bloom_of",
     "bloom_places",
     "convert",
@@ -95,9 +95,9 @@ class BloomPlace:
 class Converted:
     """What a footer gives: the values of a ``_pm`` of one snapshot."""
 
-    head: Head
-    row_groups: tuple[RowGroup, ...]
-    footer: Footer
+    head: PmHead
+    row_groups: tuple[PmRowGroup, ...]
+    footer: PmFooter
 
     def to_bytes(self) -> bytes:
         """The file, in the order that QuestDB gives to a converted one."""
@@ -126,13 +126,13 @@ def doubtful_leaves(metadata: FileMetaData) -> tuple[int, ...]:
     Unsigned integers, decimals of odd width, INT96, and whatever the footer gives no known order.
     Hand them to ``convert`` as ``silent`` where the ``_pm`` will be read without the schema.
     """
-    return Described.of(
+    return PmColumns.of(
         Schema.of(metadata.schema), metadata.key_value_metadata, (), on_stale="ignore"
     ).doubtful(metadata.column_orders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class PmColumns:
     """What the schema and the JSON say of the columns, before any row group.
 
     ``types`` are QuestDB's codes; ``sorting`` columns with whether they fall; ``designated`` is the
@@ -141,7 +141,7 @@ class Described:
 
     schema: Schema
     types: list[int]
-    columns: tuple[Column, ...]
+    columns: tuple[PmColumn, ...]
     sorting: tuple[tuple[int, bool], ...]
     designated: int
     squash_tracker: int | None
@@ -154,7 +154,7 @@ class Described:
         sortings: Iterable[Sequence[SortingColumn] | None],
         *,
         on_stale: Literal["refuse", "ignore"],
-    ) -> Described:
+    ) -> PmColumns:
         """Of a footer with these key-value pairs, whose row groups claim these orders."""
         qdb = _qdb_meta(pairs, schema, on_stale=on_stale)
         types = _types(schema, qdb)
@@ -183,10 +183,10 @@ class Described:
                 found.append(leaf.ordinal)
         return tuple(found)
 
-    def head(self, bloom_columns: Iterable[int], *, external: bool) -> Head:
+    def head(self, bloom_columns: Iterable[int], *, external: bool) -> PmHead:
         """The header of a ``_pm`` in which these columns have filters."""
         used = tuple(sorted(bloom_columns))
-        return Head(
+        return PmHead(
             columns=self.columns,
             designated_timestamp=self.designated,
             sorting_columns=tuple(column for column, _ in self.sorting),
@@ -219,7 +219,7 @@ def convert(
     ``FormatError`` where the footer contradicts itself, or the JSON is stale and refused;
     ``UnsupportedError`` for chunks in other files and for metadata that is encrypted.
     """
-    described = Described.of(
+    described = PmColumns.of(
         Schema.of(metadata.schema),
         metadata.key_value_metadata,
         (group.sorting_columns for group in metadata.row_groups),
@@ -249,7 +249,7 @@ def convert(
         if chunk.bloom is not None
     }
     head = described.head(used, external=bloom_mode == "external")
-    footer = Footer.of_parquet(tail.size, tail.length, unused_bytes=unused_bytes)
+    footer = PmFooter.of_parquet(tail.size, tail.length, unused_bytes=unused_bytes)
     return Converted(head=head, row_groups=row_groups, footer=footer)
 
 
@@ -329,7 +329,7 @@ def _never_null(leaf: Leaf) -> bool:
     return leaf.flat and leaf.max_definition_level == 0
 
 
-def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> Column:
+def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> PmColumn:
     field = leaf.ancestors[1] if len(leaf.ancestors) > 1 else leaf.node
     repetition = field.element.repetition_type or FieldRepetitionType.REQUIRED
     flags = int(repetition) << FIELD_REPETITION_SHIFT
@@ -340,7 +340,7 @@ def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> 
         flags |= COLUMN_LOCAL_KEY_IS_GLOBAL if own.local_key_is_global else 0
         flags |= COLUMN_IS_ASCII if own.ascii else 0
         id = own.id if own.id >= 0 else id
-    return Column(
+    return PmColumn(
         name=field.name,
         type=code,
         physical_type=int(leaf.type),
@@ -360,7 +360,7 @@ def _row_group(
     silent: set[int],
     *,
     plaintext: bool,
-) -> RowGroup:
+) -> PmRowGroup:
     group: ParquetRowGroup = metadata.row_groups[number]
     if len(group.columns) != columns:
         raise FormatError(
@@ -382,10 +382,10 @@ def _row_group(
         bloom = None if hidden else filters.get((number, leaf))
         chunks.append(_chunk(column.meta_data, bloom, hidden=hidden))
     _natural("num_rows", group.num_rows)
-    return RowGroup(num_rows=group.num_rows, chunks=tuple(chunks))
+    return PmRowGroup(num_rows=group.num_rows, chunks=tuple(chunks))
 
 
-def _chunk(data: ColumnMetaData, bloom: Bloom | None, *, hidden: bool) -> Chunk:
+def _chunk(data: ColumnMetaData, bloom: Bloom | None, *, hidden: bool) -> PmChunk:
     start = data.data_page_offset
     # Some writers put 0 for "no dictionary"; no page lies there.
     if data.dictionary_page_offset is not None and data.dictionary_page_offset > 0:
@@ -396,7 +396,7 @@ def _chunk(data: ColumnMetaData, bloom: Bloom | None, *, hidden: bool) -> Chunk:
     for encoding in data.encodings:
         encodings |= ENCODING_BITS.get(encoding, 0)
     known = None if hidden else data.statistics
-    return Chunk(
+    return PmChunk(
         num_values=_natural("num_values", data.num_values),
         byte_range_start=_natural("the start of a column chunk", start),
         total_compressed=_natural("total_compressed_size", data.total_compressed_size),
@@ -444,7 +444,7 @@ def bloom_of(place: BloomPlace, data: bytes, mode: BloomMode) -> Bloom | None:
     return bitset if len(bitset) == size else None
 
 
-def _timed(group: RowGroup, ts: int, bounds: tuple[int, int] | None) -> RowGroup:
+def _timed(group: PmRowGroup, ts: int, bounds: tuple[int, int] | None) -> PmRowGroup:
     chunk = group.chunks[ts]
     if bounds is None or (chunk.min is not None and chunk.max is not None):
         return group

@@ -1,239 +1,286 @@
-"""Open a ``_pm``, and pick the snapshot that belongs to a Parquet file of a given size.
+"""One snapshot of a ``_pm``: a footer, and arrays over the row groups that it lists.
 
-Nothing is parsed per column: opening costs the same for 10 columns and for 10,000. What is read is
-checked when it is read: the header at ``Pm``, footer, block and bloom entries at
-``Pm.snapshot``, names, statistics and bitsets where they are asked for. ``Snapshot.verify`` passes
-once over the bytes for the CRC.
-
-    newest footer = PARQUET_META_FILE_SIZE - 4 - FOOTER_LENGTH, and back along PREV
-
-Take the footer of the Parquet size that is known to be committed, never the newest: after a rolled
-back update the header may point at a footer that was never committed. FOOTER_LENGTH must be exactly
-what the counts say (unless flags that are not known may have added to it): the CRC does not cover
-it, and a wrong one would move the footer into a block.
+Blocks lie anywhere at multiples of 8; one gather over an overlapping grid of all such places takes
+the chunks of any row groups and columns into one array. Bounds of blocks and of bloom entries are
+checked for all at once; statistics in ``stats.py``.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 
 from .layout import (
-    BLOOM_FILTERS,
-    BLOOM_FILTERS_EXTERNAL,
-    COLUMN_DESCENDING,
-    DESCRIPTOR,
+    CHUNK,
+    CHUNK_SIZE,
+    FOOTER,
     FOOTER_STRUCT,
-    HEADER,
-    HEADER_STRUCT,
-    SMALLEST,
-    SORTING_IS_DTS_ASC,
-    SQUASH_TRACKER,
+    KNOWN_FOOTER_FLAGS,
+    KNOWN_HEADER_FLAGS,
+    MAX_SCRATCHPAD,
+    SCRATCHPAD,
+    SEQ_TXN,
+    TRAILER,
+    Ints,
     Structs,
 )
-from .pm_snapshot import Snapshot
+from .pm_header import PmHeader
+from .statistics import ChunkStats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from mmap import mmap
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Buffer", "Pm"]
+    import numpy.typing as npt
 
-#: What a file may be handed in as.
-Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap"
+
+__all__ = ["Pm", "PmSnapshot"]
 
 _U32: Final = struct.Struct("<I")
 _I64: Final = struct.Struct("<q")
-_DESCRIPTOR_FLAGS: Final = struct.Struct("<16xi12x")
-_DESCRIPTOR_NAME: Final = struct.Struct("<Q16xI4x")
 _OPTIONAL: Final = 0xFFFF_FFFF
+_CHUNK_BYTES: Final = np.dtype(f"V{CHUNK_SIZE}")
+_EXTERNAL: Final = np.dtype([("offset", "<u8"), ("length", "<u8")])
 _MOST_STEPS: Final = 1_000_000
+_MOST_BYTES: Final = (1 << 63) - 1
 
 
-class Pm:
-    """An opened ``_pm``: its header, and the way to its snapshots.
+class PmSnapshot:
+    """One footer, and the row groups that it lists.
 
-    ``size`` is PARQUET_META_FILE_SIZE at the moment of opening, ``header_end`` the first byte
-    behind the header's sections.
+    ``size`` is the committed size of this snapshot, ``footer_offset`` where its footer begins,
+    ``parquet_size`` the size of its Parquet file; ``block_offsets`` has shape (row groups,).
     """
 
-    size: int
-    feature_flags: int
-    designated_timestamp: int
-    column_count: int
-    bloom_columns: tuple[int, ...]
-    squash_tracker: int | None
+    crc: int
+    footer_length: int
+    parquet_footer_offset: int
+    parquet_footer_length: int
+    row_group_count: int
+    unused_bytes: int
+    previous_size: int
+    footer_feature_flags: int
 
-    def __init__(self, data: Buffer, *, file: str | None = None) -> None:
-        """The header of ``data``, which may be longer than the file but not shorter.
-
-        ``FormatError`` where it is damaged, ``UnsupportedError`` where a required flag is set;
-        ``file`` names it in messages. Bytes beyond PARQUET_META_FILE_SIZE are never looked at.
-        """
-        self.data, self.file = memoryview(data), file
-        if len(self.data) < HEADER.itemsize:
-            raise self.fail("no header", 0, f"{HEADER.itemsize} bytes", len(self.data))
+    def __init__(self, pm: Pm, size: int, footer_offset: int) -> None:
+        """Of the footer of ``pm`` at this place; ``Pm.snapshot`` finds it."""
+        self.pm, self.size, self.footer_offset = pm, size, footer_offset
+        self.crc, self.footer_length = TRAILER.unpack_from(pm.data, size - 8)
         (
-            self.size,
-            self.feature_flags,
-            self.designated_timestamp,
-            sorting_count,
-            self.column_count,
-            _,
-        ) = HEADER_STRUCT.unpack_from(self.data)
-        # The length of the buffer is never the end of the file: an append may be under way there.
-        if not SMALLEST <= self.size <= len(self.data):
-            raise self.fail(
-                "PARQUET_META_FILE_SIZE", 0, f"{SMALLEST} to {len(self.data)}", self.size
-            )
-        if self.feature_flags > _OPTIONAL:
+            self.parquet_footer_offset,
+            self.parquet_footer_length,
+            self.row_group_count,
+            self.unused_bytes,
+            self.previous_size,
+            self.footer_feature_flags,
+        ) = FOOTER_STRUCT.unpack_from(pm.data, footer_offset)
+        if self.footer_feature_flags > _OPTIONAL:
             raise UnsupportedError(
-                f"{self.file or '_pm'}: required feature flags {self.feature_flags:#x}",
+                f"{pm.file or '_pm'}: required footer flags {self.footer_feature_flags:#x}",
                 hint="the file was written by a later version of QuestDB",
             )
-        self.names_start = HEADER.itemsize + 32 * self.column_count + 4 * sorting_count
-        if self.names_start > self.size:
-            raise self.fail(
-                f"{self.column_count} columns and {sorting_count} sorting columns do not fit",
-                20,
-                f"at most {self.size} bytes",
-                self.names_start,
+        if self.parquet_size > _MOST_BYTES:
+            raise pm.fail("PARQUET_FOOTER_OFFSET", footer_offset, "a file", self.parquet_size)
+        if self._sections_at > size - 8:
+            raise pm.fail(
+                f"{self.row_group_count} row groups",
+                footer_offset + 12,
+                f"a footer of {self._sections_at + 4 - footer_offset} bytes",
+                self.footer_length,
             )
-        if not -1 <= self.designated_timestamp < self.column_count:
-            raise self.fail(
-                "DESIGNATED_TIMESTAMP",
-                16,
-                f"-1 to {self.column_count - 1}",
-                self.designated_timestamp,
-            )
-        self.sorting_columns = self._sorting(sorting_count)
-        self.bloom_columns, self.squash_tracker, self.bloom_external = (), None, False
-        self.header_end = self.names_start
-        if self.feature_flags & ~SORTING_IS_DTS_ASC:
-            self._sections()
+        known = self._sections_end
+        unknown = pm.feature_flags & ~KNOWN_HEADER_FLAGS | (
+            self.footer_feature_flags & ~KNOWN_FOOTER_FLAGS
+        )
+        if known != size - 8 and not (unknown and known < size - 8):
+            raise pm.fail("FOOTER_LENGTH", size - 4, known + 4 - footer_offset, self.footer_length)
+        self.block_offsets = self._blocks()
 
-    def fail(self, what: str, offset: int, expected: object, got: object) -> FormatError:
-        """The error that says so."""
-        return FormatError(what, file=self.file, offset=offset, expected=expected, got=got)
-
-    def _sorting(self, count: int) -> tuple[int, ...]:
-        at = HEADER.itemsize + 32 * self.column_count
-        if self.feature_flags & SORTING_IS_DTS_ASC:
-            ts = self.designated_timestamp
-            if ts < 0 or count:
-                raise self.fail(
-                    "SORTING_IS_DTS_ASC with no designated timestamp, or beside sorting columns",
-                    8,
-                    "DESIGNATED_TIMESTAMP >= 0, SORTING_COLUMN_COUNT 0",
-                    (ts, count),
+    def _blocks(self) -> Ints:
+        pm, at = self.pm, self.footer_offset + FOOTER.itemsize
+        entries = np.frombuffer(pm.data, "<u4", self.row_group_count, at)
+        offsets = entries.astype(np.int64) << 3
+        if self.row_group_count:
+            last = self.footer_offset - 8 - CHUNK_SIZE * pm.column_count
+            low, high = int(offsets.min()), int(offsets.max())
+            if low < pm.header_end or high > last:
+                raise pm.fail("a row group block", at, f"at {pm.header_end} to {last}", (low, high))
+            # Entries take 4 bytes: many that share one wide block would ask for very much memory.
+            room, block = self.footer_offset - pm.header_end, 8 + CHUNK_SIZE * pm.column_count
+            if self.row_group_count * block > room:
+                raise pm.fail(
+                    "row group blocks that overlap", at, f"{room // block}", self.row_group_count
                 )
-            (flags,) = _DESCRIPTOR_FLAGS.unpack_from(self.data, HEADER.itemsize + 32 * ts)
-            if flags & COLUMN_DESCENDING:
-                raise self.fail(
-                    "SORTING_IS_DTS_ASC of a descending column", 8, "no DESCENDING flag", flags
-                )
-            return (ts,)
-        if count > self.column_count:
-            raise self.fail("SORTING_COLUMN_COUNT", 20, f"at most {self.column_count}", count)
-        columns: tuple[int, ...] = struct.unpack_from(f"<{count}I", self.data, at)
-        if columns and max(columns) >= self.column_count:
-            raise self.fail("a sorting column", at, f"below {self.column_count}", max(columns))
-        return columns
+        return offsets
 
-    def _sections(self) -> None:
-        flags = self.feature_flags
-        if flags & BLOOM_FILTERS_EXTERNAL and not flags & BLOOM_FILTERS:
-            raise self.fail("BLOOM_FILTERS_EXTERNAL without BLOOM_FILTERS", 8, "bit 0", flags)
-        if not flags & (BLOOM_FILTERS | SQUASH_TRACKER):
-            return
-        at = self.names_start
-        if self.column_count:
-            last = HEADER.itemsize + 32 * (self.column_count - 1)
-            offset, length = _DESCRIPTOR_NAME.unpack_from(self.data, last)
-            at += int(self.descriptors["NAME_LENGTH"].sum(dtype=np.uint64))
-            # The sections follow the names, and nothing else says where these end.
-            if offset + length != at:
-                raise self.fail("names that do not lie back to back", last, at, offset + length)
-        if flags & BLOOM_FILTERS:
-            self.bloom_external = bool(flags & BLOOM_FILTERS_EXTERNAL)
-            at = self._bloom_columns(at)
-        if flags & SQUASH_TRACKER:
-            if at + 8 > self.size:
-                raise self.fail("SQUASH_TRACKER beyond the end", at, "8 bytes", self.size - at)
-            (self.squash_tracker,) = _I64.unpack_from(self.data, at)
+    @property
+    def parquet_size(self) -> int:
+        """Bytes of the Parquet file that this snapshot describes."""
+        return int(self.parquet_footer_offset + self.parquet_footer_length + 8)
+
+    @property
+    def _bloom_at(self) -> int:
+        return int(self.footer_offset + FOOTER.itemsize + 4 * self.row_group_count)
+
+    @property
+    def _sections_at(self) -> int:
+        """Where the footer's own sections begin: behind the bloom entries."""
+        width = 16 if self.pm.bloom_external else 4
+        return self._bloom_at + self.row_group_count * len(self.pm.bloom_columns) * width
+
+    @cached_property
+    def _sections_end(self) -> int:
+        at = self._sections_at
+        if self.footer_feature_flags & SEQ_TXN:
             at += 8
-        self.header_end = at
+        if self.footer_feature_flags & SCRATCHPAD:
+            if at > self.size - 12:
+                return self.size
+            (count,) = _U32.unpack_from(self.pm.data, at)
+            at += 4
+            for _ in range(count):
+                if at > self.size - 16:
+                    return self.size
+                (length,) = _U32.unpack_from(self.pm.data, at + 4)
+                at += 8 + length
+        return at
 
-    def _bloom_columns(self, at: int) -> int:
-        if at + 4 > self.size:
-            raise self.fail("BLOOM_FILTER_COLUMNS beyond the end", at, "4 bytes", self.size - at)
-        count: int = _U32.unpack_from(self.data, at)[0]
-        if not 1 <= count <= self.column_count or at + 4 + 4 * count > self.size:
-            raise self.fail("BLOOM_COL_COUNT", at, f"1 to {self.column_count}", count)
-        columns: tuple[int, ...] = struct.unpack_from(f"<{count}I", self.data, at + 4)
-        rising = all(a < b for a, b in pairwise(columns))
-        if not rising or columns[-1] >= self.column_count:
-            raise self.fail(
-                "BLOOM_FILTER_COLUMNS",
-                at + 4,
-                f"ascending, below {self.column_count}",
-                columns[:16],
+    @property
+    def seq_txn(self) -> int | None:
+        """SEQ_TXN of footer flag bit 0."""
+        if not self.footer_feature_flags & SEQ_TXN:
+            return None
+        return int(_I64.unpack_from(self.pm.data, self._sections_at)[0])
+
+    @property
+    def scratchpad(self) -> tuple[tuple[int, bytes], ...]:
+        """(code, bytes) of footer flag bit 1."""
+        if not self.footer_feature_flags & SCRATCHPAD:
+            return ()
+        at = self._sections_at + (8 if self.footer_feature_flags & SEQ_TXN else 0)
+        (count,) = _U32.unpack_from(self.pm.data, at)
+        if not count or self._sections_end - at > 4 + MAX_SCRATCHPAD:
+            raise self.pm.fail(
+                "SCRATCHPAD", at, f"entries of at most {MAX_SCRATCHPAD} bytes", count
             )
-        self.bloom_columns = columns
-        return at + 4 + 4 * count
+        at += 4
+        found = []
+        for _ in range(count):
+            code, length = struct.unpack_from("<II", self.pm.data, at)
+            found.append((code, bytes(self.pm.data[at + 8 : at + 8 + length])))
+            at += 8 + length
+        return tuple(found)
+
+    @property
+    def other_sections(self) -> bytes:
+        """What lies behind the known sections: those of optional flags that are not known."""
+        return bytes(self.pm.data[self._sections_end : self.size - 8])
+
+    def verify(self) -> None:
+        """One pass over all bytes of the snapshot; ``FormatError`` where the CRC is another."""
+        # The first 8 bytes change with every update, the last 8 are the CRC and what follows it.
+        computed = zlib.crc32(self.pm.data[8 : self.size - 8])
+        if computed != self.crc:
+            raise self.pm.fail("CRC32", self.size - 8, f"{computed:#010x}", f"{self.crc:#010x}")
 
     @cached_property
-    def descriptors(self) -> Structs:
-        """All DESCRIPTORs, a view of shape (columns,); their names are not checked yet."""
-        return np.frombuffer(self.data, DESCRIPTOR, self.column_count, HEADER.itemsize)
+    def num_rows(self) -> npt.NDArray[np.uint64]:
+        """NUM_ROWS, shape (row groups,)."""
+        words = np.frombuffer(self.pm.data, np.dtype("<u8"), self.size >> 3)
+        return np.asarray(words[self.block_offsets >> 3], np.uint64)
 
-    def name(self, column: int) -> str:
-        """The name of the column at this position."""
-        at = HEADER.itemsize + 32 * column
-        offset, length = _DESCRIPTOR_NAME.unpack_from(self.data, at)
-        if offset < self.names_start or length > self.size or offset > self.size - length:
-            raise self.fail(
-                f"the name of column {column}",
-                at,
-                f"within {self.names_start} to {self.size}",
-                f"{offset} + {length}",
+    def chunks(
+        self, columns: Sequence[int] | Ints | None = None, row_groups: Ints | None = None
+    ) -> Structs:
+        """CHUNKs of these columns (all) and row groups (all), shape (row groups, columns)."""
+        blocks = self.block_offsets if row_groups is None else self.block_offsets[row_groups]
+        count = self.pm.column_count
+        if not count or not len(blocks):
+            width = count if columns is None else len(columns)
+            return np.empty((len(blocks), width), CHUNK)
+        # Every place where a block may lie, 8 bytes apart and so overlapping: one gather then takes
+        # the chunks out of all blocks, wherever they are.
+        places = (self.footer_offset - CHUNK_SIZE * count) // 8 + 1
+        grid: Structs = np.ndarray((places, count), _CHUNK_BYTES, self.pm.data, 0, (8, CHUNK_SIZE))
+        first = (blocks >> 3) + 1
+        if columns is None:
+            return np.asarray(grid[first].view(CHUNK))
+        return np.asarray(grid[first[:, None], np.asarray(columns, np.int64)].view(CHUNK))
+
+    def stats(
+        self, columns: Sequence[int] | Ints | None = None, row_groups: Ints | None = None
+    ) -> ChunkStats:
+        """The statistics of these columns (all) in these row groups (all)."""
+        blocks = self.block_offsets if row_groups is None else self.block_offsets[row_groups]
+        return ChunkStats(
+            chunks=self.chunks(columns, row_groups),
+            out_of_line=blocks + (8 + CHUNK_SIZE * self.pm.column_count),
+            data=self.pm.data,
+            end=self.footer_offset,
+            file=self.pm.file,
+        )
+
+    def byte_ranges(self, columns: Sequence[int] | Ints | None = None) -> tuple[Ints, Ints]:
+        """(BYTE_RANGE_START, TOTAL_COMPRESSED), each of shape (row groups, columns).
+
+        ``FormatError`` where one does not end before the footer of the Parquet file.
+        """
+        chunks, end = self.chunks(columns), np.uint64(self.parquet_footer_offset)
+        start, length = chunks["BYTE_RANGE_START"], chunks["TOTAL_COMPRESSED"]
+        if np.any((length > end) | (start > end - np.minimum(length, end))):
+            raise FormatError(
+                "a column chunk beyond the footer of the Parquet file",
+                file=self.pm.file,
+                expected=f"within {end}",
             )
-        try:
-            return str(self.data[offset : offset + length], "utf-8")
-        except UnicodeDecodeError as error:
-            raise self.fail(f"the name of column {column}", offset, "UTF-8", error.reason) from None
+        return start.astype(np.int64), length.astype(np.int64)
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """All names, by position."""
-        # Names that overlap could make few bytes into very much text.
-        if int(self.descriptors["NAME_LENGTH"].sum(dtype=np.uint64)) > self.size:
-            raise self.fail("names longer than the file", HEADER.itemsize, self.size, "more")
-        return tuple([self.name(column) for column in range(self.column_count)])
+    def bloom_places(self) -> tuple[Ints, Ints]:
+        """Offset and length of bitsets, shape (row groups, bloom columns); length 0 = absent.
 
-    def named(self, name: str) -> tuple[int, ...]:
-        """The positions of all columns with this name; two leaves of a struct share one."""
-        wanted = name.encode("utf-8", "surrogatepass")
-        found = np.flatnonzero(self.descriptors["NAME_LENGTH"] == len(wanted)).tolist()
-        return tuple([column for column in found if self.name(column) == name])
+        In this file, or in the Parquet file where ``Pm.bloom_external``.
+        """
+        pm, shape = self.pm, (self.row_group_count, len(self.pm.bloom_columns))
+        if pm.bloom_external:
+            entries = np.frombuffer(pm.data, _EXTERNAL, shape[0] * shape[1], self._bloom_at)
+            end = np.uint64(self.parquet_footer_offset)
+            away = (entries["length"] > end) | (
+                entries["offset"] > end - np.minimum(entries["length"], end)
+            )
+            offsets = np.where(away, 0, entries["offset"]).astype(np.int64).reshape(shape)
+            lengths = np.where(away, 0, entries["length"]).astype(np.int64).reshape(shape)
+        else:
+            raw = np.frombuffer(pm.data, "<u4", shape[0] * shape[1], self._bloom_at)
+            offsets = (raw.astype(np.int64) << 3).reshape(shape)
+            there = offsets > 0
+            away = there & ((offsets < pm.header_end) | (offsets > self.footer_offset - 4))
+            words = np.frombuffer(pm.data, "<i4", self.size >> 2)
+            lengths = np.zeros(shape, np.int64)
+            readable = there & ~away
+            lengths[readable] = words[offsets[readable] >> 2]
+            offsets = np.where(there, offsets + 4, 0)
+            away |= readable & ((lengths <= 0) | (lengths > self.footer_offset - offsets))
+        if np.any(away):
+            raise pm.fail("a bloom filter beyond its file", self._bloom_at, "within it", "beyond")
+        if np.any(lengths % 32):
+            raise pm.fail(
+                "a bloom filter of broken blocks",
+                self._bloom_at,
+                "a multiple of 32 bytes",
+                int(lengths[lengths % 32 > 0][0]),
+            )
+        return offsets, lengths
 
-    def with_id(self, id: int) -> int | None:
-        """The position of the column with this ID; one whose ID is -1 has its position for one."""
-        ids = self.descriptors["ID"]
-        found = np.flatnonzero(ids == id) if id >= 0 else ids[:0]
-        if len(found) > 1:
-            raise self.fail("columns that share an ID", HEADER.itemsize, "1 column", len(found))
-        if len(found):
-            return int(found[0])
-        return id if 0 <= id < self.column_count and ids[id] == -1 else None
 
-    def snapshot(self, parquet_size: int | None = None) -> Snapshot:
+class Pm(PmHeader):
+    """An opened ``_pm``: its header, and the snapshots that its footers list."""
+
+    def snapshot(self, parquet_size: int | None = None) -> PmSnapshot:
         """The snapshot of the Parquet file of ``parquet_size`` bytes; ``None`` takes the newest.
 
         Of several with one size the newest. ``FormatError`` where there is none, or a footer on the
@@ -243,7 +290,7 @@ class Pm:
         for _ in range(_MOST_STEPS):
             footer, previous, derived = self._peek(size)
             if parquet_size is None or derived == parquet_size:
-                return Snapshot(self, size, footer)
+                return PmSnapshot(self, size, footer)
             # Strictly down, so that a chain ends; 36 is the least that QuestDB takes for a size.
             if not 36 <= previous < size:
                 break
@@ -254,12 +301,12 @@ class Pm:
             hint="the sidecar is of another version of its Parquet file: make it anew",
         )
 
-    def snapshots(self) -> Iterator[Snapshot]:
+    def snapshots(self) -> Iterator[PmSnapshot]:
         """All snapshots along the chain, the newest first."""
         size = self.size
         for _ in range(_MOST_STEPS):
             footer, previous, _ = self._peek(size)
-            yield Snapshot(self, size, footer)
+            yield PmSnapshot(self, size, footer)
             if not 36 <= previous < size:
                 return
             size = previous

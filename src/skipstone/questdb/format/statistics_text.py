@@ -19,7 +19,7 @@ from skipstone.parquet.format.enums import Type
 from .types import ColumnType, Tag
 
 if TYPE_CHECKING:
-    from .values import Column
+    from .values import PmColumn
 
 __all__ = ["readable", "type_text"]
 
@@ -52,7 +52,7 @@ def type_text(code: int) -> str:
     return type.name
 
 
-def readable(column: Column, value: bytes) -> str | None:
+def readable(column: PmColumn, value: bytes) -> str | None:
     """What the bytes of a bound of this column mean; ``None`` where that is not known."""
     type = ColumnType.of(column.type)
     layout = _NUMBERS.get(column.physical_type)  # type: ignore[call-overload]

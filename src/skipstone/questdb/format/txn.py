@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:
-    from .pm import Buffer
+    from .pm_header import Buffer
 
 __all__ = ["NO_MAX", "NO_MIN", "Partition", "Txn", "Write", "commit", "created", "read"]
 

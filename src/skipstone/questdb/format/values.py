@@ -1,6 +1,7 @@
 """What a ``_pm`` says, as frozen values: they write themselves, and are read from an opened file.
 
-``Head`` and ``RowGroup`` hold what is written; offsets, sizes, padding and the CRC follow from it.
+``PmHead`` and ``PmRowGroup`` hold what is written; offsets, sizes, padding and the CRC follow
+from it.
 The out-of-line region of a block comes in one of two orders, and readers follow references only:
 
     by kind      statistics of all columns (minimum, then maximum), then the bloom filters
@@ -46,10 +47,9 @@ from .layout import (
 )
 
 if TYPE_CHECKING:
-    from .pm import Pm
-    from .pm_snapshot import Snapshot
+    from .pm import Pm, PmSnapshot
 
-__all__ = ["Bloom", "Chunk", "Column", "Head", "RowGroup"]
+__all__ = ["Bloom", "PmChunk", "PmColumn", "PmHead", "PmRowGroup"]
 
 #: A bitset to be inlined, or where one lies in the Parquet file: (offset, length).
 Bloom: TypeAlias = bytes | tuple[int, int]
@@ -58,7 +58,7 @@ _TIMESTAMP, _DATE = 8, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PmColumn:
     """A DESCRIPTOR: ``type`` is QuestDB's code (``types.py``), ``physical_type`` Parquet's."""
 
     name: str
@@ -92,10 +92,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class PmHead:
     """The header. SORTING_IS_DTS_ASC and the bits of the sections follow from the fields."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[PmColumn, ...]
     designated_timestamp: int = -1
     sorting_columns: tuple[int, ...] = ()
     bloom_columns: tuple[int, ...] = ()
@@ -175,7 +175,7 @@ class Head:
         """The header of an opened file."""
         rows = [pm.descriptors[field].tolist() for field, _ in _FIELDS]
         columns = [
-            Column(name=name, **dict(zip(_NAMES, row, strict=True)))
+            PmColumn(name=name, **dict(zip(_NAMES, row, strict=True)))
             for name, row in zip(pm.names, zip(*rows, strict=True), strict=True)
         ]
         return cls(
@@ -201,7 +201,7 @@ _NAMES = tuple(name for _, name in _FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class PmChunk:
     """A column chunk; counts and bounds that are not known are ``None``.
 
     ``codec`` is Parquet's number, ``encodings`` the bit mask of ``ENCODINGS``; ``min`` and ``max``
@@ -223,13 +223,13 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowGroup:
+class PmRowGroup:
     """A row group block. ``unreferenced`` are bytes at its end that nothing points at: QuestDB
     leaves there the bloom filter of a column that is not in BLOOM_FILTER_COLUMNS.
     """
 
     num_rows: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[PmChunk, ...]
     unreferenced: bytes = b""
 
     def to_bytes(
@@ -273,7 +273,7 @@ class RowGroup:
         return block, blooms
 
     @classmethod
-    def of(cls, snapshot: Snapshot, row_group: int, *, stop: int | None = None) -> Self:
+    def of(cls, snapshot: PmSnapshot, row_group: int, *, stop: int | None = None) -> Self:
         """A row group of an opened file. ``stop``: where the next thing after its block begins;
         only with it ``unreferenced`` bytes can be told.
         """
@@ -308,7 +308,7 @@ class RowGroup:
         return cls(
             num_rows=int(snapshot.num_rows[row_group]),
             chunks=tuple(
-                Chunk(
+                PmChunk(
                     **dict(zip(_COUNT_NAMES, count, strict=True))
                     | {
                         "null_count": count[-2] if flag & NULL_COUNT_PRESENT else None,

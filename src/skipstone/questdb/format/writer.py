@@ -19,9 +19,10 @@ import struct
 import zlib
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.enums import Type
 
 from .layout import (
     FOOTER_STRUCT,
@@ -31,20 +32,32 @@ from .layout import (
     MAX_SCRATCHPAD,
     SCRATCHPAD,
     SEQ_TXN,
+    SORTING_IS_DTS_ASC,
     TRAILER,
 )
-from .values import Head, RowGroup
+from .types import ColumnType, Tag
+from .values import PmHead, PmRowGroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .pm_snapshot import Snapshot
+    from .pm import PmSnapshot
+    from .values import PmColumn
 
-__all__ = ["Append", "Footer", "append", "read_row_groups", "rewrite", "write"]
+__all__ = [
+    "Append",
+    "PmFooter",
+    "append",
+    "outdated",
+    "read_row_groups",
+    "rewrite",
+    "upgrade",
+    "write",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footer:
+class PmFooter:
     """What a footer says of its Parquet file.
 
     ``parquet_footer_offset`` and ``parquet_footer_length`` (bytes of the FileMetaData) give the
@@ -62,7 +75,7 @@ class Footer:
     other_sections: bytes = b""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Footer:
+    def of(cls, snapshot: PmSnapshot) -> PmFooter:
         """The footer of an opened file."""
         return cls(
             parquet_footer_offset=snapshot.parquet_footer_offset,
@@ -75,7 +88,7 @@ class Footer:
         )
 
     @classmethod
-    def of_parquet(cls, size: int, length: int, *, unused_bytes: int = 0) -> Footer:
+    def of_parquet(cls, size: int, length: int, *, unused_bytes: int = 0) -> PmFooter:
         """Of a Parquet file of ``size`` bytes whose footer has ``length``."""
         return cls(
             parquet_footer_offset=size - 8 - length,
@@ -129,7 +142,7 @@ class Append:
 
 
 def write(
-    head: Head, row_groups: Sequence[RowGroup], footer: Footer, *, by_column: bool = False
+    head: PmHead, row_groups: Sequence[PmRowGroup], footer: PmFooter, *, by_column: bool = False
 ) -> bytes:
     """A fresh file of one snapshot.
 
@@ -151,9 +164,9 @@ def write(
 
 
 def append(
-    previous: Snapshot,
-    row_groups: Sequence[int | RowGroup],
-    footer: Footer,
+    previous: PmSnapshot,
+    row_groups: Sequence[int | PmRowGroup],
+    footer: PmFooter,
     *,
     by_column: bool = False,
 ) -> Append:
@@ -171,11 +184,11 @@ def append(
             f"an append to a _pm with feature flags {pm.feature_flags:#x}",
             hint="rewrite the file: that drops what is not known",
         )
-    head = Head(columns=(), bloom_columns=pm.bloom_columns, bloom_external=pm.bloom_external)
+    head = PmHead(columns=(), bloom_columns=pm.bloom_columns, bloom_external=pm.bloom_external)
     blocks = _Blocks(head, pm.size, by_column=by_column)
     places, lengths = previous.bloom_places
     for row_group in row_groups:
-        if isinstance(row_group, RowGroup):
+        if isinstance(row_group, PmRowGroup):
             if len(row_group.chunks) != pm.column_count:
                 raise ValueError(f"{len(row_group.chunks)} chunks of {pm.column_count} columns")
             blocks.add(row_group)
@@ -199,22 +212,24 @@ def append(
     return Append(pm.size, data + TRAILER.pack(crc, len(tail) + 4))
 
 
-def rewrite(snapshot: Snapshot, *, by_column: bool = False) -> bytes:
+def rewrite(snapshot: PmSnapshot, *, by_column: bool = False) -> bytes:
     """The same snapshot as a fresh file: no predecessors, no dead bytes, no unknown sections.
 
     ``FormatError`` where its header contradicts itself.
     """
-    head = Head.of(snapshot.pm)
+    head = PmHead.of(snapshot.pm)
     try:
         head.check()
     except ValueError as error:
         raise FormatError(str(error), file=snapshot.pm.file) from None
-    row_groups = [RowGroup.of(snapshot, row_group) for row_group in range(snapshot.row_group_count)]
-    footer = replace(Footer.of(snapshot), other_flags=0, other_sections=b"")
+    row_groups = [
+        PmRowGroup.of(snapshot, row_group) for row_group in range(snapshot.row_group_count)
+    ]
+    footer = replace(PmFooter.of(snapshot), other_flags=0, other_sections=b"")
     return write(head, row_groups, footer, by_column=by_column)
 
 
-def read_row_groups(snapshot: Snapshot) -> tuple[RowGroup, ...]:
+def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
     """All row groups, each with the bytes of its block that nothing refers to."""
     # A block ends where, in this snapshot or one before, another block or a footer begins.
     borders = {snapshot.footer_offset}
@@ -227,20 +242,20 @@ def read_row_groups(snapshot: Snapshot) -> tuple[RowGroup, ...]:
     found = []
     for row_group, block in enumerate(snapshot.block_offsets.tolist()):
         stop = ordered[bisect_right(ordered, block)]
-        found.append(RowGroup.of(snapshot, row_group, stop=stop))
+        found.append(PmRowGroup.of(snapshot, row_group, stop=stop))
     return tuple(found)
 
 
 class _Blocks:
     """Blocks put one behind the other, from ``start`` on, and the entries that point at them."""
 
-    def __init__(self, head: Head, start: int, *, by_column: bool) -> None:
+    def __init__(self, head: PmHead, start: int, *, by_column: bool) -> None:
         self.head, self.start, self.by_column = head, start, by_column
         self.data = bytearray()
         self.offsets: list[int] = []
         self.bitsets: list[Mapping[int, tuple[int, int]]] = []
 
-    def add(self, row_group: RowGroup) -> None:
+    def add(self, row_group: PmRowGroup) -> None:
         """One more block, at the next multiple of 8."""
         at = self.start + len(self.data)
         pad = -at % 8
@@ -274,3 +289,76 @@ class _Blocks:
         if self.head.bloom_external:
             return b"".join([struct.pack("<QQ", *entry) for entry in entries])
         return struct.pack(f"<{len(entries)}I", *(offset >> 3 for offset, _ in entries))
+
+
+_WIDTHS: Final[dict[int, int]] = {
+    Type.BOOLEAN: 1,
+    Type.INT32: 4,
+    Type.INT64: 8,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+}
+_SIGNED: Final = (Tag.BYTE, Tag.SHORT, Tag.GEOBYTE, Tag.GEOSHORT)
+_DAY: Final = 86_400_000
+
+
+def outdated(snapshot: PmSnapshot) -> tuple[str, ...]:
+    """What an upgrade would change, in words; nothing for a snapshot that is up to date."""
+    head, found = PmHead.of(snapshot.pm), []
+    if _in_own_width(snapshot, head):
+        found.append("bounds in the width of QuestDB's types")
+    if head.sorting_is_dts_asc and not snapshot.pm.feature_flags & SORTING_IS_DTS_ASC:
+        found.append("the designated timestamp as an array of sorting columns")
+    return tuple(found)
+
+
+def upgrade(snapshot: PmSnapshot) -> bytes:
+    """The same snapshot as a fresh file of today, without predecessors and dead bytes."""
+    head = PmHead.of(snapshot.pm)
+    try:
+        head.check()
+    except ValueError as error:
+        raise FormatError(str(error), file=snapshot.pm.file) from None
+    groups = [_widened(group, head) for group in read_row_groups(snapshot)]
+    footer = replace(PmFooter.of(snapshot), other_flags=0, other_sections=b"")
+    return write(head, groups, footer)
+
+
+def _in_own_width(snapshot: PmSnapshot, head: PmHead) -> bool:
+    """Whether any inlined bound has another width than its physical type."""
+    stats = snapshot.stats()
+    for column, each in enumerate(head.columns):
+        width = _WIDTHS.get(each.physical_type)
+        if width is None:
+            continue
+        flags = stats.chunks["STAT_FLAGS"][:, column]
+        sizes = stats.chunks["STAT_SIZES"][:, column]
+        for present, shift in ((1, 0), (8, 4)):
+            if ((flags & present > 0) & (sizes >> shift & 15 != width)).any():
+                return True
+    return False
+
+
+def _widened(group: PmRowGroup, head: PmHead) -> PmRowGroup:
+    chunks = []
+    for column, chunk in zip(head.columns, group.chunks, strict=True):
+        low, high = _widen(column, chunk.min), _widen(column, chunk.max)
+        chunks.append(replace(chunk, min=low, max=high))
+    return replace(group, chunks=tuple(chunks), unreferenced=b"")
+
+
+def _widen(column: PmColumn, value: bytes | None) -> bytes | None:
+    width = _WIDTHS.get(column.physical_type)
+    if value is None or width is None or len(value) == width:
+        return value
+    type = ColumnType.of(column.type)
+    if type is None or column.physical_type != Type.INT32:
+        return None
+    if type.tag in _SIGNED and len(value) in (1, 2):
+        return int.from_bytes(value, "little", signed=True).to_bytes(4, "little", signed=True)
+    if type.tag is Tag.CHAR and len(value) == 2:
+        return value + bytes(2)
+    if type.tag is Tag.DATE and len(value) == 8:
+        days, rest = divmod(int.from_bytes(value, "little", signed=True), _DAY)
+        return None if rest else days.to_bytes(4, "little", signed=True)
+    return None

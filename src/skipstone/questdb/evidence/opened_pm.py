@@ -1,7 +1,7 @@
 """Opened ``_pm`` snapshots: one with the data file that it belongs to, and a few kept open.
 
 >>> snapshot = open_pm(data, parquet_size=size)          # CRC verified once, here
->>> file = PmFile.of(snapshot, path=path, schema=schema, own=True)
+>>> file = OpenedPm.of(snapshot, path=path, schema=schema, own=True)
 >>> file.columns["price"]                                # position in the _pm, if it may be asked
 
 Nothing is done per column before it is asked about. A snapshot is picked by the size of its Parquet
@@ -19,25 +19,31 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.evidence.stored_values import Form, no_keys
+from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
+from skipstone.parquet.format.enums import Type
 from skipstone.predicate.types import column_name, column_path
 from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.statistics import ChunkStats
 
-from .chunk_bounds import chunk_bounds
 from .columns import named, stored_as
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     import pyarrow as pa
 
     from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.questdb.format.layout import Ints
-    from skipstone.questdb.format.pm import Buffer
-    from skipstone.questdb.format.pm_snapshot import Snapshot
+    from skipstone.questdb.format.layout import Bools, Bytes, Ints
+    from skipstone.questdb.format.pm import PmSnapshot
+    from skipstone.questdb.format.pm_header import Buffer
+    from skipstone.questdb.format.statistics import End
 
-__all__ = ["OpenedPms", "PmFile", "open_pm"]
+__all__ = ["OpenedPm", "SnapshotCache", "chunk_bounds", "open_pm"]
 
 _KEPT = 1_024
 _KEPT_BYTES = 256 << 20
@@ -45,7 +51,7 @@ _KEPT_BYTES = 256 << 20
 
 def open_pm(
     data: Buffer, *, parquet_size: int | None, verify: bool = True, file: str | None = None
-) -> Snapshot:
+) -> PmSnapshot:
     """The snapshot of the Parquet file of ``parquet_size`` bytes, ``None`` the newest.
 
     ``verify`` passes once over the bytes for the CRC. ``FormatError`` where it is damaged or does
@@ -57,7 +63,7 @@ def open_pm(
     return snapshot
 
 
-class OpenedPms:
+class SnapshotCache:
     """Snapshots that stay open, by identity; the ones not asked for longest go first.
 
     A key names one version of one ``_pm`` and of its Parquet file: the ``ObjectId`` of the ``_pm``,
@@ -67,7 +73,7 @@ class OpenedPms:
 
     def __init__(self, most: int = _KEPT, most_bytes: int = _KEPT_BYTES) -> None:
         self.most, self.most_bytes = most, most_bytes
-        self._kept: OrderedDict[Hashable, Snapshot] = OrderedDict()
+        self._kept: OrderedDict[Hashable, PmSnapshot] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
@@ -82,7 +88,7 @@ class OpenedPms:
         parquet_size: int | None,
         verify: bool = True,
         file: str | None = None,
-    ) -> Snapshot:
+    ) -> PmSnapshot:
         """The snapshot of this key; ``load`` gives its bytes where it is not open yet.
 
         Raises as ``open_pm`` and as ``load`` do; nothing is kept then.
@@ -109,7 +115,7 @@ class OpenedPms:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PmFile:
+class OpenedPm:
     """A snapshot and the data file at ``path`` that it belongs to; made by ``of``.
 
     ``schema`` is the table's, ``own`` and ``ids`` as for ``of``. ``row_starts`` int64
@@ -117,7 +123,7 @@ class PmFile:
     """
 
     path: str
-    snapshot: Snapshot
+    snapshot: PmSnapshot
     schema: pa.Schema | None
     own: bool
     ids: Mapping[str, int]
@@ -129,7 +135,7 @@ class PmFile:
     @classmethod
     def of(
         cls,
-        snapshot: Snapshot,
+        snapshot: PmSnapshot,
         *,
         path: str,
         schema: pa.Schema | None = None,
@@ -207,9 +213,9 @@ class PmFile:
 
 
 class _Columns(Mapping[str, int]):
-    """What ``PmFile.columns`` is: nothing is looked at before it is asked for."""
+    """What ``OpenedPm.columns`` is: nothing is looked at before it is asked for."""
 
-    def __init__(self, file: PmFile) -> None:
+    def __init__(self, file: OpenedPm) -> None:
         self.file = file
 
     def __getitem__(self, column: str) -> int:
@@ -228,3 +234,79 @@ class _Columns(Mapping[str, int]):
 
 def _quoted(name: str) -> str:
     return column_name((name,))
+
+
+_WIDTHS = {Type.BOOLEAN: 1, Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
+_BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
+
+
+def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> ValueBounds:
+    """Bounds of the row groups of all ``parts``, in their order; each part is one column of a file,
+    of shape (row groups, 1). ``rows`` int64 are those of all row groups.
+
+    ``FormatError`` where a statistic lies outside its file.
+    """
+    whole = parts[0] if len(parts) == 1 else _side_by_side(parts)
+    chunks = whole.chunks
+    one_each = chunks["NUM_VALUES"][:, 0] == rows.astype(np.uint64)
+    counts, counted = whole.null_count()
+    nulls = counts[:, 0].astype(np.int64)
+    if not stored.column.max_definition_level:
+        nulls = np.zeros_like(rows)
+        counted = np.ones_like(counted)
+    sure = counted[:, 0] & one_each
+    if not sure.all():
+        nulls = np.where(sure, nulls, -1)
+    low, known_low = _bytes(stored, "MIN", whole, parts)
+    high, known_high = _bytes(stored, "MAX", whole, parts)
+    if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
+        known_low &= whole.exact("MIN")[:, 0]
+        known_high &= whole.exact("MAX")[:, 0]
+    odd = (nulls == rows) & (rows > 0) & (known_low | known_high)
+    if odd.any():
+        nulls = np.where(odd, -1, nulls)
+    sound = one_each & ~odd
+    known_low, known_high = known_low & sound, known_high & sound
+    return ValueBounds.of(
+        stored,
+        Order.TYPE,
+        lo=_keys(stored, low, known_low, upper=False),
+        hi=_keys(stored, high, known_high, upper=True),
+        rows=rows,
+        nulls=nulls,
+        nans=np.full(len(rows), -1, np.int64),
+    )
+
+
+def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
+    """The chunks of all parts. What lies out of line lies in as many files."""
+    chunks = np.concatenate([part.chunks for part in parts])
+    none = np.zeros(len(chunks), np.int64)
+    return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
+
+
+def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
+    if isinstance(found, ByteArrays):
+        return stored.keys(found, known, upper=upper)
+    if stored.form is Form.NONE:
+        return no_keys(stored.type, len(found))
+    return stored.fixed_keys(found, known, upper=upper)
+
+
+def _bytes(
+    stored: Stored, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
+) -> tuple[ByteArrays | Bytes, Bools]:
+    """The bytes of one bound of each row group, ``(row groups, width)`` where they are as many of
+    each, and where there is one."""
+    width = _WIDTHS.get(stored.column.type, 0)
+    if stored.column.type is Type.FIXED_LEN_BYTE_ARRAY and stored.column.type_length <= 8:
+        width = stored.column.type_length
+    if width:
+        slots, valid = whole.fixed_bytes(end, width)
+        if stored.column.type is not Type.FIXED_LEN_BYTE_ARRAY:
+            return np.ascontiguousarray(slots[:, 0]), valid[:, 0]
+        offsets = np.arange(0, width * len(valid) + 1, width, dtype=np.int64)
+        return ByteArrays(np.ascontiguousarray(slots).reshape(-1), offsets), valid[:, 0]
+    found = [part.blobs(end) for part in parts]
+    joined = ByteArrays.concat([ByteArrays(data, offsets) for data, offsets, _ in found])
+    return joined, np.concatenate([valid[:, 0] for _, _, valid in found])

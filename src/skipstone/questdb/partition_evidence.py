@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.pruning import Cause, Level, Reason, Units
+from skipstone.predicate.literals import order_keys
+from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
+from skipstone.pruning.interval import Intervals, interval_bounds
 from skipstone.pruning.source import Source
 
-from .evidence import OpenedPms, PmFile, PmSource, pm_source
+from .evidence.opened_pm import OpenedPm, SnapshotCache
+from .evidence.row_groups import PmSource, pm_source
+from .format.partition_names import unit_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +32,13 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Evidence
-    from skipstone.storage import Storage
+    from skipstone.storage import ByteRange, Storage
 
-    from .format.pm_snapshot import Snapshot
+    from .format.partition_names import Partitioning
+    from .format.pm import PmSnapshot
     from .txn_snapshot import PartitionFile, TxnListing
 
-__all__ = ["OpenPartitions", "PartitionPms"]
+__all__ = ["OpenPartitions", "PartitionPms", "PartitionTimes"]
 
 _LOG = logging.getLogger("skipstone")
 
@@ -49,9 +54,9 @@ class OpenPartitions:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self._opened = OpenedPms(most=_MOST_FILES)
+        self._opened = SnapshotCache(most=_MOST_FILES)
 
-    def snapshot(self, file: PartitionFile) -> Snapshot:
+    def snapshot(self, file: PartitionFile) -> PmSnapshot:
         """That of the size that ``_txn`` gives.
 
         ``FileNotFoundError`` where there is no ``_pm``, ``FormatError`` where it is damaged or of
@@ -103,7 +108,7 @@ class PartitionPms(Source):
         """The row groups of files that nobody has split yet."""
         rows = self.listing.row_counts
         whole = np.flatnonzero(units.rows == rows[units.file])[:_MOST_FILES]
-        files: dict[int, PmFile] = {}
+        files: dict[int, OpenedPm] = {}
         for at in units.file[whole].tolist():
             found = self._open(at)
             if found is not None:
@@ -113,11 +118,11 @@ class PartitionPms(Source):
         parts, parent = self._source.split(units.where(here), columns)
         return parts, here[parent]
 
-    def _open(self, at: int) -> PmFile | None:
+    def _open(self, at: int) -> OpenedPm | None:
         file = self.listing.files[at]
         try:
             snapshot = self.opened.snapshot(file)
-            return PmFile.of(snapshot, path=file.path, schema=self.schema)
+            return OpenedPm.of(snapshot, path=file.path, schema=self.schema)
         except FileNotFoundError:
             self.absent += 1
         except UnsupportedError as error:
@@ -145,3 +150,81 @@ class PartitionPms(Source):
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Bounds, null counts, Bloom filters."""
         return () if self._source is None else self._source.evidence(units, columns)
+
+
+_INT64: Final = np.iinfo(np.int64)
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PartitionTimes(BaseEvidence):
+    """Evidence for the designated timestamp ``column``; see the module.
+
+    ``first`` and ``last`` are nanoseconds since the epoch per file of the listing, both inclusive
+    and of any size; ``None`` where nothing is known, as for a file that has another column for it.
+    """
+
+    column: str
+    first: Sequence[int | None]
+    last: Sequence[int | None]
+
+    name: ClassVar[str] = "partition"
+    level: ClassVar[Level] = Level.OBJECT
+    cost: ClassVar[float] = 0.1
+
+    @classmethod
+    def of(
+        cls,
+        column: str,
+        timestamps: Sequence[int],
+        partitioning: Partitioning,
+        designated: Sequence[str | None],
+    ) -> PartitionTimes:
+        """From the partitions' timestamps and each one's designated timestamp, by its name."""
+        scale = 1 if partitioning.nanos else 1000
+        first: list[int | None] = []
+        last: list[int | None] = []
+        for timestamp, name in zip(timestamps, designated, strict=True):
+            end = unit_end(timestamp, partitioning) if name == column else None
+            known = end is not None and timestamp < end
+            first.append(timestamp * scale if known else None)
+            last.append(end * scale - 1 if end is not None and known else None)
+        return cls(column=column, first=first, last=last)
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing: it is all in the table's ``_txn``."""
+        return ()
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """Bounds per leaf, or silence where the column is no timestamp to who asks."""
+        import pyarrow as pa
+
+        found = []
+        for leaf in leaves:
+            if not pa.types.is_timestamp(leaf.type):
+                text = f"the partitions are by a timestamp, the table says {leaf.type}"
+                subject = f"partition({self.column})"
+                found.append(Answer.silent(Cause.UNSUPPORTED, subject, text))
+                continue
+            intervals = Intervals(
+                type=leaf.type,
+                lo=order_keys(self._array(self.first, units, leaf.type), leaf.type),
+                hi=order_keys(self._array(self.last, units, leaf.type), leaf.type),
+                rows=units.rows,
+                nulls=np.full(len(units.file), -1, np.int64),
+            )
+            found.append(Answer(bounds=interval_bounds(leaf, intervals)))
+        return found
+
+    def _array(self, times: Sequence[int | None], units: Units, type: pa.DataType) -> pa.Array:
+        """``times`` of these units in the unit of ``type``, rounded down as readers do."""
+        import pyarrow as pa
+
+        step = 10**9 // _PER_SECOND[type.unit]
+        values = [None if time is None else time // step for time in times]
+        held = [
+            None if value is None or not _INT64.min <= value <= _INT64.max else value
+            for value in values
+        ]
+        # A bound beyond what the type can say is no bound.
+        return pa.array(held, pa.int64()).take(pa.array(units.file)).view(type)

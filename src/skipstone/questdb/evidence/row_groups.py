@@ -1,0 +1,330 @@
+"""The row group level of a plan from ``_pm`` snapshots: no Parquet footer is read for it.
+
+``PmSource`` splits files by NUM_ROWS of their row groups. Its evidence per column: ``_pm
+statistics``, which costs nothing, and ``_pm bloom filter``, which costs nothing where filters are
+inlined and a block per value where they lie in the data file. The descriptors and chunks of all
+columns that are asked about are taken from a file in one gather; a file whose ``_pm`` is damaged
+where it is looked at says nothing, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from skipstone.errors import SkipstoneError
+from skipstone.parquet.evidence.bloom_hashes import hashes_of
+from skipstone.parquet.evidence.indexed_file import why
+from skipstone.parquet.evidence.row_groups import StatisticsEvidence, Together
+from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
+from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
+from skipstone.pruning.interval import with_nulls
+from skipstone.pruning.source import Source
+from skipstone.questdb.format.statistics import ChunkStats
+from skipstone.storage import ByteRange
+
+from .opened_pm import chunk_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from skipstone.parquet.evidence.bloom_hashes import Hashes
+    from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray, Evidence, Fetched
+    from skipstone.questdb.format.layout import Ints
+
+    from .opened_pm import OpenedPm
+
+__all__ = ["PmBloomEvidence", "PmSource", "PmStatistics", "pm_source"]
+
+
+class PmSource(Source):
+    """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.
+
+    Keep it as long as the files: it remembers what it has put together.
+    """
+
+    level = Level.ROW_GROUP
+
+    def __init__(self, files: Mapping[int, OpenedPm]) -> None:
+        self.files = files
+        self._found: dict[str, Sequence[Evidence[Leaf]]] = {}
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, Ints]:
+        """The row groups of every file that is here."""
+        here = [(at, file) for at, file in enumerate(units.file.tolist()) if file in self.files]
+        starts = [self.files[file].row_starts for _, file in here]
+        counts = np.array([len(each) - 1 for each in starts], np.int64)
+        parent = np.repeat(np.array([at for at, _ in here], np.int64), counts)
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        none = np.empty(0, np.int64)
+        return Units(
+            level=Level.ROW_GROUP,
+            file=units.file[parent],
+            ordinal=np.arange(len(parent), dtype=np.int64) - before,
+            first_row=np.concatenate([none, *(each[:-1] for each in starts)]),
+            rows=np.concatenate([none, *(self.files[file].rows for _, file in here)]),
+        ), parent
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Statistics and Bloom filters of the columns that are here."""
+        missing = sorted(columns - self._found.keys())
+        if missing:
+            self._found.update(_evidence(self.files, missing))
+        return [each for column in sorted(columns) for each in self._found[column]]
+
+
+def pm_source(files: Mapping[int, OpenedPm]) -> PmSource:
+    """The row group level of these files, by their ordinals in the plan's listing."""
+    return PmSource(files)
+
+
+class PmStatistics(StatisticsEvidence):
+    """MIN_STAT, MAX_STAT and NULL_COUNT of row groups (``chunk_bounds.py``)."""
+
+    name = "_pm statistics"
+
+    def __init__(
+        self, column: str, together: Sequence[Together], reasons: Sequence[Reason]
+    ) -> None:
+        super().__init__(column, together)
+        self.reasons = tuple(reasons)
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        found = super().answer(leaves, units, have)
+        if not self.reasons:
+            return found
+        return [
+            Answer(bounds=each.bounds, reasons=(*each.reasons, *self.reasons)) for each in found
+        ]
+
+
+def _evidence(
+    files: Mapping[int, OpenedPm], columns: Sequence[str]
+) -> dict[str, Sequence[Evidence[Leaf]]]:
+    """The evidence of each of these columns, from one gather per file."""
+    parts: dict[str, dict[object, list[tuple[int, Stored, ChunkStats]]]]
+    parts = {column: {} for column in columns}
+    reasons: dict[str, dict[Reason, None]] = {column: {} for column in columns}
+    for ordinal, file in files.items():
+        asked: list[tuple[str, int, Stored]] = []
+        for column in columns:
+            try:
+                known = file.stored(column)
+            except (SkipstoneError, ValueError) as error:
+                reasons[column].setdefault(_why(error, column))
+                continue
+            if known is not None:
+                asked.append((column, *known))
+        if not asked:
+            continue
+        stats = file.snapshot.stats([place for _, place, _ in asked])
+        for at, (column, _, stored) in enumerate(asked):
+            of_column = ChunkStats(
+                chunks=stats.chunks[:, at : at + 1],
+                out_of_line=stats.out_of_line,
+                data=stats.data,
+                end=stats.end,
+                file=stats.file,
+            )
+            key = (stored.form, stored.type, stored.unit, stored.column.type,
+                   stored.column.type_length, stored.column.max_definition_level)  # fmt: skip
+            parts[column].setdefault(key, []).append((ordinal, stored, of_column))
+    found: dict[str, Sequence[Evidence[Leaf]]] = {}
+    for column in columns:
+        together: list[Together] = []
+        for members in parts[column].values():
+            together += _together(files, column, members, reasons[column])
+        evidence: list[Evidence[Leaf]] = []
+        if together or reasons[column]:
+            evidence.append(PmStatistics(column, together, list(reasons[column])))
+        filters = PmBloomEvidence.of(column, files)
+        if filters is not None:
+            evidence.append(filters)
+        found[column] = evidence
+    return found
+
+
+def _together(
+    files: Mapping[int, OpenedPm],
+    column: str,
+    members: Sequence[tuple[int, Stored, ChunkStats]],
+    reasons: dict[Reason, None],
+) -> list[Together]:
+    """Bounds of files that store a column alike, without those that are damaged there."""
+    try:
+        rows = np.concatenate([files[ordinal].rows for ordinal, _, _ in members])
+        bounds = chunk_bounds(members[0][1], [part for _, _, part in members], rows)
+    except (SkipstoneError, ValueError) as error:
+        if len(members) == 1:
+            reasons.setdefault(_why(error, column))
+            return []
+        # Halves, so that one damaged file of many silences itself and nobody else.
+        half = len(members) // 2
+        return [
+            *_together(files, column, members[:half], reasons),
+            *_together(files, column, members[half:], reasons),
+        ]
+    base = np.full(max(files) + 1, -1, np.int64)
+    sizes = np.cumsum([0, *(len(part.chunks) for _, _, part in members)])
+    base[[ordinal for ordinal, _, _ in members]] = sizes[:-1]
+    return [Together(bounds, base)]
+
+
+def _why(error: Exception, column: str) -> Reason:
+    return why(error, f"{PmStatistics.name}({column})")
+
+
+# A request costs about as much as this many bytes more of one that is made anyway.
+_REQUEST = 8_192
+# Words of blocks that are gathered at a time: bounds the memory of a long IN list.
+_WORDS = 1 << 20
+_UNREAD = Reason(cause=Cause.UNREADABLE, subject="_pm bloom filter", text="not fetched")
+
+
+class _PmFilters:
+    """Where the filters of one column of one file lie: of bitsets in ``data``, or in the data file
+    where ``data`` is ``None``; ``blocks`` int64 (row groups,), 0 where there is none."""
+
+    def __init__(self, file: OpenedPm, place: int, stored: Stored) -> None:
+        pm = file.snapshot.pm
+        offsets, lengths = file.snapshot.bloom_places
+        at = pm.bloom_columns.index(place)
+        self.file, self.stored = file, stored
+        self.offsets, self.blocks = offsets[:, at], lengths[:, at] // BLOCK_BYTES
+        self.words = None if pm.bloom_external else np.frombuffer(pm.data, "<u4", pm.size >> 2)
+
+    def inlined(self, hashes: Hashes, groups: Ints) -> BoolArray:
+        """Per row group: False where no value can be in it."""
+        assert self.words is not None
+        some = np.ones(len(groups), np.bool_)
+        there = np.flatnonzero(self.blocks[groups] > 0)
+        step = max(1, _WORDS // max(1, 8 * len(hashes)))
+        for start in range(0, len(there), step):
+            at = there[start : start + step]
+            first = (self.offsets[groups[at]] >> 2)[:, None]
+            first = first + 8 * block_of(hashes, self.blocks[groups[at]][:, None])
+            words = self.words[first[..., None] + np.arange(8)]
+            some[at] = set_in(words, hashes).any(axis=1)
+        return some
+
+    def ranges(self, hashes: Hashes, groups: Ints) -> list[list[ByteRange]]:
+        """Per row group what must be fetched: one block per hash, or the whole bitset."""
+        found: list[list[ByteRange]] = []
+        path, many = self.file.path, len(hashes)
+        for group in groups.tolist():
+            offset, blocks = int(self.offsets[group]), int(self.blocks[group])
+            if not blocks:
+                found.append([])
+            elif many > 1 and many * _REQUEST >= blocks * BLOCK_BYTES:
+                found.append([ByteRange(path, offset, blocks * BLOCK_BYTES)])
+            else:
+                places = offset + BLOCK_BYTES * block_of(hashes, blocks)
+                found.append([ByteRange(path, at, BLOCK_BYTES) for at in places.tolist()])
+        return found
+
+    def external(
+        self, hashes: Hashes, groups: Ints, have: Fetched, reasons: dict[Reason, None]
+    ) -> BoolArray:
+        """As ``inlined``, from what was fetched."""
+        some = np.ones(len(groups), np.bool_)
+        for at, ranges in enumerate(self.ranges(hashes, groups)):
+            parts = [have.get(each) for each in ranges]
+            got = [part for part in parts if part is not None]
+            if len(got) < len(parts):
+                reasons.setdefault(_UNREAD)
+            elif got:
+                words = np.frombuffer(b"".join(got), "<u4").reshape(-1, 8)
+                if len(got) < len(hashes):
+                    words = words[block_of(hashes, len(words))]
+                some[at] = set_in(words, hashes).any()
+        return some
+
+
+class PmBloomEvidence(BaseEvidence):
+    """The filters of one column in all files that have any; see the module."""
+
+    name = "_pm bloom filter"
+    level = Level.ROW_GROUP
+    cost = 2.0
+
+    def __init__(
+        self, column: str, filters: Mapping[int, _PmFilters], reasons: Sequence[Reason]
+    ) -> None:
+        self.column, self.filters, self.reasons = column, filters, tuple(reasons)
+        self._hashes: dict[tuple[Leaf, Stored], Hashes | None] = {}
+        if any(each.words is None for each in filters.values()):
+            self.cost = 5.0
+
+    @classmethod
+    def of(cls, column: str, files: Mapping[int, OpenedPm]) -> Self | None:
+        """The evidence where any of ``files`` has filters for ``column``."""
+        filters: dict[int, _PmFilters] = {}
+        reasons: dict[Reason, None] = {}
+        for ordinal, file in files.items():
+            if not file.snapshot.pm.bloom_columns:
+                continue
+            try:
+                known = file.stored(column)
+                if known is not None and known[0] in file.snapshot.pm.bloom_columns:
+                    filters[ordinal] = _PmFilters(file, *known)
+            except (SkipstoneError, ValueError) as error:
+                reasons.setdefault(why(error, f"{cls.name}({column})"))
+        return cls(column, filters, list(reasons)) if filters or reasons else None
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """The blocks of external filters, of all values in all row groups."""
+        wanted: dict[ByteRange, None] = {}
+        for leaf in leaves:
+            for filters, hashes, _, groups in self._asked(leaf, units):
+                if filters.words is None and len(hashes):
+                    for ranges in filters.ranges(hashes, groups):
+                        wanted.update(dict.fromkeys(ranges))
+        return [each for each in wanted if each not in have]
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        return [self._answer(leaf, units, have) for leaf in leaves]
+
+    def _answer(self, leaf: Leaf, units: Units, have: Fetched) -> Answer:
+        some = np.ones(len(units), np.bool_)
+        reasons = dict.fromkeys(self.reasons)
+        said = False
+        for filters, hashes, at, groups in self._asked(leaf, units):
+            said = True
+            if not len(hashes):
+                some[at] = False
+            elif filters.words is None:
+                some[at] = filters.external(hashes, groups, have, reasons)
+            else:
+                some[at] = filters.inlined(hashes, groups)
+        if not said:
+            if reasons:
+                return Answer(bounds=None, reasons=tuple(reasons))
+            text = f"says nothing of {leaf.op}"
+            return Answer.silent(Cause.NOT_APPLICABLE, f"{self.name}({self.column})", text)
+        none = np.zeros(len(units), np.bool_)
+        unknown = np.full(len(units), -1, np.int64)
+        bounds = with_nulls(leaf.op, some, none, units.rows, unknown)
+        return Answer(bounds=bounds, reasons=tuple(reasons))
+
+    def _asked(self, leaf: Leaf, units: Units) -> list[tuple[_PmFilters, Hashes, Ints, Ints]]:
+        """Per file: its filters, the leaf's hashes, where its units are, and their row groups."""
+        found = []
+        order = np.argsort(units.file, kind="stable")
+        ordered = units.file[order]
+        for ordinal, filters in self.filters.items():
+            key = (leaf, filters.stored)
+            if key not in self._hashes:
+                self._hashes[key] = hashes_of(leaf, filters.stored)
+            hashes = self._hashes[key]
+            if hashes is None:
+                continue
+            first, stop = np.searchsorted(ordered, (ordinal, ordinal + 1))
+            if first < stop:
+                at = order[first:stop]
+                found.append((filters, hashes, at, units.ordinal[at]))
+        return found
