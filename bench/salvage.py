@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.salvage import salvage
 from skipstone.salvage.page_map import map_file
-from skipstone.salvage.salvage_file import salvage
 
 from .figure import Figure, Peer, median, timed
 

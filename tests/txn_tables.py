@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail, read_metadata
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.writing.splice_footer import (
-    append_row_groups,
-    rebase_row_group,
+from skipstone.parquet.writing.footer_editor import (
+    moved_row_group,
     row_group_bytes,
 )
 from skipstone.questdb.format.footer_to_pm import convert
 from skipstone.questdb.format.partition_names import Partitioning, directory
 from skipstone.questdb.format.txn import Partition, Txn, commit, created, read
+from tests.parquet.writing.footers import with_more
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,9 +73,9 @@ def appended(data: bytes, table: pa.Table) -> bytes:
     old, new = _footer(data), _footer(more)
     body = more[4 : len(more) - TAIL_LENGTH - _length(more)]
     groups = [
-        rebase_row_group(row_group_bytes(new, r), len(data) - 4) for r in range(new.num_row_groups)
+        moved_row_group(row_group_bytes(new, r), len(data) - 4) for r in range(new.num_row_groups)
     ]
-    footer = append_row_groups(old, groups)
+    footer = with_more(old, groups)
     return data + body + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile
-from skipstone.rewrite import salvage
+from skipstone.salvage import salvage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from skipstone.inspect.parquet_file import inspect_file
 from skipstone.parquet.arrow.whole_file import read_table
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import column_name
-from skipstone.salvage.salvage_file import salvage
+from skipstone.salvage import salvage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

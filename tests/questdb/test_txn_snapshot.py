@@ -421,7 +421,8 @@ def replaced_footer(data: bytes) -> bytes:
     """A footer of this file's last row groups alone."""
     from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.writing.splice_footer import append_row_groups, row_group_bytes
+    from skipstone.parquet.writing.footer_editor import row_group_bytes
+    from tests.parquet.writing.footers import with_more
     from tests.txn_tables import encoded
 
     tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
@@ -430,5 +431,5 @@ def replaced_footer(data: bytes) -> bytes:
     empty = encoded(rows_at(MONDAY, range(0)))
     end = Tail.from_bytes(empty[-TAIL_LENGTH:], len(empty))
     plain = FooterArrays.scan(empty[end.offset : -TAIL_LENGTH], end.offset)
-    made = append_row_groups(plain, groups)
+    made = with_more(plain, groups)
     return made + struct.pack("<I", len(made)) + b"PAR1"

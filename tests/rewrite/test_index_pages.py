@@ -21,7 +21,8 @@ from skipstone import Decryption, ParquetFile
 from skipstone.cli.verbs import cli
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.parquet.format.enums import PageType
-from skipstone.rewrite import Encryption, add_index_pages, decrypt, encrypt, retrofit, salvage
+from skipstone.rewrite import Encryption, add_index_pages, decrypt, encrypt, retrofit
+from skipstone.salvage import salvage
 from tests.parquet.format.files import golden_files
 from tests.salvage.stepped import STEPS
 

@@ -17,7 +17,7 @@ import pytest
 from skipstone.parquet.arrow.whole_file import read_table
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.salvage.salvage_file import salvage
+from skipstone.salvage import salvage
 from tests.parquet.format.files import same_table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.pages.page import chunk_range, walk_pages
-from skipstone.salvage.salvage_file import salvage
+from skipstone.salvage import salvage
 from tests.parquet.format.files import same_table
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from skipstone.cli.verbs import cli
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.arrow.whole_file import read_table
 from skipstone.parquet.format.footer import Tail
-from skipstone.salvage.salvage_file import salvage
+from skipstone.salvage import salvage
 from tests.parquet.format.files import golden_files, nested_types, same_table, written
 
 if TYPE_CHECKING:

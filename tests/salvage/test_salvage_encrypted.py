@@ -15,7 +15,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.whole_file import read_table
 from skipstone.parquet.format.footer import Tail
 from skipstone.rewrite import Encryption, encrypt
-from skipstone.salvage.salvage_file import salvage
+from skipstone.salvage import salvage
 from tests.parquet.encryption.keys import decryption_of
 from tests.parquet.format.files import same_table
 from tests.rewrite.encrypted_files import KEY, KEYS, equal, modules, plain, rows

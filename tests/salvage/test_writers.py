@@ -22,7 +22,9 @@ from skipstone.errors import FormatError
 from skipstone.parquet.arrow.whole_file import read_table
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.rewrite import retrofit, salvage, write_table
+from skipstone.parquet.writing.table_writer import write_table
+from skipstone.rewrite import retrofit
+from skipstone.salvage import salvage
 from tests.parquet.format.files import same_table
 
 if TYPE_CHECKING:

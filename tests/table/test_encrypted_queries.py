@@ -31,7 +31,7 @@ from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.predicate import bind, to_sql
 from skipstone.pruning import costs as cost
 from skipstone.rewrite import Encryption, encrypt
-from skipstone.rewrite.aad_prefix import TablePrefix
+from skipstone.rewrite.encrypted_file_list import TablePrefix
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.parquet.encryption.keys import InMemoryKms
 from tests.predicate.bound_rows import opaques

@@ -27,8 +27,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.rewrite import Encryption, encrypt
-from skipstone.rewrite.aad_prefix import TablePrefix
-from skipstone.rewrite.encrypted_file_list import list_path, read_list
+from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
 from skipstone.rewrite.file_jobs import file_budget
 from tests.parquet.encryption.keys import InMemoryKms
 from tests.rewrite.encrypted_files import KEY, KEYS, equal

@@ -98,8 +98,7 @@ def retrofit(
             dry_run=dry_run,
         )
         if index_pages:
-            from skipstone.rewrite.index_pages_file import add_index_pages
-            from skipstone.rewrite.index_pages_report import RetrofitWithIndexPages
+            from skipstone.rewrite.index_pages_file import RetrofitWithIndexPages, add_index_pages
 
             made = table if output is None or dry_run else output
             added = add_index_pages(made, index_pages, interleave=interleave, dry_run=dry_run)

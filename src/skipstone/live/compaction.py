@@ -24,7 +24,7 @@ from .reading import read_row_groups
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.writing.encoded_row_groups import Encoded
+    from skipstone.parquet.writing.arrow_encoder import Encoded
 
     from .definition import LiveDefinition
     from .disk import Disk

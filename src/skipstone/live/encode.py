@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from skipstone.parquet.writing.encoded_row_groups import Encoded, encode_rows
+from skipstone.parquet.writing.arrow_encoder import Encoded, encode_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,9 +27,8 @@ from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
-from skipstone.parquet.writing.encoded_row_groups import Encoded, Placed
-from skipstone.parquet.writing.footer_pieces import FooterPieces
-from skipstone.parquet.writing.splice_footer import rebase_row_group
+from skipstone.parquet.writing.arrow_encoder import Encoded, Placed
+from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert, doubtful_leaves
 from skipstone.questdb.format.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
 from skipstone.questdb.format.pm import Pm
@@ -65,7 +64,7 @@ class PartitionState:
     size: int
     footer_length: int
     unused: int
-    footer: FooterPieces
+    footer: FooterEditor
     leaf: int
     lows: tuple[int, ...]
     highs: tuple[int, ...]
@@ -95,7 +94,7 @@ class PartitionState:
             size=size,
             footer_length=tail.length,
             unused=snapshot.unused_bytes,
-            footer=FooterPieces.of(footer),
+            footer=FooterEditor.of(footer),
             leaf=leaf,
             lows=lows,
             highs=highs,
@@ -111,14 +110,14 @@ def snapshot_of(directory: str, size: int) -> PmSnapshot:
 def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str) -> PartitionState:
     """A new partition of these row groups in a directory that is there and empty."""
     placed: list[Placed] = []
-    footer: FooterPieces | None = None
+    footer: FooterEditor | None = None
     leaf = ordinal = 0
     with disk.writing(f"{directory}/{DATA}", create=True) as data:
         at = disk.write(data, [MAGIC], 0)
         for part in parts:
             if footer is None:
-                footer, leaf = part.pieces, _leaf(part.footer, timestamp)
-            elif part.pieces.columns != footer.columns:
+                footer, leaf = part.editor, _leaf(part.footer, timestamp)
+            elif part.editor.columns != footer.columns:
                 raise UnsupportedError("Arrow wrote two schemas for one table")
             put = part.place(at, ordinal)
             at = disk.write(data, put.pieces, at)
@@ -163,11 +162,11 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
             group = state.footer.row_groups[part]
             # Its number changes where others before it were divided.
             groups.append(
-                group if part == len(groups) else rebase_row_group(group, 0, ordinal=len(groups))
+                group if part == len(groups) else moved_row_group(group, 0, ordinal=len(groups))
             )
             rows.append(state.footer.rows[part])
             continue
-        if part.pieces.columns != state.footer.columns:
+        if part.editor.columns != state.footer.columns:
             raise UnsupportedError(
                 f"{state.directory} was written by a version of Arrow that spells this schema in"
                 " another way",
@@ -229,14 +228,14 @@ def _extend_pm(disk: Disk, state: PartitionState, change: Append) -> None:
         disk.sync(pm)
 
 
-def _with(footer: FooterPieces, placed: Sequence[Placed]) -> FooterPieces:
+def _with(footer: FooterEditor, placed: Sequence[Placed]) -> FooterEditor:
     """The same footer over these row groups alone."""
     rows = [count for each in placed for count in each.rows]
     return footer.with_row_groups(rows, [group for each in placed for group in each.row_groups])
 
 
 def _converted(
-    footer: FooterPieces, tail: Tail, placed: Sequence[Placed], *, unused: int
+    footer: FooterEditor, tail: Tail, placed: Sequence[Placed], *, unused: int
 ) -> Converted:
     """The ``_pm`` of new row groups, as they lie in the file that ``tail`` ends."""
     metadata = FileMetaData.from_bytes(footer.to_bytes(), base=tail.offset)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.writing.encoded_row_groups import Encoded
+from skipstone.parquet.writing.arrow_encoder import Encoded
 
 from . import rows as incoming
 from .disk import mapped
@@ -81,7 +81,7 @@ def placeable(
     Arrow that wrote them spells the schema as the one that wrote the partition.
     """
     encoded = [Encoded.of(mapped(each.path)) for each in files]
-    columns = {each.pieces.columns for each in encoded}
+    columns = {each.editor.columns for each in encoded}
     if state is not None:
         columns.add(state.footer.columns)
     last = None if state is None else state.highs[-1]

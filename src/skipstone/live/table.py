@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.writing.encoded_row_groups import Encoded
+from skipstone.parquet.writing.arrow_encoder import Encoded
 from skipstone.questdb.format.partition_names import directory
 from skipstone.questdb.format.txn import Partition, Txn, created
 from skipstone.questdb.txn_snapshot import TXN, read_txn
@@ -273,7 +273,7 @@ class LiveTable:
                 txn,
                 {txn.partitions[at].timestamp: state},
                 rows=state.rows - txn.row_counts[at],
-                row_groups=len(encoded.pieces.rows),
+                row_groups=len(encoded.editor.rows),
             )
 
     def compact(self, partition: str | None = None) -> tuple[str, ...]:
@@ -376,7 +376,7 @@ class LiveTable:
             time = incoming.txn_time(self.definition, begin)
             states[time], count = self._added(txn, time, part)
             groups += count
-            rows += sum(sum(e.pieces.rows) for e in part) if isinstance(part, list) else len(part)
+            rows += sum(sum(e.editor.rows) for e in part) if isinstance(part, list) else len(part)
         return self._commit(txn, states, rows=rows, row_groups=groups, batch_id=batch_id)
 
     def _state_at(self, txn: Txn, time: int) -> PartitionState | None:
@@ -404,7 +404,7 @@ class LiveTable:
                 rows = self._merged(state, order, rows)
             if len(rows):
                 order.append(encode(self.definition, rows))
-        fresh = sum(len(each.pieces.rows) for each in order if isinstance(each, Encoded))
+        fresh = sum(len(each.editor.rows) for each in order if isinstance(each, Encoded))
         return edit(self._disk, state, order), fresh
 
     def _merged(

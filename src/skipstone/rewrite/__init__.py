@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
-    from skipstone.parquet.writing.column_splitter import SplitReport, split_columns
-    from skipstone.parquet.writing.table_writer import write_table
-    from skipstone.parquet.writing.write_report import WriteReport
-    from skipstone.salvage.report import SalvageReport
-    from skipstone.salvage.salvage_file import salvage
 
+    from .column_splitter import SplitReport, split_columns
     from .encrypt_file import EncryptReport, decrypt, encrypt
-    from .index_pages_file import add_index_pages
-    from .index_pages_report import IndexPagesReport
+    from .index_pages_file import IndexPagesReport, add_index_pages
     from .rekey_file import RekeyReport, rekey
-    from .retrofit_file import retrofit
-    from .retrofit_report import RetrofitReport
+    from .retrofit_file import RetrofitReport, retrofit
 
 __all__ = [
     "EncryptReport",
@@ -30,36 +24,28 @@ __all__ = [
     "IndexPagesReport",
     "RekeyReport",
     "RetrofitReport",
-    "SalvageReport",
     "SplitReport",
-    "WriteReport",
     "add_index_pages",
     "decrypt",
     "encrypt",
     "rekey",
     "retrofit",
-    "salvage",
     "split_columns",
-    "write_table",
 ]
 
 _HOMES = {
     "EncryptReport": "skipstone.rewrite.encrypt_file",
-    "IndexPagesReport": "skipstone.rewrite.index_pages_report",
+    "IndexPagesReport": "skipstone.rewrite.index_pages_file",
     "add_index_pages": "skipstone.rewrite.index_pages_file",
     "RekeyReport": "skipstone.rewrite.rekey_file",
-    "RetrofitReport": "skipstone.rewrite.retrofit_report",
-    "SplitReport": "skipstone.parquet.writing.column_splitter",
-    "split_columns": "skipstone.parquet.writing.column_splitter",
-    "SalvageReport": "skipstone.salvage.report",
-    "WriteReport": "skipstone.parquet.writing.write_report",
+    "RetrofitReport": "skipstone.rewrite.retrofit_file",
+    "SplitReport": "skipstone.rewrite.column_splitter",
+    "split_columns": "skipstone.rewrite.column_splitter",
     "Encryption": "skipstone.parquet.encryption.encryption",
     "decrypt": "skipstone.rewrite.encrypt_file",
     "encrypt": "skipstone.rewrite.encrypt_file",
     "rekey": "skipstone.rewrite.rekey_file",
     "retrofit": "skipstone.rewrite.retrofit_file",
-    "salvage": "skipstone.salvage.salvage_file",
-    "write_table": "skipstone.parquet.writing.table_writer",
 }
 
 

@@ -22,8 +22,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.facts.encryption_report import SealReport
 from skipstone.parquet.reading.file import ParquetFile
 
-from .aad_prefix import TablePrefix
-from .encrypted_file_list import read_list
+from .encrypted_file_list import TablePrefix, read_list
 from .file_jobs import bound_to, unbound
 
 if TYPE_CHECKING:

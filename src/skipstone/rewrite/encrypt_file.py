@@ -13,10 +13,11 @@ from skipstone.parquet.encryption.file_encryptor import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.writing.module_copier import Transcription
 from skipstone.predicate.types import column_name
 from skipstone.storage import open_storage
 from skipstone.storage.atomic_replace import local_path, replacing
+
+from .module_copier import Transcription
 
 if TYPE_CHECKING:
     import os

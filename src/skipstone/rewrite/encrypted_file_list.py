@@ -19,16 +19,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import (
+    dataclass,
+    field,
+)
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import (
+    TYPE_CHECKING,
+    Final,
+)
 
-from skipstone.errors import FormatError
+from skipstone.errors import (
+    FormatError,
+    SkipstoneError,
+)
 from skipstone.facts.location import Location
+from skipstone.identity import canonical_path
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage import open_storage
 
-from .aad_prefix import TablePrefix
 from .encrypt_file import encrypt
 
 if TYPE_CHECKING:
@@ -37,7 +46,15 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
 
-__all__ = ["SealedList", "list_path", "read_list", "remove_list", "write_list"]
+__all__ = [
+    "SealedList",
+    "TablePrefix",
+    "list_path",
+    "new_beginning",
+    "read_list",
+    "remove_list",
+    "write_list",
+]
 
 _SUFFIX: Final = ".skipstone"
 _COLUMNS: Final = ("path", "aad_file_unique")
@@ -140,3 +157,41 @@ def remove_list(table: str) -> None:
     """Remove the list: nothing of the table is encrypted any more."""
     path = list_path(table)
     open_storage(path).delete(path)
+
+
+class TablePrefix:
+    """The prefix of a file, from its path: what ``aad_prefix`` of keys may be. It pickles."""
+
+    __slots__ = ("beginning", "root")
+
+    def __init__(self, root: str, beginning: bytes | str) -> None:
+        self.root = canonical_path(root)
+        self.beginning = beginning.encode() if isinstance(beginning, str) else bytes(beginning)
+        if not self.beginning:
+            raise ValueError("what the prefixes of a table begin with is not empty")
+
+    def __repr__(self) -> str:
+        return f"TablePrefix({self.root!r}, {self.beginning!r})"
+
+    def __call__(self, path: str) -> bytes:
+        return self.of(self.relative(path))
+
+    def of(self, relative: str) -> bytes:
+        """The prefix of what lies at a path below the directory."""
+        return self.beginning + b"/" + relative.encode("utf-8", "surrogateescape")
+
+    def relative(self, path: str) -> str:
+        """The path below the directory; ``SkipstoneError`` for a file that is elsewhere."""
+        found = canonical_path(path)
+        if not found.startswith(f"{self.root}/"):
+            raise SkipstoneError(
+                f"{path} is not below {self.root}, and has no AAD prefix there",
+                hint="name the table that it belongs to",
+            )
+        return found[len(self.root) + 1 :]
+
+
+def new_beginning(root: str) -> bytes:
+    """A name for a table that no other has: that of its directory, and 8 random bytes."""
+    name = canonical_path(root).rpartition("/")[2].encode("utf-8", "surrogateescape")
+    return name + b"-" + os.urandom(8).hex().encode()

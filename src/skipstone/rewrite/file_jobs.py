@@ -18,10 +18,9 @@ from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage.atomic_replace import local_path, remove_abandoned
 
-from .aad_prefix import TablePrefix
 from .encrypt_file import decrypt, encrypt
 from .encrypted_as import master_keys_of, sealed_as
-from .encrypted_file_list import read_list
+from .encrypted_file_list import TablePrefix, read_list
 from .rekey_file import rekey
 from .table_report import FileFate
 

@@ -10,13 +10,39 @@ of 2013 and of today find what they look for in the same file.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    TypeAlias,
+)
 
-from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
-from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
+from skipstone.errors import (
+    FormatError,
+    SkipstoneError,
+    StaleError,
+    UnsupportedError,
+)
+from skipstone.human import (
+    duration,
+    of_total,
+    plural,
+    size,
+)
+from skipstone.parquet.format.footer import (
+    MAGIC,
+    TAIL_LENGTH,
+    Tail,
+)
 from skipstone.parquet.format.index_pages import ROLL_OVER
-from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
+from skipstone.parquet.format.page_index_structs import (
+    OffsetIndex,
+    PageLocation,
+)
 from skipstone.parquet.index_pages.chunk_tree import index_pages_of
 from skipstone.parquet.reading.chunk_indexes import offset_index
 from skipstone.parquet.reading.file import ParquetFile
@@ -26,15 +52,20 @@ from skipstone.parquet.writing.chunk_modules import (
     plain_pages,
     unpadded,
 )
-from skipstone.parquet.writing.edit_footer import ChunkEdit, GroupEdit, edited_footer
+from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 from skipstone.parquet.writing.retrofit_needs import refuse
-from skipstone.storage.atomic_replace import Counting, local_path, replacing
-
-from .index_pages_report import IndexPagesReport
+from skipstone.storage.atomic_replace import (
+    Counting,
+    local_path,
+    replacing,
+)
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import (
+        Iterator,
+        Sequence,
+    )
 
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.index_pages.chunk_tree import ChunkIndexPages
@@ -42,8 +73,11 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_place import ChunkPlace
     from skipstone.storage.atomic_replace import Output
 
-__all__ = ["add_index_pages"]
+    from .retrofit_file import RetrofitReport
 
+__all__ = ["IndexPagesReport", "RetrofitWithIndexPages", "add_index_pages"]
+
+ChunkEdit: TypeAlias = "dict[str, object]"
 _COPY: Final = 8 << 20
 
 
@@ -152,18 +186,18 @@ class _Work:
             ("offset_index", self._offset_indexes),
         ):
             for edit, data in found:
-                edit.chunk |= {f"{name}_offset": out.at, f"{name}_length": len(data)}
+                edit |= {f"{name}_offset": out.at, f"{name}_length": len(data)}
                 out.write(data)
-        footer = edited_footer(file.footer.data[: file.footer.end], groups)
+        footer = FooterEditor.of(file.footer).edited(groups).to_bytes()
         out.write(footer)
         out.write(Tail(TAIL_LENGTH + len(footer), len(footer), encrypted=False).to_bytes())
 
-    def _group(self, r: int, out: Output) -> GroupEdit:
+    def _group(self, r: int, out: Output) -> RowGroupEdit:
         old, begun = self.file.footer.row_group(r), out.at
         chunks = [self._chunk((r, leaf), out) for leaf in range(len(old.columns))]
         stop = out.at
         fields: dict[str, object] = {
-            "total_byte_size": sum(int(str(e.meta["total_uncompressed_size"])) for e in chunks)
+            "total_byte_size": sum(int(str(e["total_uncompressed_size"])) for e in chunks)
         }
         if old.total_compressed_size is not None:
             fields["total_compressed_size"] = stop - begun
@@ -171,7 +205,7 @@ class _Work:
             fields["file_offset"] = begun
         for leaf, edit in enumerate(chunks):
             self._bloom_filter((r, leaf), edit, out)
-        return GroupEdit(chunks=chunks, fields=fields)
+        return RowGroupEdit(chunks=chunks, fields=fields)
 
     def _keys_of(self, r: int) -> frozenset[int]:
         if self.asked is not None:
@@ -258,27 +292,23 @@ class _Work:
             places = [start + head]
             for _, size in found.sources[:-1]:
                 places.append(places[-1] + size)
-        edit = ChunkEdit(
-            chunk={
-                "offset_index_offset": None,
-                "offset_index_length": None,
-                "column_index_offset": None,
-                "column_index_length": None,
-            },
-            meta={
-                "total_uncompressed_size": found.uncompressed + (plan.length if plan else 0),
-                "total_compressed_size": length,
-                "data_page_offset": places[0],
-                "index_page_offset": None if plan is None else start + plan.index_page_offset,
-                "dictionary_page_offset": None if found.dictionary is None else start,
-                "bloom_filter_offset": None,
-                "bloom_filter_length": None,
-            },
-        )
+        edit: ChunkEdit = {
+            "offset_index_offset": None,
+            "offset_index_length": None,
+            "column_index_offset": None,
+            "column_index_length": None,
+            "total_uncompressed_size": found.uncompressed + (plan.length if plan else 0),
+            "total_compressed_size": length,
+            "data_page_offset": places[0],
+            "index_page_offset": None if plan is None else start + plan.index_page_offset,
+            "dictionary_page_offset": None if found.dictionary is None else start,
+            "bloom_filter_offset": None,
+            "bloom_filter_length": None,
+        }
         if meta.bloom_filter_offset:
-            edit.meta["bloom_filter_offset"] = meta.bloom_filter_offset  # until it has its place
+            edit["bloom_filter_offset"] = meta.bloom_filter_offset  # until it has its place
         if old.file_offset:
-            edit.chunk["file_offset"] = start
+            edit["file_offset"] = start
         if old_index is not None:
             held = [at for at, _ in found.sources]
             now = dict(zip(held, places[: len(held)], strict=True))
@@ -315,11 +345,11 @@ class _Work:
             self._column_indexes.append((edit, unpadded(bytes(data))))
 
     def _bloom_filter(self, cell: Cell, edit: ChunkEdit, out: Output) -> None:
-        if "bloom_filter_offset" not in edit.meta or not edit.meta["bloom_filter_offset"]:
+        if "bloom_filter_offset" not in edit or not edit["bloom_filter_offset"]:
             return
         meta = _meta(self.file.footer.column_chunk(*cell).meta_data)
         kept = bloom_modules(self.file.reader, self.file.path, meta, None, {})
-        edit.meta |= {"bloom_filter_offset": None, "bloom_filter_length": None}
+        edit |= {"bloom_filter_offset": None, "bloom_filter_length": None}
         if kept is None:
             name = self.file.footer.schema.leaves[cell[1]].name
             self.notes.append(
@@ -327,7 +357,7 @@ class _Work:
             )
             return
         data = kept.header + kept.bitset
-        edit.meta |= {"bloom_filter_offset": out.at, "bloom_filter_length": len(data)}
+        edit |= {"bloom_filter_offset": out.at, "bloom_filter_length": len(data)}
         out.write(data)
 
 
@@ -353,3 +383,89 @@ def _runs(pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         at, size = offset, length
     if size:
         yield at, size
+
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPagesReport:
+    """``keyed`` chunks of ``chunks`` have a tree of keys now, ``ordinal`` ones a tree of ordinals
+    alone; the trees are ``index_pages`` pages of ``index_bytes`` bytes, at most ``levels`` deep.
+
+    ``notes`` say which chunks have no tree, or not the one that was asked for, and why.
+    """
+
+    path: str
+    output: str
+    keys: Sequence[str] = ()
+    interleave: bool = False
+    rows: int = 0
+    row_groups: int = 0
+    chunks: int = 0
+    keyed: int = 0
+    ordinal: int = 0
+    data_pages: int = 0
+    index_pages: int = 0
+    index_bytes: int = 0
+    levels: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """True: what could not be done is in the notes."""
+        return True
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        names = [name for name in self.__slots__ if name not in ("keys", "notes")]
+        return {
+            **{name: getattr(self, name) for name in names},
+            "keys": list(self.keys),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        verb = "would write" if self.dry_run else "wrote"
+        what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
+        where = "between the data pages" if self.interleave else "behind the data pages"
+        lines = [
+            f"{verb} {self.output}: {what}, {plural(self.data_pages, 'data page')}",
+            f"  trees of keys: {of_total(self.keyed, self.chunks, 'chunks')}"
+            + (f" ({', '.join(self.keys)})" if self.keys else ""),
+            f"  trees of ordinals alone: {of_total(self.ordinal, self.chunks, 'chunks')}",
+            f"  {plural(self.index_pages, 'index page')} {where},"
+            f" {plural(self.levels, 'level')}, {size(self.index_bytes)}",
+        ]
+        lines += [f"  {note}" for note in self.notes[:_SHOWN]]
+        if len(self.notes) > _SHOWN:
+            lines.append(f"  and {len(self.notes) - _SHOWN} more of that kind")
+        lines.append(
+            f"  {size(self.bytes_before)} before, {size(self.bytes_after)} after,"
+            f" {duration(1000 * self.seconds)}"
+        )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrofitWithIndexPages:
+    """A retrofit, and the index pages that the file got after it."""
+
+    retrofit: RetrofitReport
+    index_pages: IndexPagesReport
+
+    @property
+    def ok(self) -> bool:
+        """True where the file has now all that it can have."""
+        return self.retrofit.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values: those of the retrofit, and ``index_pages``."""
+        return self.retrofit.to_dict() | {"index_pages": self.index_pages.to_dict()}
+
+    def __str__(self) -> str:
+        return f"{self.retrofit}\n{self.index_pages}"

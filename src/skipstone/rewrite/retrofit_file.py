@@ -12,23 +12,51 @@ and more than these are never held. Chunks that lack nothing are copied with wha
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+)
 
-from skipstone.errors import SkipstoneError, StaleError
+from skipstone.errors import (
+    SkipstoneError,
+    StaleError,
+)
+from skipstone.human import (
+    duration,
+    of_total,
+    plural,
+    size,
+)
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.writing.retrofit_needs import Asked, lacking, refuse
-from skipstone.parquet.writing.sorting_columns import sorting_claims
-from skipstone.storage.atomic_replace import Counting, local_path, replacing
+from skipstone.parquet.writing.retrofit_needs import (
+    KINDS,
+    Asked,
+    lacking,
+    refuse,
+    sorting_claims,
+)
+from skipstone.storage.atomic_replace import (
+    Counting,
+    local_path,
+    replacing,
+)
 
-from .retrofit_report import RetrofitReport
 from .retrofit_writer import Refitting
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import (
+        Mapping,
+        Sequence,
+    )
 
-
-__all__ = ["retrofit", "retrofit_file"]
+__all__ = ["Fate", "RetrofitReport", "TableRetrofitReport", "retrofit", "retrofit_file"]
 
 
 def retrofit(
@@ -122,3 +150,164 @@ def retrofit_file(
         seconds=time.perf_counter() - started,
         **report,
     )
+
+
+_SHOWN = 5
+
+#: What became of a file: it was written anew; it has all that is asked already; it cannot be done.
+Fate: TypeAlias = Literal["rewritten", "complete", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrofitReport:
+    """What a retrofit added to one file, or with ``dry_run`` would add.
+
+    ``output`` is where the new file is. ``added`` counts column chunks by what they got, of
+    ``chunks`` in all; ``bytes_added`` tells how many bytes that took. ``sorted_groups`` are row
+    groups that say now how they are sorted. ``notes`` say what was left out, and why; ``why`` why
+    nothing could be done.
+    """
+
+    path: str
+    output: str
+    fate: Fate
+    dry_run: bool = False
+    why: str = ""
+    rows: int = 0
+    row_groups: int = 0
+    chunks: int = 0
+    pages: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    added: Mapping[str, int] = field(default_factory=dict)
+    bytes_of: Mapping[str, int] = field(default_factory=dict)
+    sorted_groups: int = 0
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True where the file has now all that it can have."""
+        return self.fate != "failed"
+
+    @property
+    def bytes_added(self) -> int:
+        """How much larger the file is."""
+        return self.bytes_after - self.bytes_before
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "path": self.path,
+            "output": self.output,
+            "fate": self.fate,
+            "dry_run": self.dry_run,
+            "why": self.why,
+            "rows": self.rows,
+            "row_groups": self.row_groups,
+            "chunks": self.chunks,
+            "pages": self.pages,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "added": {name: self.added[name] for name in KINDS if name in self.added},
+            "bytes_of": dict(self.bytes_of),
+            "sorted_groups": self.sorted_groups,
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+            "ok": self.ok,
+        }
+
+    def __str__(self) -> str:
+        if self.fate == "failed":
+            return f"{self.path}: failed: {self.why}"
+        what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
+        if self.fate == "complete":
+            return f"{self.path}: has all that is asked already ({what}, {size(self.bytes_before)})"
+        verb = "would write" if self.dry_run else "wrote"
+        lines = [f"{verb} {self.output}: {what}, {plural(self.pages, 'page')}"]
+        for name in KINDS:
+            if self.added.get(name):
+                took = self.bytes_of.get(name)
+                tail = f", {size(took)}" if took else ""
+                lines.append(f"  {name}: {of_total(self.added[name], self.chunks, 'chunks')}{tail}")
+        if self.sorted_groups:
+            count = of_total(self.sorted_groups, self.row_groups, "row groups")
+            lines.append(f"  sorting columns: {count}")
+        lines += [f"  {note}" for note in self.notes]
+        lines.append(
+            f"  {size(self.bytes_before)} before, {size(self.bytes_after)} after,"
+            f" {duration(1000 * self.seconds)}"
+        )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRetrofitReport:
+    """What a retrofit did to each file of a table; ``refreshed`` is what became of its facts."""
+
+    table: str
+    files: tuple[RetrofitReport, ...]
+    dry_run: bool = False
+    refreshed: Any = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True where every file has now all that it can have."""
+        return all(each.ok for each in self.files)
+
+    def of(self, fate: Fate) -> tuple[RetrofitReport, ...]:
+        """The files that met this fate."""
+        return tuple([each for each in self.files if each.fate == fate])
+
+    @property
+    def added(self) -> dict[str, int]:
+        """Column chunks by what they got."""
+        total: dict[str, int] = {}
+        for each in self.files:
+            for name, count in each.added.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "table": self.table,
+            "dry_run": self.dry_run,
+            "files_total": len(self.files),
+            "rewritten": len(self.of("rewritten")),
+            "complete": len(self.of("complete")),
+            "failed": len(self.of("failed")),
+            "added": self.added,
+            "refreshed": None if self.refreshed is None else self.refreshed.to_dict(),
+            "seconds": self.seconds,
+            "ok": self.ok,
+            "files": [each.to_dict() for each in self.files],
+        }
+
+    def __str__(self) -> str:
+        total, written = len(self.files), self.of("rewritten")
+        verb = "would write" if self.dry_run else "wrote"
+        lines = [f"{verb} {of_total(len(written), total, 'files')}"]
+        chunks = sum(each.chunks for each in written)
+        added = self.added
+        lines += [
+            f"  {name}: {of_total(added[name], chunks, 'chunks')}"
+            for name in KINDS
+            if name in added
+        ]
+        lines.append(f"{of_total(len(self.of('complete')), total, 'files')} had it all already")
+        failed = self.of("failed")
+        if failed:
+            lines.append(f"failed, {of_total(len(failed), total, 'files')}:")
+            lines += [f"  {each.path}: {each.why}" for each in failed[:_SHOWN]]
+            if len(failed) > _SHOWN:
+                lines.append(f"  and {len(failed) - _SHOWN:,} more")
+        before, after = (
+            sum(getattr(each, name) for each in self.files)
+            for name in ("bytes_before", "bytes_after")
+        )
+        lines.append(f"{size(before)} before, {size(after)} after, {duration(1000 * self.seconds)}")
+        if self.refreshed is not None:
+            lines.append(str(self.refreshed))
+        return "\n".join(lines)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.enums import Encoding
@@ -23,7 +23,7 @@ from skipstone.parquet.thrift.compact import read_struct
 from skipstone.parquet.writing.bloom_builder import BloomFilling
 from skipstone.parquet.writing.chunk_copier import ChunkCopy, Copied, page_batches
 from skipstone.parquet.writing.chunk_statistics import ChunkFacts, has_bounds
-from skipstone.parquet.writing.edit_footer import ChunkEdit, GroupEdit, edited_footer
+from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_pages import Cell
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.chunk_copier import Ready
-    from skipstone.parquet.writing.retrofit_needs import Asked
-    from skipstone.parquet.writing.sorting_columns import SortingClaims
+    from skipstone.parquet.writing.retrofit_needs import Asked, SortingClaims
     from skipstone.storage.atomic_replace import Output
 
 __all__ = ["Refitting"]
+
+ChunkEdit: TypeAlias = "dict[str, object]"
 
 _WORKERS: Final = 2
 # Batches that are read before the first of them is written, and their bytes where they are large.
@@ -82,7 +83,7 @@ class Refitting:
         """The whole new file."""
         file = self.file
         out.write(MAGIC)
-        groups: list[GroupEdit] = []
+        groups: list[RowGroupEdit] = []
         edits: list[ChunkEdit] = []
         blooms: list[tuple[ChunkEdit, bytes]] = []
         uncompressed, begun = 0, out.at
@@ -98,7 +99,7 @@ class Refitting:
             if c == len(self.leaves) - 1:
                 groups.append(self._group(r, edits, uncompressed, out.at - begun, begun))
                 for held, data in blooms:
-                    held.meta |= {"bloom_filter_offset": out.at, "bloom_filter_length": len(data)}
+                    held |= {"bloom_filter_offset": out.at, "bloom_filter_length": len(data)}
                     out.write(data)
         groups += [
             self._group(r, [], 0, 0, out.at) for r in range(len(groups), file.num_row_groups)
@@ -109,17 +110,16 @@ class Refitting:
             ("offset_index", self._offset_indexes),
         ):
             for edit, data in found:
-                edit.chunk |= {f"{name}_offset": out.at, f"{name}_length": len(data)}
+                edit |= {f"{name}_offset": out.at, f"{name}_length": len(data)}
                 out.write(data)
-        footer = edited_footer(
-            file.footer.data[: file.footer.end], groups, column_orders=len(self.leaves)
-        )
+        editor = FooterEditor.of(file.footer).edited(groups)
+        footer = editor.with_column_orders(len(self.leaves)).to_bytes()
         out.write(footer)
         out.write(Tail(TAIL_LENGTH + len(footer), len(footer), encrypted=False).to_bytes())
 
     def _group(
         self, r: int, edits: list[ChunkEdit], uncompressed: int, compressed: int, first: int
-    ) -> GroupEdit:
+    ) -> RowGroupEdit:
         old = self.file.footer.row_group(r)
         fields: dict[str, object] = {
             "total_byte_size": uncompressed,
@@ -129,7 +129,7 @@ class Refitting:
             fields["total_compressed_size"] = compressed
         if old.file_offset:
             fields["file_offset"] = first
-        return GroupEdit(chunks=edits, fields=fields)
+        return RowGroupEdit(chunks=edits, fields=fields)
 
     # -- chunks ------------------------------------------------------------------------------------
 
@@ -210,25 +210,21 @@ class Refitting:
         assert meta is not None  # as refuse() has seen
         self.pages += copied.pages
         first = start + (copied.offsets[0] if copied.offsets else 0)
-        edit = ChunkEdit(
-            chunk={
-                "offset_index_offset": None,
-                "offset_index_length": None,
-                "column_index_offset": None,
-                "column_index_length": None,
-            },
-            meta={
-                "total_uncompressed_size": copied.uncompressed,
-                "total_compressed_size": copied.length,
-                "data_page_offset": first,
-                "index_page_offset": None,
-                "dictionary_page_offset": None if copied.dictionary is None else start,
-                "bloom_filter_offset": None,
-                "bloom_filter_length": None,
-            },
-        )
+        edit: ChunkEdit = {
+            "offset_index_offset": None,
+            "offset_index_length": None,
+            "column_index_offset": None,
+            "column_index_length": None,
+            "total_uncompressed_size": copied.uncompressed,
+            "total_compressed_size": copied.length,
+            "data_page_offset": first,
+            "index_page_offset": None,
+            "dictionary_page_offset": None if copied.dictionary is None else start,
+            "bloom_filter_offset": None,
+            "bloom_filter_length": None,
+        }
         if old.file_offset:
-            edit.chunk["file_offset"] = start
+            edit["file_offset"] = start
         if copied.dropped:
             name = self.leaves[cell[1]].name
             self.notes.append(
@@ -243,8 +239,8 @@ class Refitting:
         if facts is not None:
             self._statistics(cell[1], edit, meta, facts, lacks)
         if "pages" in lacks:
-            edit.meta["encoding_stats"] = copied.encoding_stats()
-            edit.meta["encodings"] = _encodings(copied, meta)
+            edit["encoding_stats"] = copied.encoding_stats()
+            edit["encodings"] = _encodings(copied, meta)
         return edit
 
     def _note(self, kind: str, size: int) -> None:
@@ -312,14 +308,14 @@ class Refitting:
     ) -> None:
         trusted = self.file.footer.column_orders is not None
         found = facts.statistics(meta.statistics, trusted=trusted)
-        edit.meta["statistics"] = found
+        edit["statistics"] = found
         if facts.misleading:
             self._misleading.add(column)
         if facts.order is not None and facts.order.misleads and not has_bounds(meta.statistics):
             self._new_bounds.setdefault(column, []).append(edit)
         sizes = facts.size_statistics()
         if sizes.to_dict():
-            edit.meta["size_statistics"] = sizes
+            edit["size_statistics"] = sizes
         if "statistics" in lacks and found is not None:
             self._note("statistics", len(found.to_bytes()))
         if "size statistics" in lacks:
@@ -333,9 +329,9 @@ class Refitting:
                 f"{name} holds NaN: it gets no bounds there, which most readers misread"
             )
             for edit in self._new_bounds.get(column, ()):
-                held = edit.meta["statistics"]
+                held = edit["statistics"]
                 assert isinstance(held, Statistics)
-                edit.meta["statistics"] = replace(
+                edit["statistics"] = replace(
                     held,
                     min_value=None,
                     max_value=None,

@@ -14,16 +14,40 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import (
+    dataclass,
+    replace,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+)
 
 from skipstone.build.data_file import settled
-from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    SkipstoneError,
+    StaleError,
+    UnsupportedError,
+)
 from skipstone.execution.summary_footers import load_summary
+from skipstone.human import (
+    duration,
+    of_total,
+    plural,
+    size,
+)
 from skipstone.identity import ObjectId
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import (
+    TAIL_LENGTH,
+    Tail,
+)
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import KeyValue
 from skipstone.parquet.format.summary_file import (
+    KEY,
     FileVersion,
     Summary,
     common_file,
@@ -31,19 +55,28 @@ from skipstone.parquet.format.summary_file import (
     summary_file,
 )
 from skipstone.parquet.reading.opened_footer import TAIL_GUESS
-from skipstone.parquet.writing.splice_footer import row_group_bytes, row_group_named
+from skipstone.parquet.writing.footer_editor import (
+    FooterEditor,
+    row_group_bytes,
+    row_group_in_file,
+)
 from skipstone.storage import ByteRange
 from skipstone.storage.listing import SUMMARY
 
-from .summary_merge import merged_top
-from .summary_report import SummaryReport
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import (
+        Callable,
+        Mapping,
+        Sequence,
+    )
 
-    from skipstone.storage import Listing, Storage
+    from skipstone.parquet.format.metadata import SchemaElement
+    from skipstone.storage import (
+        Listing,
+        Storage,
+    )
 
-__all__ = ["COMMON", "write_summary"]
+__all__ = ["COMMON", "SummaryReport", "merged_top", "write_summary"]
 
 COMMON: Final = "_common_metadata"
 # Requests of an object store that are under way together.
@@ -218,7 +251,7 @@ def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered
             footer_length=tail.length,
             head=head_of(footer),
             row_groups=tuple(
-                [row_group_named(footer, r, name) for r in range(footer.num_row_groups)]
+                [row_group_in_file(footer, r, name) for r in range(footer.num_row_groups)]
             ),
             rows=int(footer.row_starts[-1]),
             read=True,
@@ -236,3 +269,137 @@ def _changed(id: ObjectId) -> StaleError:
         f"{id.path} changed while the summary was made",
         hint="write the summary again when nobody writes to the table",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryReport:
+    """``_metadata`` of a table: ``written``, or ``fresh`` where it says all that it should already.
+
+    ``bytes`` are its own. Of ``files`` so many footers were ``read``; the others were taken from
+    the summary that there was. ``dropped`` are keys that the files do not agree on, or do not all
+    have.
+    """
+
+    table: str
+    path: str
+    fate: Literal["written", "fresh"]
+    dry_run: bool = False
+    files: int = 0
+    read: int = 0
+    row_groups: int = 0
+    rows: int = 0
+    bytes: int = 0
+    dropped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "table": self.table,
+            "path": self.path,
+            "fate": self.fate,
+            "dry_run": self.dry_run,
+            "files": self.files,
+            "footers_read": self.read,
+            "row_groups": self.row_groups,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "dropped_keys": list(self.dropped),
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        what = (
+            f"{plural(self.row_groups, 'row group')} of {plural(self.files, 'file')}, "
+            f"{plural(self.rows, 'row')}, {size(self.bytes)}"
+        )
+        if self.fate == "fresh":
+            return f"{self.path}: is fresh already ({what})"
+        verb = "would write" if self.dry_run else "wrote"
+        lines = [f"{verb} {self.path}: {what}"]
+        lines.append(
+            f"  {of_total(self.read, self.files, 'footers')} read, {duration(1000 * self.seconds)}"
+        )
+        if self.dropped:
+            lines.append(f"  keys that the files do not agree on, left out: {_some(self.dropped)}")
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
+_SCHEMA, _COLUMN_ORDERS = 2, 7
+
+
+def merged_top(heads: Mapping[bytes, str]) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
+    """A footer without row groups for all files, the keys that are left out, and what else is to be
+    said.
+
+    ``heads`` are those of the files (``summary_file.py``), each with the path of a file that has
+    it. ``UnsupportedError`` for schemas that differ.
+    """
+    footers = {path: FooterArrays.scan(head) for head, path in heads.items()}
+    first, *others = footers
+    for path in others:
+        _same_schema(first, footers[first], path, footers[path])
+    every = [footer.key_value_metadata or () for footer in footers.values()]
+    agreed, dropped = _agreed(every)
+    notes = []
+    pairs = tuple([KeyValue(key=key, value=value) for key, value in agreed])
+    fields: dict[str, object] = {"key_value_metadata": pairs or None}
+    writers = sorted({footer.created_by or "" for footer in footers.values()})
+    if len(writers) > 1:
+        fields["created_by"] = f"[{', '.join(writers)}]"
+    if len({_field(footer, _COLUMN_ORDERS) for footer in footers.values()}) > 1:
+        fields["column_orders"] = None
+        notes.append("the files do not agree on column_orders: other readers will use no bounds")
+    top = FooterEditor.of(next(iter(heads))).with_fields(fields).to_bytes()
+    return top, dropped, tuple(notes)
+
+
+def _field(footer: FooterArrays, id: int) -> bytes | None:
+    place = footer.scanned.fields.get(id)
+    return None if place is None else footer.data[place[1] : place[2]]
+
+
+def _same_schema(path: str, one: FooterArrays, other_path: str, other: FooterArrays) -> None:
+    if _field(one, _SCHEMA) == _field(other, _SCHEMA):
+        return
+    mine, theirs = _unnamed(one.schema_elements), _unnamed(other.schema_elements)
+    if mine == theirs:
+        return
+    pairs = [(a, b) for a, b in zip(mine[1:], theirs[1:], strict=False) if a != b]
+    if pairs:
+        a, b = pairs[0]
+        differ = f"column {a.name!r}" + (f" and {b.name!r}" if a.name != b.name else "")
+    else:
+        differ = f"{len(mine) - 1} and {len(theirs) - 1} columns"
+    raise UnsupportedError(
+        f"{path} and {other_path} have different schemas ({differ}): there is no summary of both",
+        hint="give the files one schema, or make tables of those that agree",
+    )
+
+
+def _unnamed(elements: Sequence[SchemaElement]) -> list[SchemaElement]:
+    root = replace(elements[0], name="", repetition_type=None)
+    return [root, *elements[1:]]
+
+
+def _agreed(
+    every: Sequence[Sequence[KeyValue]],
+) -> tuple[list[tuple[str, str | None]], tuple[str, ...]]:
+    """Pairs that all have, in the first one's order; keys of all others."""
+    maps = [{each.key: each.value for each in pairs if each.key != KEY} for pairs in every]
+    names = dict.fromkeys(name for each in maps for name in each)
+    agreed = [
+        (name, maps[0][name])
+        for name in maps[0]
+        if all(name in each and each[name] == maps[0][name] for each in maps)
+    ]
+    kept = {name for name, _ in agreed}
+    return agreed, tuple([name for name in names if name not in kept])

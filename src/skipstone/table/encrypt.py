@@ -197,8 +197,7 @@ def rekey_table(
     the prefixes of the table begin with, where it is not stored.
     """
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.rewrite.aad_prefix import TablePrefix
-    from skipstone.rewrite.encrypted_file_list import list_path, read_list
+    from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
     from skipstone.rewrite.file_jobs import RekeyFiles, bound_to, given
     from skipstone.rewrite.rekey_file import rekey
     from skipstone.rewrite.table_report import TableReport
@@ -279,7 +278,7 @@ def _each(
 
 
 def _relative(table: Table, paths: Iterable[str]) -> list[str]:
-    from skipstone.rewrite.aad_prefix import TablePrefix
+    from skipstone.rewrite.encrypted_file_list import TablePrefix
 
     place = TablePrefix(table.path, b"-")
     return [place.relative(path) for path in paths]
@@ -302,7 +301,7 @@ class _Listed:
     @property
     def decryption(self) -> Decryption:
         """What opens the files of the table, each in its place."""
-        from skipstone.rewrite.aad_prefix import TablePrefix
+        from skipstone.rewrite.encrypted_file_list import TablePrefix
 
         place = TablePrefix(self.table.path, self.beginning)
         return self.encryption.decryption().replaced(aad_prefix=place)
@@ -313,8 +312,7 @@ class _Listed:
     ) -> _Listed | None:
         """The name of the table, found or made, written down before the first file is encrypted;
         ``None`` where the user has a function for prefixes, of which nothing is known."""
-        from skipstone.rewrite.aad_prefix import TablePrefix, new_beginning
-        from skipstone.rewrite.encrypted_file_list import SealedList
+        from skipstone.rewrite.encrypted_file_list import SealedList, TablePrefix, new_beginning
         from skipstone.rewrite.file_jobs import unbound
 
         asked = unbound(made.aad_prefix)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from skipstone.rewrite.retrofit_report import RetrofitReport, TableRetrofitReport
+    from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
 
     from .data_files import Progress
     from .table import Table
@@ -42,7 +42,7 @@ def retrofit_table(
 
     from skipstone.errors import UnsupportedError
     from skipstone.questdb.txn_snapshot import is_txn_table
-    from skipstone.rewrite.retrofit_report import TableRetrofitReport
+    from skipstone.rewrite.retrofit_file import TableRetrofitReport
 
     if "://" in self.path:
         raise UnsupportedError(f"{self.path} lies in an object store: only local files are done")
@@ -84,8 +84,7 @@ class _Retrofit:
 
 def _one(path: str, options: Mapping[str, Any]) -> RetrofitReport:
     from skipstone.errors import SkipstoneError
-    from skipstone.rewrite.retrofit_file import retrofit
-    from skipstone.rewrite.retrofit_report import RetrofitReport
+    from skipstone.rewrite.retrofit_file import RetrofitReport, retrofit
 
     try:
         return retrofit(path, **options)

@@ -44,7 +44,7 @@ def salvage_table(
     to the table, and ``x.parquet`` is for you to remove. What was salvaged before is not salvaged
     again. The schema of a file without a footer is ``schema``, what is left of its footer, that of
     the files beside it, or that of the table where all of its good files agree.
-    ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.rewrite.salvage``.
+    ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.salvage.salvage``.
 
     With ``decryption``, by default the table's, encrypted files are looked at and salvaged too.
     What is saved of one is **in the clear**: so it goes to ``output``, which must be named then.
@@ -128,7 +128,7 @@ class SalvageFiles:
     def _one(self, path: str, size: int, keys: Decryption | None) -> FileFate:
         from pathlib import Path
 
-        from skipstone.rewrite.aad_prefix import TablePrefix
+        from skipstone.rewrite.encrypted_file_list import TablePrefix
         from skipstone.rewrite.table_report import FileFate
         from skipstone.salvage.damage import damage_of
         from skipstone.salvage.salvage_file import salvage

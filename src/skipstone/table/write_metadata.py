@@ -9,7 +9,7 @@ from skipstone.errors import UnsupportedError
 from .data_files import ParquetReading
 
 if TYPE_CHECKING:
-    from skipstone.rewrite.summary_report import SummaryReport
+    from skipstone.rewrite.summary_files import SummaryReport
 
     from .data_files import Progress
     from .table import Table

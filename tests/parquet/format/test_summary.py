@@ -21,14 +21,13 @@ from skipstone.parquet.format.summary import (
     row_groups_by_file,
     split,
 )
-from skipstone.parquet.writing.splice_footer import (
-    append_row_groups,
+from skipstone.parquet.writing.footer_editor import (
     row_group_bytes,
-    with_file_path,
 )
 from tests.parquet.format.files import same_table
 from tests.parquet.format.test_footer_arrays import CHUNK, META
 from tests.parquet.format.wire import footer_of
+from tests.parquet.writing.footers import in_file, with_more
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,11 +71,11 @@ def test_arrow_reads_a_summary_that_was_spliced(tmp_path: Path) -> None:
         footers.append(FooterArrays.scan(*footer_of(tmp_path / name)))
     first = dataclasses.replace(footers[0].metadata, num_rows=0, row_groups=())
     named = [
-        with_file_path(row_group_bytes(footer, r), name)
+        in_file(row_group_bytes(footer, r), name)
         for footer, name in zip(footers, ("one.parquet", "two.parquet"), strict=True)
         for r in range(footer.num_row_groups)
     ]
-    summary = append_row_groups(FooterArrays.scan(first.to_bytes()), named)
+    summary = with_more(FooterArrays.scan(first.to_bytes()), named)
     file = b"PAR1" + summary + len(summary).to_bytes(4, "little") + b"PAR1"
     (tmp_path / "_metadata").write_bytes(file)
     theirs = ds.parquet_dataset(tmp_path / "_metadata").to_table()

@@ -15,8 +15,8 @@ import pytest
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.writing.checkpoint import CheckpointWriter, row_groups_of
-from skipstone.parquet.writing.splice_footer import rebase_row_group
-from skipstone.salvage.salvage_file import salvage
+from skipstone.parquet.writing.footer_editor import moved_row_group
+from skipstone.salvage import salvage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def written(every: int) -> tuple[bytes, list[int]]:
         delta = sink.at - 4
         sink.write(data[4 : tail.offset])
         for struct, rows in row_groups_of(footer):
-            writer.add(rebase_row_group(struct, delta, ordinal=number), rows)
+            writer.add(moved_row_group(struct, delta, ordinal=number), rows)
         ends.append(sink.flushed)
     assert writer is not None
     writer.finish()

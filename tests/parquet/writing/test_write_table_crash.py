@@ -14,7 +14,8 @@ import pytest
 
 from skipstone import Decryption, ParquetFile, write_table
 from skipstone.errors import SkipstoneError
-from skipstone.rewrite import Encryption, salvage
+from skipstone.rewrite import Encryption
+from skipstone.salvage import salvage
 from tests.conftest import ROOT
 from tests.rewrite.encrypted_files import KEY, KEYS
 from tests.rewrite.written import table

@@ -29,19 +29,9 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import TimeUnit
-from skipstone.parquet.thrift.compact import (
-    BINARY,
-    LIST,
-    STRUCT,
-    Limits,
-    ListOf,
-    Struct,
-    read_struct,
-    write_struct,
-)
 from skipstone.parquet.thrift.footer_layout import BYTES
 from skipstone.parquet.thrift.footer_scan import LONGEST
-from skipstone.parquet.writing.splice_footer import with_row_groups, without_row_groups
+from skipstone.parquet.writing.footer_editor import FooterEditor
 
 from .footer import MAGIC, TAIL_LENGTH, Tail
 from .footer_arrays import FooterArrays
@@ -63,7 +53,7 @@ __all__ = [
 #: where ``Versions`` lie, in the footer's key-values
 KEY: Final = "skipstone.summary"
 _VERSION: Final = 1
-_KEY_VALUES, _ROW_GROUPS = 5, 4
+_ROW_GROUPS = 4
 _INT64 = 1 << 63
 _UNITS = get_args(TimeUnit)
 # Of a part nothing else is read that stands in no row group.
@@ -207,7 +197,8 @@ def summary_file(
 ) -> bytes:
     """The whole file. ``top`` is a footer without row groups: what the summary says of all files;
     ``row_groups`` are those of the files, in their order, and name them."""
-    bare = FooterArrays.scan(with_row_groups(FooterArrays.scan(top), num_rows, row_groups))
+    editor = FooterEditor.of(top).with_row_groups([num_rows], row_groups)
+    bare = FooterArrays.scan(editor.to_bytes())
     _, start, stop = bare.scanned.fields[_ROW_GROUPS]
     versions = Versions(
         unit=unit,
@@ -221,9 +212,7 @@ def summary_file(
         "length": len(versions),
         "crc32": zlib.crc32(versions),
     }
-    noted = FooterArrays.scan(_with_note(top, json.dumps(place)))
-    footer = with_row_groups(noted, num_rows, row_groups)
-    return _file(versions, footer)
+    return _file(versions, editor.with_key_values({KEY: json.dumps(place)}).to_bytes())
 
 
 def common_file(top: bytes) -> bytes:
@@ -239,15 +228,6 @@ def _file(before: bytes, footer: bytes) -> bytes:
         )
     size = len(MAGIC) + len(before) + len(footer) + TAIL_LENGTH
     return b"".join([MAGIC, before, footer, Tail(size, len(footer), False).to_bytes()])
-
-
-def _with_note(top: bytes, note: str) -> bytes:
-    struct = read_struct(top, limits=Limits(values=max(1 << 16, 2 * len(top))))[0]
-    held = struct.get(_KEY_VALUES)
-    pairs = held.values if isinstance(held, ListOf) else ()
-    mine = Struct(()).replace(1, BINARY, KEY.encode()).replace(2, BINARY, note.encode())
-    listed = ListOf(STRUCT, (*pairs, mine))
-    return write_struct(struct.replace(_KEY_VALUES, LIST, listed))
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -387,4 +367,4 @@ def head_of(footer: FooterArrays) -> bytes:
     encrypted columns: their statistics are nobody's."""
     if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted, and a summary would hold them in clear")
-    return without_row_groups(footer)
+    return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()

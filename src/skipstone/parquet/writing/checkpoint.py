@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 
-from .footer_pieces import FooterPieces
-from .splice_footer import row_group_bytes
+from .footer_editor import FooterEditor, row_group_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,11 +65,11 @@ class CheckpointWriter:
     checkpoints: int = 0
     rows: list[int] = field(default_factory=list)
     row_groups: list[bytes] = field(default_factory=list)
-    _pieces: FooterPieces = field(init=False)
+    _editor: FooterEditor = field(init=False)
     _finished: bool = False
 
     def __post_init__(self) -> None:
-        self._pieces = FooterPieces.of(self.template)
+        self._editor = FooterEditor.of(self.template)
 
     def begin(self) -> None:
         """The magic; row groups are placed from ``sink.at`` on."""
@@ -102,7 +101,7 @@ class CheckpointWriter:
 
     def footer(self) -> bytes:
         """``FileMetaData`` of the row groups so far."""
-        return self._pieces.with_row_groups(self.rows, self.row_groups).to_bytes()
+        return self._editor.with_row_groups(self.rows, self.row_groups).to_bytes()
 
     def _footer(self) -> None:
         footer = self.footer()

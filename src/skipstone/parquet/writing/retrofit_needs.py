@@ -15,29 +15,59 @@ A chunk with NaN gets neither a column index nor bounds (``chunk_facts.py``), an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+)
 
 import numpy as np
 
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    SkipstoneError,
+    UnsupportedError,
+)
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
+from skipstone.parquet.format.metadata import (
+    ColumnOrder,
+    TypeDefinedOrder,
+)
 from skipstone.parquet.reading.chunk_indexes import offset_index
+from skipstone.parquet.reading.sorted_rows import is_sorted
 
 from .column_order import Ordering
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import (
+        Mapping,
+        Sequence,
+    )
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.metadata import ColumnMetaData, SortingColumn
+    from skipstone.parquet.format.metadata import (
+        ColumnMetaData,
+        SortingColumn,
+    )
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.chunk_pages import Cell
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.reading.selection import Selection
 
-__all__ = ["KINDS", "Asked", "lacking", "leaves_of", "parse_bloom", "refuse"]
+__all__ = [
+    "KINDS",
+    "Asked",
+    "SortingClaims",
+    "lacking",
+    "leaves_of",
+    "parse_bloom",
+    "refuse",
+    "sorting_claims",
+]
 
 #: In the order in which reports name them.
 KINDS: Final = (
@@ -235,3 +265,53 @@ def _lacks_statistics(
 def _within_rows(file: ParquetFile, cell: Cell) -> bool:
     """Whether a page begins within a row, so that there can be no page index."""
     return any(each.continues for each in file.chunks_pages.walked(cell))
+
+
+@dataclass(slots=True, kw_only=True)
+class SortingClaims:
+    """The sorting columns of each row group that are to stand in the footer.
+
+    ``claimed`` counts those that say so for the first time; ``changed`` is for the footer.
+    """
+
+    groups: list[tuple[Any, ...] | None]
+    changed: bool = False
+    claimed: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def sorting_claims(file: ParquetFile, asked: Asked, *, check_old: bool) -> SortingClaims:
+    """What is claimed and holds; with ``check_old`` what was claimed before is looked at too."""
+    made = SortingClaims(groups=[])
+    notes = []
+    leaves = file.footer.schema.leaves
+    for r in range(file.num_row_groups):
+        old = file.footer.sorting_columns(r) or None
+        found = old
+        if check_old and old is not None and not _holds(file, r, old):
+            found = None
+            notes.append(f"row group {r} is not sorted as it says: that is taken out")
+        if asked.sorting is not None and asked.sorting != found:
+            if _holds(file, r, asked.sorting):
+                found = asked.sorting
+                made.claimed += 1
+            else:
+                names = ", ".join(leaves[each.column_idx].name for each in asked.sorting)
+                notes.append(f"row group {r} is not sorted by {names}: nothing is claimed")
+        made.changed |= found != old
+        made.groups.append(found)
+    shown = notes[:5]
+    if len(notes) > len(shown):
+        shown.append(f"and {len(notes) - len(shown)} more of that kind")
+    made.notes = tuple(shown)
+    return made
+
+
+def _holds(file: ParquetFile, row_group: int, claimed: Sequence[Any]) -> bool:
+    leaves = file.footer.schema.leaves
+    for each in claimed:
+        if not 0 <= each.column_idx < len(leaves):
+            return False
+        if leaves[each.column_idx].max_repetition_level:
+            return False
+    return bool(is_sorted(file, row_group, claimed))

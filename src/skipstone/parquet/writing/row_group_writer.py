@@ -27,8 +27,7 @@ from skipstone.parquet.format.metadata import ColumnChunk, RowGroup
 from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
 from skipstone.parquet.index_pages.tree_writer import place_index_pages
-
-from .module_copier import page_checksum
+from skipstone.rewrite.module_copier import page_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.index_pages.tree_writer import IndexPagePlan
     from skipstone.storage.atomic_replace import Output
 
-    from .arrow_blocks import EncodedChunk
+    from .arrow_encoder import EncodedChunk
 
 __all__ = ["GroupPlacing"]
 

@@ -16,44 +16,72 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+)
 
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
+from skipstone.human import (
+    duration,
+    plural,
+    size,
+)
 from skipstone.parquet.encryption.file_encryptor import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.evidence.stored_values import (
+    Form,
+    Stored,
+)
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.selection import Selection
 from skipstone.parquet.reading.sorted_rows import are_sorted
 from skipstone.storage import open_storage
-from skipstone.storage.atomic_replace import local_path, replacing
+from skipstone.storage.atomic_replace import (
+    local_path,
+    replacing,
+)
 
-from .arrow_blocks import ArrowBlocks
-from .arrow_rows import holds_nan, row_groups, schema_and_batches
+from .arrow_encoder import ArrowBlocks, encode_rows
+from .arrow_rows import (
+    holds_nan,
+    row_groups,
+    schema_and_batches,
+)
 from .checkpoint import CheckpointWriter
-from .encoded_row_groups import encode_rows
-from .retrofit_needs import Asked, leaves_of
+from .retrofit_needs import (
+    Asked,
+    leaves_of,
+)
 from .row_group_writer import GroupPlacing
-from .write_report import WriteReport
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import (
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from concurrent.futures import Future
 
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.storage.atomic_replace import Written
 
-    from .arrow_blocks import EncodedChunk
+    from .arrow_encoder import EncodedChunk
     from .arrow_rows import Rows
 
-__all__ = ["write_table"]
+__all__ = ["WriteReport", "write_table"]
 
 #: Rows of a row group unless it is said otherwise; Arrow's own default.
 ROW_GROUP_ROWS: Final = 1 << 20
@@ -372,3 +400,43 @@ class _Work:
         names = ", ".join(leaves[each.column_idx].name for each in wanted)
         self.notes.append(f"a row group is not sorted by {names}: it does not say so")
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteReport:
+    """Of one file: ``sorted_groups`` of its row groups say how they are sorted, ``checkpoints``
+    footers lie within it. ``algorithm`` is ``None`` in the clear; ``key_material`` is the file with
+    the wrapped keys."""
+
+    path: str
+    rows: int
+    row_groups: int
+    pages: int
+    bytes: int
+    seconds: float
+    sorted_groups: int = 0
+    checkpoints: int = 0
+    algorithm: str | None = None
+    key_material: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "notes": list(self.notes)}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')},"
+            f" {plural(self.pages, 'page')}, {size(self.bytes)}"
+            f" in {duration(1000 * self.seconds)}"
+        ]
+        if self.algorithm is not None:
+            lines.append(f"encrypted with {self.algorithm}")
+        if self.key_material is not None:
+            lines.append(f"wrapped keys in {self.key_material}")
+        if self.checkpoints:
+            lines.append(f"{plural(self.checkpoints, 'checkpoint')} within it")
+        if self.sorted_groups:
+            lines.append(f"{self.sorted_groups:,} of {self.row_groups:,} row groups are sorted")
+        return "\n".join((*lines, *self.notes))

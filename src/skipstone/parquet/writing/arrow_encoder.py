@@ -14,35 +14,71 @@ page index is asked for. Only where a dictionary overflows does it begin a page 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    TypeVar,
+)
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import SkipstoneError
-from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.errors import (
+    SkipstoneError,
+    UnsupportedError,
+)
+from skipstone.parquet.format.enums import (
+    Encoding,
+    PageType,
+)
+from skipstone.parquet.format.footer import (
+    MAGIC,
+    TAIL_LENGTH,
+    Tail,
+)
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.index_pages.tree_keys import PageBounds
-from skipstone.parquet.pages.page import chunk_range, walk_pages
+from skipstone.parquet.pages.page import (
+    chunk_range,
+    walk_pages,
+)
 
 from .bloom_builder import BloomFilling
 from .chunk_copier import ChunkCopy
 from .chunk_statistics import ChunkFacts
-from .encoded_row_groups import Encoded, encode_rows
+from .footer_editor import FieldValues, FooterEditor, moved_offset_index, moved_row_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from skipstone.parquet.format.bloom_filter import BloomFilter
-    from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
-    from skipstone.parquet.format.schema import Leaf, Node, Schema
+    from skipstone.parquet.format.metadata import (
+        ColumnChunk,
+        ColumnMetaData,
+    )
+    from skipstone.parquet.format.schema import (
+        Leaf,
+        Node,
+        Schema,
+    )
     from skipstone.parquet.pages.column_values import LeafColumn
 
     from .chunk_copier import Copied
     from .chunk_statistics import PageFacts
     from .retrofit_needs import Asked
 
-__all__ = ["ArrowBlocks", "Block", "EncodedChunk"]
+__all__ = ["ArrowBlocks", "Block", "Encoded", "EncodedChunk", "Placed", "encode_rows"]
 
 _T = TypeVar("_T")
 # Bytes of the columns of a block, as Arrow holds them; a larger column is a block of its own.
@@ -215,3 +251,93 @@ def _at_once(work: Callable[[], _T]) -> Future[_T]:
     done: Future[_T] = Future()
     done.set_result(work())
     return done
+
+
+_FIRST: Final = len(MAGIC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Row groups with the offsets that they have at one place of one file, up to byte ``stop``.
+
+    ``pieces`` are to be written from that place on; ``filters`` are the Bloom filters among them by
+    their offset in the file.
+    """
+
+    pieces: tuple[memoryview | bytes, ...]
+    stop: int
+    rows: tuple[int, ...]
+    row_groups: tuple[bytes, ...]
+    filters: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """What Arrow made of some rows: a buffer that is a Parquet file."""
+
+    data: memoryview
+    footer: FooterArrays
+    editor: FooterEditor
+    body_stop: int
+
+    @classmethod
+    def of(cls, data: memoryview) -> Encoded:
+        """Of a whole file that Arrow wrote."""
+        tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
+        footer = FooterArrays.scan(data[tail.offset : -TAIL_LENGTH], tail.offset)
+        first = footer.chunk("offset_index_offset")
+        first = first[first >= 0]
+        body_stop = int(first.min()) if len(first) else tail.offset
+        for name in ("column_index", "bloom_filter"):
+            places = footer.chunk(f"{name}_offset")
+            if (places >= body_stop).any():
+                raise SkipstoneError(
+                    f"this version of Arrow writes a {name} behind the offset indexes",
+                    hint="use the version of pyarrow that Skipstone asks for",
+                )
+        return Encoded(
+            data=data, footer=footer, editor=FooterEditor.of(footer), body_stop=body_stop
+        )
+
+    def place(self, start: int, ordinal: int) -> Placed:
+        """As it lies from byte ``start`` of a file on, its first row group number ``ordinal``."""
+        delta, at = start - _FIRST, start + self.body_stop - _FIRST
+        footer, moved, row_groups = self.footer, list[bytes](), list[bytes]()
+        offsets = footer.chunk("offset_index_offset").tolist()
+        lengths = footer.chunk("offset_index_length").tolist()
+        for r, (row_offsets, row_lengths) in enumerate(zip(offsets, lengths, strict=True)):
+            chunks = list[FieldValues]()
+            for offset, length in zip(row_offsets, row_lengths, strict=True):
+                chunks.append({})
+                if offset >= 0 and length > 0:
+                    index = moved_offset_index(self.data[offset : offset + length], delta)
+                    chunks[-1] = {"offset_index_offset": at, "offset_index_length": len(index)}
+                    moved.append(index)
+                    at += len(index)
+            group = self.editor.row_groups[r]
+            row_groups.append(moved_row_group(group, delta, ordinal=ordinal + r, chunks=chunks))
+        return Placed(
+            pieces=(self.data[_FIRST : self.body_stop], b"".join(moved)),
+            stop=at,
+            rows=self.editor.rows,
+            row_groups=tuple(row_groups),
+            filters={offset + delta: data for offset, data in self._filters()},
+        )
+
+    def _filters(self) -> Iterator[tuple[int, bytes]]:
+        places = self.footer.chunk("bloom_filter_offset"), self.footer.chunk("bloom_filter_length")
+        for offset, length in zip(*(each.ravel().tolist() for each in places), strict=True):
+            if offset > 0 and length > 0:
+                yield offset, bytes(self.data[offset : offset + length])
+
+
+def encode_rows(rows: pa.Table, **options: Any) -> Encoded:
+    """Rows as Arrow writes them, with the options of ``pyarrow.parquet.write_table``."""
+    sink = pa.BufferOutputStream()
+    try:
+        pq.write_table(rows, sink, **options)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UnsupportedError(
+            f"Arrow cannot write such rows: {error}", hint="cast the columns that it names"
+        ) from error
+    return Encoded.of(memoryview(sink.getvalue()).cast("B").toreadonly())

@@ -19,7 +19,7 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import duration, plural, size
@@ -37,12 +37,9 @@ from skipstone.parquet.reading.chunk_place import chunk_place
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.opened_footer import open_footer
 from skipstone.parquet.reading.pinned_reader import PinnedReader
+from skipstone.parquet.writing.chunk_modules import bloom_modules, index_ranges
+from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit, moved_offset_index
 from skipstone.storage.atomic_replace import Written, local_path, replacing
-
-from .chunk_modules import bloom_modules, index_ranges
-from .column_subset import subset_footer
-from .edit_footer import ChunkEdit, GroupEdit, edited_footer
-from .splice_footer import rebase_offset_index
 
 if TYPE_CHECKING:
     import os
@@ -54,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SplitReport", "split_columns"]
 
+ChunkEdit: TypeAlias = dict[str, Any]
 _PIECE: Final = 8 << 20
 _UNSAFE: Final = re.compile(r"[^\w.-]+")
 _OFFSETS: Final = ("data_page_offset", "dictionary_page_offset", "index_page_offset")
@@ -157,7 +155,8 @@ def _split(
             with replacing(place) as out:
                 written[name] = copy.write(out, name, f"{token}.{part.name}")
         with replacing(target) as out:
-            data = _footer_of(footer, edits, key_values={KEY: note_of(written)})
+            noted = _edited(footer, edits).with_key_values({KEY: note_of(written)})
+            data = noted.to_bytes()
             out.write(MAGIC)
             out.write(data)
             out.write(Tail(0, len(data), False).to_bytes())
@@ -241,10 +240,10 @@ class _Copy:
         for kind in ("column_index", "offset_index"):
             for cell in cells:
                 self._index(out, cell, kind)
-        whole = _footer_of(self.footer, self.edits)
-        data = subset_footer(
-            whole, self.part.fields, self.part.leaves, self.starts, {TOKEN_KEY: token}
+        part = _edited(self.footer, self.edits).with_columns(
+            self.part.fields, self.part.leaves, self.starts
         )
+        data = part.with_key_values({TOKEN_KEY: token}).to_bytes()
         end = data + Tail(0, len(data), False).to_bytes()
         out.write(end)
         tail = end[-min(len(end), MOST_TAIL) :]
@@ -260,9 +259,9 @@ class _Copy:
             old = int(self.footer.chunk(field)[cell])
             # One that lies outside of the chunk stays behind.
             inside = start <= old < max(stop, start + 1)
-            edit.meta[field] = old + delta if inside else None
-        edit.meta["data_page_offset"] = edit.meta["data_page_offset"] or out.at
-        edit.chunk.update(file_path=name, file_offset=out.at)
+            edit[field] = old + delta if inside else None
+        edit["data_page_offset"] = edit["data_page_offset"] or out.at
+        edit.update(file_path=name, file_offset=out.at)
         while start < stop:
             length = min(_PIECE, stop - start)
             out.write(self.file.reader.one(self.file.path, start, length))
@@ -274,33 +273,29 @@ class _Copy:
         assert meta is not None  # nothing is encrypted
         found = bloom_modules(self.file.reader, self.file.path, meta, None, {})
         if found is None:
-            edit.meta.update(bloom_filter_offset=None, bloom_filter_length=None)
+            edit.update(bloom_filter_offset=None, bloom_filter_length=None)
             return
         start = out.at
         out.write(found.header)
         out.write(found.bitset)
-        edit.meta.update(bloom_filter_offset=start, bloom_filter_length=out.at - start)
+        edit.update(bloom_filter_offset=start, bloom_filter_length=out.at - start)
 
     def _index(self, out: Written, cell: tuple[int, int], kind: str) -> None:
         edit = self.edits[cell[0]][cell[1]]
         where = getattr(index_ranges(self.footer.column_chunk(*cell), self.file.path), kind)
         if where is None:
-            edit.chunk.update({f"{kind}_offset": None, f"{kind}_length": None})
+            edit.update({f"{kind}_offset": None, f"{kind}_length": None})
             return
         data: bytes | memoryview = self.file.reader.one(*where)
         if kind == "offset_index":
-            data = rebase_offset_index(data, self.moved[cell])
-        edit.chunk.update({f"{kind}_offset": out.at, f"{kind}_length": len(data)})
+            data = moved_offset_index(data, self.moved[cell])
+        edit.update({f"{kind}_offset": out.at, f"{kind}_length": len(data)})
         out.write(data)
 
 
-def _footer_of(
-    footer: FooterArrays,
-    edits: Sequence[Sequence[ChunkEdit]],
-    key_values: Mapping[str, str] | None = None,
-) -> bytes:
-    groups = [GroupEdit(chunks=each, fields={"file_offset": None}) for each in edits]
-    return edited_footer(footer.data[: footer.end], groups, key_values=key_values)
+def _edited(footer: FooterArrays, edits: Sequence[Sequence[ChunkEdit]]) -> FooterEditor:
+    groups = [RowGroupEdit(chunks=each, fields={"file_offset": None}) for each in edits]
+    return FooterEditor.of(footer).edited(groups)
 
 
 def _named_by(target: Path) -> list[Path]:

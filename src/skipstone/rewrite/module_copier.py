@@ -23,10 +23,14 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH
 from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
+from skipstone.parquet.writing.chunk_modules import (
+    bloom_modules,
+    index_ranges,
+    plain_pages,
+    unpadded,
+)
+from skipstone.parquet.writing.footer_editor import moved_offset_index
 from skipstone.storage import ByteRange
-
-from .chunk_modules import bloom_modules, index_ranges, plain_pages, unpadded
-from .splice_footer import rebase_offset_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -294,7 +298,7 @@ class Transcription:
             return
         data = self._plain(found, ModuleType.OFFSET_INDEX, known[where], where.offset)
         if found.pages is None:
-            data = rebase_offset_index(data, found.moved)
+            data = moved_offset_index(data, found.moved)
         else:
             data = self._placed(OffsetIndex.from_bytes(data, base=where.offset), found.pages, where)
         start, length = self._module(found, ModuleType.OFFSET_INDEX, data)

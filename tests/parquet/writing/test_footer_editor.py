@@ -30,18 +30,16 @@ from skipstone.parquet.thrift.compact import (
     read_struct,
     write_struct,
 )
-from skipstone.parquet.writing.splice_footer import (
-    append_row_groups,
-    rebase_offset_index,
-    rebase_row_group,
+from skipstone.parquet.writing.footer_editor import (
+    FooterEditor,
+    moved_offset_index,
+    moved_row_group,
     row_group_bytes,
-    same_columns,
-    set_fields,
-    with_file_path,
 )
 from tests.parquet.format.files import golden_files, same_table
 from tests.parquet.format.test_footer_arrays import CHUNK, META, a_footer
 from tests.parquet.format.wire import footer_of
+from tests.parquet.writing.footers import in_file, with_fields, with_more
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,23 +80,23 @@ def concatenated(
     delta = len(data) - len(MAGIC)
     data += more[len(MAGIC) :]
     groups = [
-        rebase_row_group(row_group_bytes(added, r), delta, ordinal=footer.num_row_groups + r)
+        moved_row_group(row_group_bytes(added, r), delta, ordinal=footer.num_row_groups + r)
         for r in range(added.num_row_groups)
     ]
-    joined = FooterArrays.scan(append_row_groups(footer, groups), len(data))
+    joined = FooterArrays.scan(with_more(footer, groups), len(data))
     # An offset index holds offsets, so it is written anew, behind everything.
     changes: dict[tuple[int, int], dict[str, object]] = {}
     for r in range(footer.num_row_groups, joined.num_row_groups):
         for c in range(joined.num_leaves):
             at = int(joined.chunk("offset_index_offset")[r, c])
             if at >= 0:
-                index = rebase_offset_index(data[at:], delta)
+                index = moved_offset_index(data[at:], delta)
                 changes[r, c] = {
                     "offset_index_offset": len(data),
                     "offset_index_length": len(index),
                 }
                 data += index
-    return data, FooterArrays.scan(set_fields(joined, changes), len(data))
+    return data, FooterArrays.scan(with_fields(joined, changes), len(data))
 
 
 @given(tables, tables, st.booleans(), st.sampled_from(["snappy", "none"]))
@@ -107,7 +105,7 @@ def test_arrow_reads_two_files_put_together(
 ) -> None:
     options = {"write_page_index": indexed, "compression": compression, "data_page_size": 40}
     first, second = written(one, **options), written(other, **options)
-    assert same_columns(first[1], second[1])
+    assert FooterEditor.of(first[1]).columns == FooterEditor.of(second[1]).columns
     data, footer = concatenated(first, second)
     footer.check_extent(len(data))
     whole = closed(data, footer.data)
@@ -129,16 +127,16 @@ def test_what_is_not_changed_keeps_its_bytes(golden: Path) -> None:
     for path in golden_files(golden):
         data, offset = footer_of(path)
         footer = FooterArrays.scan(data, offset)
-        assert append_row_groups(footer, []) == data[: footer.end], path.name
-        assert set_fields(footer, {}) == data[: footer.end]
+        assert with_more(footer, []) == data[: footer.end], path.name
+        assert with_fields(footer, {}) == data[: footer.end]
         if footer.num_row_groups and footer.num_leaves:
             same: dict[tuple[int, int], dict[str, object]] = {(0, footer.num_leaves - 1): {}}
-            assert set_fields(footer, same) == data[: footer.end], path.name
+            assert with_fields(footer, same) == data[: footer.end], path.name
             group = row_group_bytes(footer, 0)
-            assert rebase_row_group(group, 0) == group
-            there = rebase_row_group(group, 1 << 40)
+            assert moved_row_group(group, 0) == group
+            there = moved_row_group(group, 1 << 40)
             assert RowGroup.from_bytes(there) != RowGroup.from_bytes(group)
-            assert rebase_row_group(there, -(1 << 40)) == group
+            assert moved_row_group(there, -(1 << 40)) == group
 
 
 def test_a_footer_without_row_groups_takes_some() -> None:
@@ -148,7 +146,7 @@ def test_a_footer_without_row_groups_takes_some() -> None:
     )
     table = pa.Table.from_pylist([{"i": 1}], SCHEMA)
     more, added = written(table)
-    grown = append_row_groups(empty, [row_group_bytes(added, 0)])
+    grown = with_more(empty, [row_group_bytes(added, 0)])
     assert same_table(pq.read_table(io.BytesIO(closed(more, grown))), table)
 
 
@@ -157,7 +155,7 @@ def test_list_heads_grow_when_they_must() -> None:
     _, footer = written(pa.Table.from_pylist([{"i": 1}], SCHEMA))
     group = row_group_bytes(footer, 0)
     for count in (13, 14, 127):
-        grown = FooterArrays.scan(append_row_groups(footer, [group] * count))
+        grown = FooterArrays.scan(with_more(footer, [group] * count))
         assert grown.num_row_groups == grown.num_rows == count + 1
         assert grown.metadata.row_groups == footer.metadata.row_groups * (count + 1)
         for name in ("created_by", "key_value_metadata", "column_orders", "schema_elements"):
@@ -169,7 +167,7 @@ def test_unknown_fields_survive_everywhere() -> None:
     meta = dataclasses.replace(META, unknown=tomorrow)
     chunk = dataclasses.replace(CHUNK, meta_data=meta, offset_index_offset=60, unknown=tomorrow)
     footer = FooterArrays.scan(a_footer(chunk, file_offset=4, unknown=tomorrow))
-    moved = RowGroup.from_bytes(rebase_row_group(row_group_bytes(footer, 0), 1_000))
+    moved = RowGroup.from_bytes(moved_row_group(row_group_bytes(footer, 0), 1_000))
     assert moved.file_offset == 1_004
     assert moved.unknown == moved.columns[0].unknown == tomorrow
     found = moved.columns[0].meta_data
@@ -178,7 +176,7 @@ def test_unknown_fields_survive_everywhere() -> None:
     assert moved.columns[0].offset_index_offset == 1_060
     assert moved.columns[0].file_offset == 0
     changed = FileMetaData.from_bytes(
-        set_fields(footer, {(0, 0): {"bloom_filter_offset": 7, "offset_index_offset": None}})
+        with_fields(footer, {(0, 0): {"bloom_filter_offset": 7, "offset_index_offset": None}})
     )
     column = changed.row_groups[0].columns[0]
     assert column == dataclasses.replace(
@@ -198,7 +196,7 @@ def test_unknown_fields_survive_everywhere() -> None:
             ).to_bytes()
         )[0]
     )
-    there = OffsetIndex.from_bytes(rebase_offset_index(index, 500))
+    there = OffsetIndex.from_bytes(moved_offset_index(index, 500))
     assert there.unknown == there.page_locations[0].unknown == tomorrow
     assert there.page_locations[0].offset == 504
 
@@ -208,7 +206,7 @@ def test_fields_of_chunks_are_set_removed_and_left() -> None:
     before = footer.metadata
     statistics = Statistics(min_value=b"\x01", is_min_value_exact=False, nan_count=0)
     after = FooterArrays.scan(
-        set_fields(
+        with_fields(
             footer,
             {
                 (0, 1): {"bloom_filter_offset": 99, "bloom_filter_length": 47},
@@ -228,43 +226,43 @@ def test_fields_of_chunks_are_set_removed_and_left() -> None:
     groups = after.metadata.row_groups
     assert [each.num_rows for each in groups] == [each.num_rows for each in before.row_groups]
     with pytest.raises(KeyError):
-        set_fields(footer, {(0, 0): {"num_values": 3}})
+        with_fields(footer, {(0, 0): {"path_in_schema": 3}})
     with pytest.raises(ValueError, match="selection"):
-        set_fields(footer.select([0]), {})
+        with_fields(footer.select([0]), {})
 
 
 def test_encrypted_columns_cannot_move_nor_change() -> None:
     crypto = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=EncryptionWithFooterKey())
     footer = FooterArrays.scan(a_footer(dataclasses.replace(CHUNK, crypto_metadata=crypto)))
     with pytest.raises(UnsupportedError):
-        rebase_row_group(row_group_bytes(footer, 0), 10)
+        moved_row_group(row_group_bytes(footer, 0), 10)
     with pytest.raises(UnsupportedError):
-        set_fields(footer, {(0, 0): {"bloom_filter_offset": 1}})
-    places = set_fields(footer, {(0, 0): {"offset_index_offset": 1}})
+        with_fields(footer, {(0, 0): {"bloom_filter_offset": 1}})
+    places = with_fields(footer, {(0, 0): {"offset_index_offset": 1}})
     assert FooterArrays.scan(places).chunk("offset_index_offset").tolist() == [[1]]
 
 
 def test_chunks_in_other_files_do_not_move() -> None:
     footer = FooterArrays.scan(a_footer(CHUNK))
-    named = with_file_path(row_group_bytes(footer, 0), "a b.parquet")
+    named = in_file(row_group_bytes(footer, 0), "a b.parquet")
     assert RowGroup.from_bytes(named).columns[0].file_path == "a b.parquet"
-    assert rebase_row_group(named, 1_000) == named
-    assert with_file_path(named, None) == row_group_bytes(footer, 0)
+    assert moved_row_group(named, 1_000) == named
+    assert in_file(named, None) == row_group_bytes(footer, 0)
 
 
 def test_nothing_moves_before_the_file() -> None:
     footer = FooterArrays.scan(a_footer(CHUNK))
     with pytest.raises(ValueError, match="cannot move"):
-        rebase_row_group(row_group_bytes(footer, 0), -5)
+        moved_row_group(row_group_bytes(footer, 0), -5)
 
 
 def test_ordinals_beyond_16_bits_are_left_out() -> None:
     footer = FooterArrays.scan(a_footer(CHUNK, ordinal=3))
     group = row_group_bytes(footer, 0)
-    assert RowGroup.from_bytes(rebase_row_group(group, 0, ordinal=32_767)).ordinal == 32_767
-    assert RowGroup.from_bytes(rebase_row_group(group, 0, ordinal=32_768)).ordinal is None
+    assert RowGroup.from_bytes(moved_row_group(group, 0, ordinal=32_767)).ordinal == 32_767
+    assert RowGroup.from_bytes(moved_row_group(group, 0, ordinal=32_768)).ordinal is None
     without = row_group_bytes(FooterArrays.scan(a_footer(CHUNK)), 0)
-    assert rebase_row_group(without, 0, ordinal=4) == without
+    assert moved_row_group(without, 0, ordinal=4) == without
 
 
 _NOTHING = Struct(())
@@ -279,21 +277,19 @@ _NO_STRUCTS = [
 @pytest.mark.parametrize("data", _NO_STRUCTS)
 def test_what_is_no_row_group_and_no_offset_index(data: bytes) -> None:
     with pytest.raises(FormatError):
-        rebase_row_group(data, 1)
+        moved_row_group(data, 1)
     with pytest.raises(FormatError):
-        rebase_offset_index(data, 1)
-    with pytest.raises(FormatError):
-        append_row_groups(FooterArrays.scan(a_footer(CHUNK)), [data])
+        moved_offset_index(data, 1)
 
 
 def test_a_chunk_without_metadata_cannot_move() -> None:
     chunk = _NOTHING.replace(1, I64, 5)
     with pytest.raises(FormatError):
-        rebase_row_group(write_struct(_NOTHING.replace(1, LIST, ListOf(STRUCT, (chunk,)))), 1)
+        moved_row_group(write_struct(_NOTHING.replace(1, LIST, ListOf(STRUCT, (chunk,)))), 1)
 
 
 def test_footers_of_other_columns_are_told_apart() -> None:
     _, one = written(SCHEMA.empty_table())
     _, other = written(pa.table({"i": pa.array([1], pa.int32())}))
-    assert same_columns(one, one)
-    assert not same_columns(one, other)
+    assert FooterEditor.of(one).columns == FooterEditor.of(one).columns
+    assert FooterEditor.of(one).columns != FooterEditor.of(other).columns

@@ -1,0 +1,434 @@
+"""Changes a footer. What is not changed keeps its bytes, unknown fields above all.
+
+Thrift's compact protocol has no lengths around structs and lists, so any piece can replace another,
+whatever their lengths. The editor keeps every ``RowGroup`` struct apart from the bytes around them:
+
+    version  schema  num_rows  …  row_groups [head] RowGroup RowGroup …  key_value_metadata …
+                     ^^^^^^^^                ^^^^^^^^^^^^^^^^^^^^^^^^^^
+                     their sum               may be added, replaced, edited, left out
+
+A struct of which a field changes is read and written losslessly (``thrift.compact.Struct``): its
+fields stay in their order. ``created_by`` stays too: readers work around the faults of old writers
+by it, and the pages are still theirs. When data moves, all offsets of its row group move with it,
+and those in its offset indexes; column indexes and Bloom filters hold none. A footer's signature
+(28 bytes after a plaintext footer of an encrypted file) is not kept: sign again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import ColumnOrder, KeyValue, TypeDefinedOrder
+from skipstone.parquet.thrift.compact import (
+    BINARY,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Limits,
+    ListOf,
+    Reader,
+    Struct,
+    Writer,
+    read_struct,
+    write_struct,
+)
+from skipstone.parquet.thrift.structs import Declared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "FieldValues",
+    "FooterEditor",
+    "RowGroupEdit",
+    "moved_offset_index",
+    "moved_row_group",
+    "row_group_bytes",
+    "row_group_in_file",
+]
+
+#: Values of fields by their names in parquet.thrift; ``None`` removes a field.
+FieldValues: TypeAlias = "Mapping[str, object]"
+
+_SCHEMA, _NUM_ROWS, _ROW_GROUPS, _KEY_VALUES, _COLUMN_ORDERS = 2, 3, 4, 5, 7
+_NUM_CHILDREN: Final = 5
+_COLUMNS, _GROUP_FILE_OFFSET, _GROUP_ORDINAL = 1, 5, 7
+_FILE_PATH, _META_DATA, _CRYPTO_METADATA = 1, 3, 8
+# A negative type is a list of that type.
+_LISTED: Final = -1
+_FILE: Final[dict[str, tuple[int, int]]] = {
+    "key_value_metadata": (_KEY_VALUES, STRUCT * _LISTED),
+    "created_by": (6, BINARY),
+    "column_orders": (_COLUMN_ORDERS, STRUCT * _LISTED),
+}
+_GROUP: Final[dict[str, tuple[int, int]]] = {
+    "total_byte_size": (2, I64),
+    "num_rows": (3, I64),
+    "sorting_columns": (4, STRUCT * _LISTED),
+    "file_offset": (_GROUP_FILE_OFFSET, I64),
+    "total_compressed_size": (6, I64),
+    "ordinal": (_GROUP_ORDINAL, I16),
+}
+_CHUNK: Final[dict[str, tuple[int, int]]] = {
+    "file_path": (_FILE_PATH, BINARY),
+    "file_offset": (2, I64),
+    "offset_index_offset": (4, I64),
+    "offset_index_length": (5, I32),
+    "column_index_offset": (6, I64),
+    "column_index_length": (7, I32),
+}
+_META: Final[dict[str, tuple[int, int]]] = {
+    "encodings": (2, I32 * _LISTED),
+    "num_values": (5, I64),
+    "total_uncompressed_size": (6, I64),
+    "total_compressed_size": (7, I64),
+    "data_page_offset": (9, I64),
+    "index_page_offset": (10, I64),
+    "dictionary_page_offset": (11, I64),
+    "statistics": (12, STRUCT),
+    "encoding_stats": (13, STRUCT * _LISTED),
+    "bloom_filter_offset": (14, I64),
+    "bloom_filter_length": (15, I32),
+    "size_statistics": (16, STRUCT),
+    "geospatial_statistics": (17, STRUCT),
+}
+# file_offset, offset_index_offset, column_index_offset; then those of ColumnMetaData: data page,
+# index page, dictionary page, Bloom filter.
+_CHUNK_OFFSETS = (2, 4, 6)
+_META_OFFSETS = (9, 10, 11, 14)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupEdit:
+    """Fields of a ``RowGroup``, and of each of its chunks: those of ``ColumnChunk`` and of
+    ``ColumnMetaData`` in one mapping, whose names do not clash."""
+
+    fields: FieldValues = field(default_factory=dict)
+    chunks: Sequence[FieldValues] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FooterEditor:
+    """One footer. Every change gives another editor; ``to_bytes`` gives ``FileMetaData``.
+
+    ``rows`` and ``row_groups`` have one entry for each row group. ``columns`` are the bytes of
+    schema and column orders: row groups may stand in another footer only where these are equal.
+    ``num_rows`` is the sum of ``rows``, or what the footer states while its row groups are its own.
+    """
+
+    around: tuple[bytes, bytes, bytes]
+    #: whether ``num_rows`` stands before ``row_groups``, as its number says
+    rows_first: bool
+    columns: tuple[bytes, bytes]
+    num_rows: int
+    rows: tuple[int, ...]
+    row_groups: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, footer: FooterArrays | bytes) -> Self:
+        """The editor of a whole footer."""
+        if isinstance(footer, bytes):
+            footer = FooterArrays.scan(footer)
+        if footer.selected is not None:
+            raise ValueError("a selection of row groups has no footer of its own to edit")
+        fields, data = footer.scanned.fields, footer.data
+        _, groups_start, groups_stop = fields[_ROW_GROUPS]
+        Reader(data, groups_start, groups_stop).list_head()
+        (_, start, stop), (_, second, last) = sorted((fields[_NUM_ROWS], fields[_ROW_GROUPS]),
+                                                     key=lambda each: each[1])  # fmt: skip
+        columns = [
+            b"" if place is None else data[place[1] : place[2]]
+            for place in (fields.get(_SCHEMA), fields.get(_COLUMN_ORDERS))
+        ]
+        return cls(
+            around=(data[:start], data[stop:second], data[last : footer.end]),
+            rows_first=second == groups_start,
+            columns=(columns[0], columns[1]),
+            num_rows=footer.num_rows,
+            rows=tuple(footer.group("num_rows").tolist()),
+            row_groups=tuple([row_group_bytes(footer, r) for r in range(footer.num_row_groups)]),
+        )
+
+    def to_bytes(self) -> bytes:
+        """``FileMetaData``."""
+        number, head = Writer(), Writer()
+        number.integer(self.num_rows)
+        head.list_head(STRUCT, len(self.row_groups))
+        before, between, after = self.around
+        groups = [bytes(head.out), *self.row_groups]
+        if self.rows_first:
+            return b"".join([before, bytes(number.out), between, *groups, after])
+        return b"".join([before, *groups, between, bytes(number.out), after])
+
+    # -- row groups --------------------------------------------------------------------------------
+
+    def with_row_groups(self, rows: Sequence[int], row_groups: Sequence[bytes]) -> Self:
+        """The same with other row groups; their offsets must be right already."""
+        held = tuple(rows)
+        return replace(self, num_rows=sum(held), rows=held, row_groups=tuple(row_groups))
+
+    def edited(self, edits: Sequence[RowGroupEdit]) -> Self:
+        """The same with an edit for every row group. ``UnsupportedError`` for a field of metadata
+        that is encrypted."""
+        if len(edits) != len(self.row_groups):
+            raise FormatError("row groups of a footer", expected=len(edits))
+        made = [_edited(*each) for each in zip(self.row_groups, edits, strict=True)]
+        return replace(self, row_groups=tuple(made))
+
+    def with_columns(
+        self, fields: Sequence[int], leaves: Sequence[int], starts: Sequence[int]
+    ) -> Self:
+        """The footer of a file of the ``fields`` of the root alone, which have these ``leaves``.
+
+        ``starts`` are the offsets of the row groups in the new file; those of the chunks are right
+        already. Left out is what names columns by their numbers (sorting columns) or describes all
+        of them (key-values).
+        """
+        top = self._top()
+        elements = _structs(top, _SCHEMA)
+        spans = _root_fields(elements)
+        root = elements[0].replace(_NUM_CHILDREN, I32, len(fields))
+        kept = [each for at in fields for each in elements[slice(*spans[at])]]
+        top = top.replace(_SCHEMA, LIST, ListOf(STRUCT, (root, *kept))).without(_KEY_VALUES)
+        orders = top.get(_COLUMN_ORDERS)
+        if isinstance(orders, ListOf):
+            held = tuple([orders.values[leaf] for leaf in leaves])
+            top = top.replace(_COLUMN_ORDERS, LIST, ListOf(orders.type, held))
+        groups = [
+            _of_leaves(data, leaves, start)
+            for data, start in zip(self.row_groups, starts, strict=True)
+        ]
+        return replace(self._with_top(top), row_groups=tuple(groups))
+
+    # -- the file ----------------------------------------------------------------------------------
+
+    def with_fields(self, fields: FieldValues) -> Self:
+        """The same with other ``key_value_metadata``, ``created_by`` or ``column_orders``."""
+        return self._with_top(_set(self._top(), _FILE, fields))
+
+    def with_key_values(self, pairs: Mapping[str, str]) -> Self:
+        """The same with more key-values, behind those that it has."""
+        top = self._top()
+        added = [_read(KeyValue(key=key, value=value).to_bytes()) for key, value in pairs.items()]
+        held = ListOf(STRUCT, (*_structs(top, _KEY_VALUES), *added))
+        return self._with_top(top.replace(_KEY_VALUES, LIST, held))
+
+    def with_column_orders(self, leaves: int) -> Self:
+        """The same with TYPE_ORDER for every leaf, where no orders are named."""
+        if not leaves or self.columns[1]:
+            return self
+        return self.with_fields(
+            {"column_orders": (ColumnOrder(TYPE_ORDER=TypeDefinedOrder()),) * leaves}
+        )
+
+    def _top(self) -> Struct:
+        """All but the row groups."""
+        return _read(self.with_row_groups((), ()).to_bytes())
+
+    def _with_top(self, top: Struct) -> Self:
+        made = self.of(write_struct(top))
+        return replace(made, num_rows=self.num_rows, rows=self.rows, row_groups=self.row_groups)
+
+
+def row_group_bytes(footer: FooterArrays, r: int) -> bytes:
+    """The bytes of a ``RowGroup`` as the footer has them."""
+    start = int(footer.group("row_group_start")[r])
+    return footer.data[start : start + int(footer.group("row_group_length")[r])]
+
+
+def moved_row_group(
+    data: bytes,
+    delta: int,
+    *,
+    ordinal: int | None = None,
+    chunks: Sequence[FieldValues] = (),
+) -> bytes:
+    """A ``RowGroup`` whose chunks, indexes and Bloom filters have moved ``delta`` bytes on.
+
+    ``ordinal`` is its new number, where it has one. ``chunks`` are fields of each chunk that are
+    set after the move. Chunks that lie in another file (``file_path``) stay. The bytes of offset
+    indexes hold offsets as well: see ``moved_offset_index``. ``UnsupportedError`` for encrypted
+    columns: their AAD has the place of the row group, and their metadata may be encrypted.
+    """
+    group = _read(data)
+    moved = []
+    for chunk in _columns(group):
+        if chunk.get(_CRYPTO_METADATA) is not None:
+            raise UnsupportedError("a row group of encrypted columns cannot move")
+        if isinstance(chunk.get(_FILE_PATH), bytes):
+            moved.append(chunk)
+            continue
+        meta = chunk.get(_META_DATA)
+        if not isinstance(meta, Struct):
+            raise FormatError("a column chunk without metadata")
+        meta = _shifted(meta, _META_OFFSETS, delta)
+        moved.append(_shifted(chunk, _CHUNK_OFFSETS, delta).replace(_META_DATA, STRUCT, meta))
+    if chunks:
+        moved = [_edited_chunk(*each) for each in zip(moved, chunks, strict=True)]
+    group = _shifted(_with_chunks(group, moved), (_GROUP_FILE_OFFSET,), delta)
+    if ordinal is not None and group.get(_GROUP_ORDINAL) is not None:
+        # The field has 16 bits and is optional: a larger number is left out.
+        held = ordinal if ordinal < 1 << 15 else None
+        group = _set(group, _GROUP, {"ordinal": held})
+    return write_struct(group)
+
+
+def moved_offset_index(data: bytes | memoryview, delta: int) -> bytes:
+    """The bytes of an ``OffsetIndex`` whose pages have moved ``delta`` bytes on.
+
+    Their number of bytes may change: the length of an offset depends on its size.
+    """
+    index = _read(bytes(data))
+    locations = index.get(1)
+    if not isinstance(locations, ListOf) or (locations.values and locations.type != STRUCT):
+        raise FormatError("an offset index without page_locations")
+    moved = tuple([_shifted(each, (1,), delta) for each in locations.values])
+    return write_struct(index.replace(1, LIST, ListOf(locations.type, moved)))
+
+
+def row_group_in_file(footer: FooterArrays, r: int, path: str) -> bytes:
+    """A ``RowGroup`` whose chunks, which name no file, lie in the file ``path``.
+
+    No chunk is decoded. ``file_path`` is the first field of ``ColumnChunk``, so it goes before the
+    others; only the head of the field after it changes, which counts from the field before.
+    ``UnsupportedError`` where a chunk names a file already.
+    """
+    group_start = int(footer.group("row_group_start")[r])
+    group = row_group_bytes(footer, r)
+    starts, _ = footer.places("column_chunk")
+    name = Writer()
+    name.field(_FILE_PATH, BINARY, path.encode("utf-8", "surrogateescape"), 0)
+    pieces: list[bytes | bytearray] = []
+    at = 0
+    for start in (starts[r] - group_start).tolist():
+        delta, kind = group[start] >> 4, group[start] & 15
+        if delta == _FILE_PATH or not delta:
+            if footer.places("file_path")[0][r].max(initial=-1) >= 0:
+                raise UnsupportedError(f"columns of row group {r} lie in other files already")
+            # Fields that are not in order, or a long form of their heads.
+            edit: FieldValues = {"file_path": path}
+            return _edited(group, RowGroupEdit(chunks=(edit,) * footer.num_leaves))
+        pieces += [group[at:start], name.out, bytes([(delta - _FILE_PATH) << 4 | kind])]
+        at = start + 1
+    pieces.append(group[at:])
+    return b"".join(pieces)
+
+
+# -- structs ---------------------------------------------------------------------------------------
+
+
+def _read(data: bytes) -> Struct:
+    return read_struct(data, limits=Limits(values=max(1 << 16, 2 * len(data))))[0]
+
+
+def _structs(struct: Struct, id: int) -> Sequence[Any]:
+    found = struct.get(id)
+    return found.values if isinstance(found, ListOf) else ()
+
+
+def _columns(group: Struct) -> Sequence[Struct]:
+    columns = group.get(_COLUMNS)
+    if not isinstance(columns, ListOf) or (columns.values and columns.type != STRUCT):
+        raise FormatError("a row group without columns")
+    return columns.values
+
+
+def _with_chunks(group: Struct, chunks: Sequence[Struct]) -> Struct:
+    return group.replace(_COLUMNS, LIST, ListOf(STRUCT, tuple(chunks)))
+
+
+def _edited(data: bytes, edit: RowGroupEdit) -> bytes:
+    if not edit.fields and not edit.chunks:
+        return data
+    group = _read(data)
+    if edit.chunks:
+        chunks = _columns(group)
+        if len(chunks) != len(edit.chunks):
+            raise FormatError("columns of a row group", expected=len(edit.chunks))
+        pairs = zip(chunks, edit.chunks, strict=True)
+        group = _with_chunks(group, [_edited_chunk(*each) for each in pairs])
+    return write_struct(_set(group, _GROUP, edit.fields))
+
+
+def _edited_chunk(chunk: Struct, fields: FieldValues) -> Struct:
+    of_meta = {name: value for name, value in fields.items() if name not in _CHUNK}
+    if of_meta:
+        meta = chunk.get(_META_DATA)
+        if chunk.get(_CRYPTO_METADATA) is not None:
+            raise UnsupportedError(f"{', '.join(of_meta)}: the metadata of the column is encrypted")
+        if not isinstance(meta, Struct):
+            raise FormatError("a column chunk without metadata")
+        chunk = chunk.replace(_META_DATA, STRUCT, _set(meta, _META, of_meta))
+    return _set(chunk, _CHUNK, {name: fields[name] for name in fields if name in _CHUNK})
+
+
+def _set(struct: Struct, places: Mapping[str, tuple[int, int]], fields: FieldValues) -> Struct:
+    for name, value in fields.items():
+        id, kind = places[name]
+        if value is None:
+            struct = struct.without(id)
+        elif kind < 0:
+            assert isinstance(value, tuple)
+            listed = tuple([_wire(each, kind * _LISTED) for each in value])
+            struct = struct.replace(id, LIST, ListOf(kind * _LISTED, listed))
+        else:
+            struct = struct.replace(id, kind, _wire(value, kind))
+    return struct
+
+
+def _wire(value: Any, kind: int) -> Any:
+    if isinstance(value, Declared):
+        return _read(value.to_bytes())
+    if kind == BINARY:
+        return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    return int(value)
+
+
+def _shifted(struct: Struct, ids: Sequence[int], delta: int) -> Struct:
+    for id in ids:
+        value = struct.get(id)
+        # 0 is where the magic lies: writers put it for "nowhere".
+        if isinstance(value, int) and value > 0:
+            if value + delta < 0:
+                raise ValueError(f"offset {value} cannot move by {delta}")
+            struct = struct.replace(id, I64, value + delta)
+    return struct
+
+
+def _root_fields(elements: Sequence[Struct]) -> list[tuple[int, int]]:
+    """Where the elements of each field of the root begin and end."""
+    found: list[tuple[int, int]] = []
+    at = 1
+    while at < len(elements):
+        start, open_ = at, 1
+        while open_:
+            if at >= len(elements):
+                raise FormatError("a schema that ends within a group")
+            children = elements[at].get(_NUM_CHILDREN)
+            open_ += (children if isinstance(children, int) else 0) - 1
+            at += 1
+        found.append((start, at))
+    return found
+
+
+def _of_leaves(data: bytes, leaves: Sequence[int], start: int) -> bytes:
+    group = _read(data)
+    columns = _columns(group)
+    chunks = [columns[leaf].without(_FILE_PATH) for leaf in leaves]
+    metas = [each.get(_META_DATA) for each in chunks]
+    sizes = [
+        sum(meta.get(_META[f"total_{name}_size"][0]) for meta in metas)
+        for name in ("uncompressed", "compressed")
+    ]
+    fields = {
+        "total_byte_size": sizes[0],
+        "sorting_columns": None,
+        "file_offset": start,
+        "total_compressed_size": sizes[1],
+    }
+    return write_struct(_set(_with_chunks(group, chunks), _GROUP, fields))
