@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 JOBS  ?= 2
 ARGS  ?=
 
-.PHONY: help test lint accept demo bench fuzz soak venv venv41 java clean
+.PHONY: help test lint accept demo docs bench fuzz soak venv venv41 java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
@@ -14,6 +14,7 @@ help:
 	echo "make test    every test"
 	echo "make lint    ruff and mypy --strict"
 	echo "make accept  every promise as a user would try it, one line each"
+	echo "make docs    the documentation site, in site/"
 	echo "make bench   the figures, one JSON line each"
 	echo "make fuzz    the parsers against hostile bytes, for longer"
 	echo "make soak    the tests that take hours"
@@ -32,6 +33,9 @@ accept: java $(VENV)/.stamp
 
 demo: java $(VENV)/.stamp
 	$(PY) -m tools.demo $(ARGS)
+
+docs: $(VENV)/.stamp
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
 bench: java $(VENV)/.stamp
 	$(PY) -m bench $(ARGS)
@@ -53,7 +57,7 @@ java:
 	sh tools/bootstrap.sh java
 
 $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
-	sh tools/bootstrap.sh venv $(VENV) -e '.[test,lint]'
+	sh tools/bootstrap.sh venv $(VENV) -e '.[test,lint,docs]'
 	touch $@
 
 .venv-spark41/.stamp: pyproject.toml tools/bootstrap.sh
@@ -61,6 +65,6 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 clean:
-	rm -rf build dist demo-data bench-data bench-out spark-warehouse metastore_db derby.log artifacts
+	rm -rf build dist site demo-data bench-data bench-out spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba-checked
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +
