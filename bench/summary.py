@@ -12,7 +12,7 @@ from unittest import mock
 
 import skipstone
 from skipstone.pruning.costs import FREE
-from skipstone.storage.meter import metered
+from skipstone.storage.base import metered
 
 from .events import VERSION, lay_events
 from .figure import Figure, Peer, median

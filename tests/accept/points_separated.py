@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from skipstone import ParquetFile, Table
 from skipstone.cli.verbs import cli
 from skipstone.rewrite import split_columns
-from skipstone.storage.meter import metered
+from skipstone.storage.base import metered
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from skipstone import ParquetFile
 from skipstone.errors import SkipstoneError
 from skipstone.live import LiveTable
-from skipstone.live.compaction import is_due
+from skipstone.live.directories import is_due
 from tests.live.tables import DAY, HOUR, SCHEMA, cut, keys, read_bytes, rows, run, snapshot
 
 

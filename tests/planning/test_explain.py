@@ -24,7 +24,7 @@ from skipstone.planning.forecast import Amount, Forecast
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning import costs as cost
 from skipstone.pruning.plan import Plan, Step
-from skipstone.storage.meter import carried, count_read, metered
+from skipstone.storage.base import carried, count_read, metered
 from tests.pruning.test_plan import plan as small_plan
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from skipstone.predicate import (
     to_domain,
 )
 from skipstone.predicate.literals import Keys, float_key, float_of_key, from_key
-from skipstone.predicate.text import sql_text
-from skipstone.predicate.tree import Op, Value
+from skipstone.predicate.text import Value, sql_text
+from skipstone.predicate.tree import Op
 from tests.oracle import sort_key, values_of
 from tests.strategies import ARROW_TYPES, SPARK_TYPES, columns, values
 

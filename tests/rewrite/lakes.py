@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from skipstone import Table
 from skipstone.pruning.costs import FREE
-from skipstone.storage.meter import metered
+from skipstone.storage.base import metered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.summary_file import KEY, Summary, Versions
 from skipstone.rewrite.summary_files import write_summary
-from skipstone.storage.meter import metered
+from skipstone.storage.base import metered
 from tests.oracle import matching_rows
 from tests.rewrite.lakes import NAMES, ids, lake, looked, put, rows, said
 from tests.s3 import S3, s3, s3_server

@@ -10,8 +10,8 @@ import pytest
 
 from skipstone.errors import SkipstoneError
 from skipstone.storage import directory_state as directory
+from skipstone.storage.directory_state import Names, Patience
 from skipstone.storage.local import LocalStorage
-from skipstone.storage.statx import Names, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable

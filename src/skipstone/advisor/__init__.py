@@ -8,10 +8,8 @@ For queries that are known (``workload``) it is not rules that decide: indexes a
 sample and asked (``simulate``), what saves most is chosen (``choose``), and ``Savings`` come out.
 """
 
-from .advice import Advice, ColumnAdvice
-from .choose import advise_queries
-from .propose import advise
-from .savings import CandidateSavings, QuerySavings, Savings
+from .choose import CandidateSavings, QuerySavings, Savings, advise_queries
+from .propose import Advice, ColumnAdvice, advise
 from .workload import Asked, Query, parse_queries, queries_of
 
 __all__ = [

@@ -1,15 +1,27 @@
-"""Figures of one column over the sampled files.
+"""Figures of one column over the sampled files, and the bytes that an index of it would take.
 
 **Distinct values per file** are counted where a file was read whole. Where ``r`` of ``n`` rows were
 read and ``d`` values seen, ``e`` of them in the first half: ``K`` equally frequent values that
 would show ``d`` of them in ``r`` rows, ``d = K (1 - exp(-r / K))``, show ``K (1 - exp(-n / K))``
-in ``n``. Where the second half brought more new values than that foresees (runs of equal values,
+in ``n``. Where the second half brought more new values than this predicts (runs of equal values,
 many rare ones), they go on growing as from ``r / 2`` to ``r``: ``d (n / r) ** log2(d / e)``.
 
-**A lookup** is of a value that there is, each distinct value asked for equally often. It is drawn
-from the distinct values of one file; a value that ``h`` files hold is drawn ``h`` times as often,
-so it gets the weight ``1 / h``. It reads the file it was drawn from, and of the others the share
-that holds it, or whose [min, max] does.
+**A lookup** is of an existing value, each distinct value with equal probability. It is drawn from
+the distinct values of one file. A value that ``h`` files hold is drawn ``h`` times as often, so it
+gets the weight ``1 / h``. It reads the file it was drawn from, and of the others the share that
+holds it, or whose [min, max] does.
+
+**Bytes** by kind:
+
+| kind | bytes for N files |
+|---|---|
+| ``minmax`` | 2 N w; strings and binary: w at most 64, and 4 for each length |
+| ``valuelist`` | N n w, or by a dictionary D w + N n log2(D) / 8 where that is less; and N n / 8 |
+| ``bloomfilter`` | N (-n ln(fpp) / ln(2)^2 bits, at most 8 MiB, and a header of 300 bytes) |
+
+``n`` distinct values in a file, ``D`` in all files, of ``w`` bytes each (4 more for the length of a
+string or byte array). Filters do not compress, and numbers are assumed not to; text halves. In
+addition, each file has a row (path, identity, counts) and each part a footer.
 """
 
 from __future__ import annotations
@@ -22,6 +34,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.indexes.bloom import FPP
+from skipstone.indexes.bloom import MAX_BYTES as BLOOM_BYTES
+from skipstone.indexes.minmax import TRUNCATE
+from skipstone.pruning.column_types import is_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,7 +46,15 @@ if TYPE_CHECKING:
 
     from .sampling import ColumnSample, FileSample
 
-__all__ = ["Measured", "distinct_in_all", "measure"]
+__all__ = [
+    "Measured",
+    "bloom_bytes",
+    "distinct_in_all",
+    "measure",
+    "minmax_bytes",
+    "store_bytes",
+    "valuelist_bytes",
+]
 
 _SEED = 8_814
 # Values drawn from each file: 20 files give 1,280 lookups, a standard error of some 1 % of files.
@@ -187,3 +212,41 @@ def _overlap(ranges: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> float | None:
         apart = pc.or_(pc.less(highs, low), pc.greater(lows, high)).to_numpy(False)
         pairs += int((~apart[at + 1 :].astype(bool)).sum())
     return pairs / (len(ranges) * (len(ranges) - 1) / 2)
+
+
+_BLOOM_HEADER = 300
+# What is left of text: hexadecimal digits halve, words shrink more, random letters less.
+_TEXT = 0.5
+# What a row of the store takes beside its indexes, compressed; and a part, of which a build leaves
+# about two, with its footer and what the footer says of each column.
+_PER_FILE, _PER_PART, _PER_COLUMN, _PARTS = 30, 8_000, 900, 2
+
+
+def store_bytes(files: int, columns: int) -> int:
+    """Bytes of a store over ``files`` files, beside the indexes of ``columns`` columns."""
+    return _PER_FILE * files + _PARTS * (_PER_PART + _PER_COLUMN * columns)
+
+
+def minmax_bytes(type: pa.DataType, width: float) -> float:
+    """Bytes of one file's bounds."""
+    return 2 * _of_value(type, min(width, TRUNCATE) if is_text(type) else width)
+
+
+def valuelist_bytes(
+    type: pa.DataType, width: float, distinct: float, files: int = 1, distinct_total: float = 0
+) -> float:
+    """Bytes of ``files`` lists of ``distinct`` values each, ``distinct_total`` in all of them."""
+    values, size = files * distinct, _of_value(type, width)
+    total = max(distinct, distinct_total, 1)
+    coded = total * size + values * math.ceil(math.log2(total + 1)) / 8
+    return min(values * size, coded) + values / 8
+
+
+def bloom_bytes(distinct: float, fpp: float = FPP) -> float:
+    """Bytes of one file's filter."""
+    bits = -max(distinct, 1) * math.log(fpp) / math.log(2) ** 2
+    return min(8 * math.ceil(bits / 64), BLOOM_BYTES) + _BLOOM_HEADER
+
+
+def _of_value(type: pa.DataType, width: float) -> float:
+    return _TEXT * (width + 4) if is_text(type) else width

@@ -1,9 +1,12 @@
 """Reads a sample of a table's files: all their footers, and rows of some, within a budget of bytes.
 
-The files are drawn at random (always the same ones): neighbours in the listing may be alike, and
-evenly spread files would hide how alike. Rows are decoded from as many of them as the budget holds
-whole, and of at least five: those are then read in part, the first rows of row groups that are
-spread over the file. What was read in part is known to be so (``rows_read < rows``).
+The files are drawn at random, with a fixed seed: neighbours in the listing may be alike, and evenly
+spread files would hide that. Rows are decoded from as many of them as the budget holds whole, and
+from at least five: those are then read in part, the first rows of row groups that are spread over
+the file. ``rows_read < rows`` marks a file that was read in part.
+
+Arrow reads plaintext files. With keys, ``ParquetFile`` reads: ranges then come from the statistics
+of the row groups.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ import pyarrow.parquet as pq
 
 from skipstone.build.encrypted_file import is_signed
 from skipstone.errors import SkipstoneError
-from skipstone.predicate.types import TIMESTAMP
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.predicate.literals import from_key
+from skipstone.predicate.types import TIMESTAMP, column_name, spark_type
 from skipstone.pruning.column_types import exactly, is_text
 
 if TYPE_CHECKING:
@@ -107,10 +113,8 @@ def read_sample(
         path, limit = listing.paths[i], share if i in decoded else 0
         try:
             if decryption is not None:
-                from .encrypted_sampling import read_sealed
-
                 size = int(listing.sizes[i])
-                return read_sealed(path, size, columns, limit, decryption, storage_options)
+                return _read_with_keys(path, size, columns, limit, decryption, storage_options)
             with storage.open(path) as source:
                 return _read(source, path, int(listing.sizes[i]), columns, limit)
         except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
@@ -187,9 +191,7 @@ def _batches(
     if total <= budget:
         yield from parquet.iter_batches(batch_size=_BATCH, columns=names, use_threads=False)
         return
-    wanted = max(1, int(metadata.num_rows * budget / total))
-    chosen = spread(len(groups), max(1, -(-wanted * len(groups) // metadata.num_rows)))
-    each = max(1, wanted // len(chosen))
+    chosen, each = _share(len(groups), metadata.num_rows, budget / total)
     for group in chosen:
         left = each
         batches = parquet.iter_batches(
@@ -202,12 +204,111 @@ def _batches(
                 break
 
 
-def _leaf(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+def _read_with_keys(
+    path: str,
+    size: int,
+    columns: Mapping[tuple[str, ...], pa.DataType],
+    budget: int,
+    decryption: Decryption,
+    storage_options: Mapping[str, str] | None = None,
+) -> FileSample:
+    """The same by ``ParquetFile``, which decrypts; raises what it raises.
+
+    Columns without a key, and INT96, are not sampled.
+    """
+    file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
+    leaves = {leaf.path: leaf for leaf in file.footer.schema.leaves}
+    there = {
+        column: leaves[column].ordinal
+        for column in columns
+        if column in leaves
+        and leaves[column].ordinal not in file.unavailable
+        and leaves[column].type != Type.INT96
+    }
+    ranges = {}
+    for column, leaf in there.items():
+        found = _decrypted_range(file, leaf, columns[column])
+        if found is not None:
+            ranges[column] = found
+    if budget == 0 or not there:
+        return FileSample(path=path, size=size, rows=file.num_rows, ranges=ranges)
+    rows = file.read_rows([column_name(each) for each in there], _rows_within(file, there, budget))
+    samples = {}
+    for column in there:
+        read = exactly(_leaf(rows, column), columns[column])
+        if read is not None:
+            samples[column] = column_sample([read], columns[column])
+    return FileSample(
+        path=path,
+        size=size,
+        rows=file.num_rows,
+        rows_read=rows.num_rows,
+        ranges=ranges,
+        columns=samples,
+    )
+
+
+def _rows_within(
+    file: ParquetFile, leaves: Mapping[tuple[str, ...], int], budget: int
+) -> list[tuple[int, int]]:
+    """Row ranges within the budget, spread over the row groups."""
+    total = int(file.footer.chunk("total_uncompressed_size")[:, list(leaves.values())].sum())
+    if total <= budget:
+        return [(0, file.num_rows)]
+    starts: Sequence[int] = file.row_starts.tolist()
+    chosen, each = _share(file.num_row_groups, file.num_rows, budget / total)
+    return [(starts[g], min(starts[g] + each, starts[g + 1])) for g in chosen]
+
+
+def _share(groups: int, rows: int, share: float) -> tuple[list[int], int]:
+    """Row groups spread over the file, and how many rows of each make this share of all rows."""
+    wanted = max(1, int(rows * share))
+    chosen = spread(groups, max(1, -(-wanted * groups // rows)))
+    return chosen, max(1, wanted // len(chosen))
+
+
+def _leaf(rows: pa.RecordBatch | pa.Table, path: Sequence[str]) -> pa.Array:
     """The values of a nested field; null where a struct above it is."""
-    values = batch.column(batch.schema.get_field_index(path[0]))
+    values = rows.column(rows.schema.get_field_index(path[0]))
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.chunks else values.combine_chunks()
     for name in path[1:]:
         values = pc.struct_field(values, name)
     return values
+
+
+def _decrypted_range(
+    file: ParquetFile, leaf: int, type_: pa.DataType
+) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """The column's range, where the statistics of all row groups that have any value say it."""
+    t = pa.types
+    if t.is_decimal(type_) or t.is_boolean(type_) or t.is_nested(type_):
+        return None
+    try:
+        bounds = file.indexed.chunk_bounds(leaf)
+    except SkipstoneError:
+        return None
+    if spark_type(bounds.stored.type) != type_:
+        return None
+    known = bounds.numbers or bounds.all
+    empty = (known.nulls >= 0) & (known.nulls == known.rows)
+    if not (known.lo.valid & known.hi.valid | empty).all():
+        return None
+    lows = [key for key in known.lo.take(~empty).to_list() if key is not None]
+    highs = [key for key in known.hi.take(~empty).to_list() if key is not None]
+    if not lows or not highs:
+        return None
+    least, greatest = from_key(min(lows), type_), from_key(max(highs), type_)
+    try:
+        if t.is_date(type_):
+            found = pa.array([least, greatest], pa.int32()).cast(type_)
+        elif t.is_timestamp(type_):
+            found = pa.array([least, greatest], pa.int64()).cast(type_)
+        else:
+            found = pa.array([least, greatest], type_)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+    return found[0], found[1]
 
 
 def _range(

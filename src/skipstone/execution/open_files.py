@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.storage.meter import carried
+from skipstone.storage.base import carried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ began with, and never wait.
 """
 
 from .definition import LiveDefinition
-from .description import LiveDescription, PartitionDescription
+from .directories import LiveDescription, PartitionDescription
 from .table import Commit, LiveTable
 
 __all__ = ["Commit", "LiveDefinition", "LiveDescription", "LiveTable", "PartitionDescription"]

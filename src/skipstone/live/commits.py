@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .disk import Disk
     from .partition import PartitionState
 
-__all__ = ["NO_BATCH", "Commit", "following", "known", "publish"]
+__all__ = ["NO_BATCH", "Commit", "already_committed", "next_record", "publish"]
 
 log = logging.getLogger("skipstone")
 
@@ -46,7 +46,7 @@ class Commit:
     reason: str | None = None
 
 
-def known(root: str, txn: Txn, batch_id: int | None) -> Commit | None:
+def already_committed(root: str, txn: Txn, batch_id: int | None) -> Commit | None:
     """What to answer where a batch is committed already; ``None`` where it is new, or none."""
     if batch_id is None:
         return None
@@ -71,7 +71,7 @@ def known(root: str, txn: Txn, batch_id: int | None) -> Commit | None:
     )
 
 
-def following(
+def next_record(
     definition: LiveDefinition,
     txn: Txn,
     states: Mapping[int, PartitionState],

@@ -1,29 +1,69 @@
-"""Directories below a live table's root that ``_txn`` does not name, and what became of them.
+"""The directories of a live table: which of them ``_txn`` names, and what happens to the others.
 
 A directory that a commit makes ends in the number of that commit, or in none for a partition's
-first. So a name tells its past:
+first. So its name tells its state:
 
     never committed   its number is beyond the current txn, or the table has no such partition at
-                      all: a writer died before its commit. Nobody has ever read it.
+                      all: a writer died before its commit. No reader has ever opened it.
     superseded        any other: readers of an older snapshot may be reading it.
 
-Nothing is removed but directories with the name of a partition of the table's unit, in which only
-our own files lie.
+``recover`` removes the first kind, and only directories with the name of a partition of the table's
+unit, in which only our own files lie. Compaction writes a partition again without its dead bytes:
+
+    due           more than half of data.parquet is dead, or more than 1 GiB of it
+    superseded    by the commit of the new directory; the old one gets a mark, whose time counts
+    removed       by ``vacuum``, when the mark is a day old
+
+Time passes between a reader's look at ``_txn`` and its opening of the files, and it may open them
+one by one: so the old directory is kept. Files that a reader has opened stay readable to it.
 """
 
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+
+from skipstone.errors import FormatError
 from skipstone.questdb.format.partition_names import Partitioning, directory
-from skipstone.questdb.txn_snapshot import DATA, PM
+from skipstone.questdb.format.txn import Txn, created
+from skipstone.questdb.txn_snapshot import DATA, PM, TXN, read_txn
+from skipstone.storage import open_storage
+
+from .commits import NO_BATCH
+from .partition import snapshot_of
+from .rows import encode, merged, read_row_groups
 
 if TYPE_CHECKING:
-    from skipstone.questdb.format.txn import Txn
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["OWN_FILES", "SUPERSEDED", "Unnamed", "base_name", "named", "unnamed"]
+    from skipstone.parquet.writing.arrow_encoder import Encoded
+
+    from .definition import LiveDefinition
+    from .disk import Disk
+    from .partition import PartitionState
+
+__all__ = [
+    "KEPT_SECONDS",
+    "OWN_FILES",
+    "SUPERSEDED",
+    "LiveDescription",
+    "PartitionDescription",
+    "Unnamed",
+    "base_name",
+    "compacted",
+    "described",
+    "is_due",
+    "mark_superseded",
+    "named",
+    "recover",
+    "remove_superseded",
+    "unnamed",
+]
 
 #: Marks a directory of older snapshots; its time of change says since when.
 SUPERSEDED: Final = "_superseded"
@@ -74,3 +114,177 @@ def unnamed(root: str, txn: Txn, partitioning: Partitioning) -> Unnamed:
         unborn = base not in bases or (number is not None and int(number) > txn.txn)
         (never if unborn else superseded).append(entry.name)
     return Unnamed(tuple(never), tuple(superseded))
+
+
+def recover(disk: Disk, root: str, definition: LiveDefinition) -> None:
+    """Cut the tails of ``data.parquet``, remove directories that were never committed.
+
+    Only under the writer's lock. A ``_pm`` is never cut. ``FormatError`` where committed bytes are
+    missing; nothing is removed then, as what is left may be these bytes under another name.
+    """
+    if not Path(root, TXN).exists():
+        # Nothing was ever committed: its maker died between the mark and this.
+        disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
+    txn, partitioning = read_txn(root, open_storage(root)), definition.partitioning
+    longer: list[tuple[str, int]] = []
+    for partition, name in zip(txn.partitions, named(txn, partitioning), strict=True):
+        path, size = f"{root}/{name}/{DATA}", partition.parquet_file_size
+        try:
+            length = Path(path).stat().st_size
+        except FileNotFoundError:
+            raise FormatError(
+                "a partition without its file", file=path, expected=size, got="no such file"
+            ) from None
+        if length < size:
+            raise FormatError("data.parquet is cut short", file=path, expected=size, got=length)
+        if length > size:
+            longer.append((path, size))
+    for name in unnamed(root, txn, partitioning).never_committed:
+        disk.remove(f"{root}/{name}", OWN_FILES)
+    for path, size in longer:
+        disk.cut(path, size)
+
+
+KEPT_SECONDS: Final = 86_400.0
+_MOST_DEAD: Final = 1 << 30
+
+
+def is_due(size: int, dead: int) -> bool:
+    """Both comparisons strict, as QuestDB has them."""
+    return 2 * dead > size or dead > _MOST_DEAD
+
+
+def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[Encoded]:
+    """All rows in row groups that are full, but the last; at most two of them in memory at once.
+
+    In an ordered partition they follow one another in time as before. Under another order the rows
+    of each new row group are sorted, as those of the old ones were.
+    """
+    full, held, count = definition.row_group_rows, list[pa.Table](), 0
+    every = range(len(state.footer.rows))
+    for rows in read_row_groups(definition, state.directory, state.size, every):
+        held.append(rows)
+        count += len(rows)
+        while count >= full:
+            table = pa.concat_tables(held)
+            yield _encoded(definition, table.slice(0, full))
+            held, count = [table.slice(full)], count - full
+    if count:
+        yield _encoded(definition, pa.concat_tables(held))
+
+
+def _encoded(definition: LiveDefinition, rows: pa.Table) -> Encoded:
+    return encode(definition, merged(definition, [rows]))
+
+
+def mark_superseded(disk: Disk, directory: str, txn: int) -> None:
+    """Mark a directory that no snapshot from ``txn`` on names."""
+    with disk.writing(f"{directory}/{SUPERSEDED}", create=True) as descriptor:
+        disk.write(descriptor, [f"by txn {txn}\n".encode()], 0)
+
+
+def remove_superseded(
+    disk: Disk, root: str, superseded: Sequence[str], *, older_than: float
+) -> tuple[str, ...]:
+    """Remove those of the directories that were marked ``older_than`` seconds ago; their names."""
+    removed = []
+    for name in superseded:
+        mark = Path(root, name, SUPERSEDED)
+        if not mark.exists():
+            # Its writer died between the commit and the mark: from now on it counts.
+            mark_superseded(disk, f"{root}/{name}", 0)
+        if time.time() - mark.stat().st_mtime >= older_than:
+            disk.remove(f"{root}/{name}", OWN_FILES)
+            removed.append(name)
+    return tuple(removed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """One partition; ``dead_bytes`` of the ``bytes`` of data.parquet belong to no snapshot's rows.
+
+    ``name`` is its directory without the number of its last compaction.
+    """
+
+    name: str
+    directory: str
+    rows: int
+    row_groups: int
+    bytes: int
+    dead_bytes: int
+
+    @property
+    def live_bytes(self) -> int:
+        """What a compaction would keep."""
+        return self.bytes - self.dead_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveDescription:
+    """A snapshot. ``batch_id`` is the last one committed, ``None`` where there was none.
+
+    ``superseded`` are directories of older snapshots that ``vacuum`` has not removed yet.
+    """
+
+    root: str
+    txn: int
+    batch_id: int | None
+    partitions: tuple[PartitionDescription, ...]
+    superseded: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all partitions."""
+        return sum(each.rows for each in self.partitions)
+
+    @property
+    def row_groups(self) -> int:
+        """Row groups of all partitions."""
+        return sum(each.row_groups for each in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all ``data.parquet``."""
+        return sum(each.bytes for each in self.partitions)
+
+    @property
+    def dead_bytes(self) -> int:
+        """Those of them that no snapshot of now reads."""
+        return sum(each.dead_bytes for each in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        totals = {
+            "rows": self.rows,
+            "row_groups": self.row_groups,
+            "bytes": self.bytes,
+            "dead_bytes": self.dead_bytes,
+        }
+        return {**asdict(self), **totals}
+
+
+def described(root: str, definition: LiveDefinition, txn: Txn) -> LiveDescription:
+    """Of the snapshot ``txn``: a footer of each ``_pm`` is read, and nothing else."""
+    found = []
+    for partition, name, count in zip(
+        txn.partitions, named(txn, definition.partitioning), txn.row_counts, strict=True
+    ):
+        size = partition.parquet_file_size
+        snapshot = snapshot_of(f"{root}/{name}", size)
+        found.append(
+            PartitionDescription(
+                name=base_name(name),
+                directory=name,
+                rows=count,
+                row_groups=snapshot.row_group_count,
+                bytes=size,
+                dead_bytes=snapshot.unused_bytes,
+            )
+        )
+    return LiveDescription(
+        root=root,
+        txn=txn.txn,
+        batch_id=None if txn.seq_txn == NO_BATCH else txn.seq_txn,
+        partitions=tuple(found),
+        superseded=unnamed(root, txn, definition.partitioning).superseded,
+    )

@@ -1,22 +1,34 @@
-"""What a writer does to files, in calls that can be counted: each is one step that may be the last.
+"""The files of a live table: where they may be, who may write them, and the steps that write them.
 
-A step is durable once ``sync`` has returned. ``Disk(sync=False)`` leaves that to the operating
-system: what was committed survives the death of the process, but not that of the machine.
+Every call of ``Disk`` can be counted: each is one step, and a writer may die after any of them. A
+step is durable once ``sync`` has returned. ``Disk(durable=False)`` leaves that to the operating
+system: commits survive the death of the process, but not that of the machine.
+
+One writer at a time holds an advisory lock on ``_lock`` of the table, which contains the name of
+the holder. The kernel releases it when the process ends, however it ends; the text that is left
+then has no meaning. Readers take no lock.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from contextlib import contextmanager
+import socket
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.identity import canonical_path
+
+from .definition import MARKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Disk", "mapped"]
+__all__ = ["LOCK", "Disk", "WriterLock", "local_root", "mapped", "refuse_foreign", "refuse_taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +107,101 @@ def mapped(path: str) -> memoryview:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+LOCK = "_lock"
+
+
+class WriterLock:
+    """Held from its making to ``release``."""
+
+    def __init__(self, root: str) -> None:
+        """``SkipstoneError`` where another writer holds it; ``UnsupportedError`` without POSIX."""
+        self._process = os.getpid()
+        try:
+            from fcntl import LOCK_EX, LOCK_NB, flock
+        except ImportError:
+            raise UnsupportedError(
+                f"{root}: a live table on a system without POSIX locks",
+                hint="write from Linux or macOS; reading works everywhere",
+            ) from None
+        self._descriptor = os.open(Path(root, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            flock(self._descriptor, LOCK_EX | LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._descriptor, 256, 0).decode("utf-8", "replace").strip()
+            self.release()
+            if not isinstance(error, BlockingIOError):
+                raise UnsupportedError(
+                    f"{root}: its file system knows no locks: {error.strerror}",
+                    hint="put live tables on a file system with POSIX locks",
+                ) from None
+            raise SkipstoneError(
+                f"{root} is being written to by {holder or 'another writer'}",
+                hint="a live table has one writer at a time: wait until it is done, or close its"
+                " LiveTable; readers need no lock",
+            ) from None
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        text = f"process {os.getpid()} of {socket.gethostname()} since {now}\n".encode()
+        # Not through Disk: no reader depends on it.
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text, 0)
+
+    @property
+    def held(self) -> bool:
+        """True until it was released."""
+        return self._descriptor >= 0
+
+    def release(self) -> None:
+        """Let another writer in; once more does nothing."""
+        if self._descriptor >= 0:
+            from fcntl import LOCK_UN, flock
+
+            # A forked child shares the lock: closing leaves it with the other, unlocking does not.
+            if self._process == os.getpid():
+                flock(self._descriptor, LOCK_UN)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        # A table that nobody closed and nobody can use any more keeps no other out.
+        if getattr(self, "_descriptor", -1) >= 0:
+            with suppress(ImportError):  # at the end of the interpreter
+                self.release()
+
+
+def local_root(root: str) -> str:
+    """The canonical path; ``UnsupportedError`` for an object store."""
+    path = canonical_path(root)
+    if "://" in path:
+        raise UnsupportedError(
+            f"{root} lies in an object store: a live table needs a POSIX file system",
+            hint="name a local directory",
+        )
+    return path
+
+
+def refuse_foreign(root: str) -> None:
+    """``UnsupportedError`` where a QuestDB owns the directory."""
+    there = [name for name in ("_meta", "_cv", "_txn") if Path(root, name).exists()]
+    if there and not Path(root, MARKER).exists():
+        raise UnsupportedError(
+            f"{root} is a table of a QuestDB: it has {', '.join(there)}, and no {MARKER}",
+            hint="only QuestDB writes to its tables; read it with Table(path), or take a new path",
+        )
+
+
+def refuse_taken(root: str) -> None:
+    """``SkipstoneError`` where something is in the directory, or it is a file."""
+    if Path(root).exists() and not Path(root).is_dir():
+        raise SkipstoneError(
+            f"{root} is a file: a live table is a directory",
+            hint="name its directory, one that is not there yet; the rows come from another path",
+        )
+    if not Path(root).exists():
+        return
+    # What a maker that died before its mark leaves behind is nothing.
+    if any(each.name not in (LOCK, f"{MARKER}.tmp") for each in Path(root).iterdir()):
+        raise SkipstoneError(
+            f"{root} is not empty", hint="open the live table that is there, or take a new path"
+        )

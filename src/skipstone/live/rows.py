@@ -1,7 +1,7 @@
-"""Rows on their way into a live table: made to fit its schema, split by partition, sorted.
+"""Rows on their way into a live table and back: cast to its schema, split, sorted, encoded, read.
 
 Times are int64 in the unit of the timestamp column; ``_txn`` counts microseconds, or nanoseconds
-where the column does. Partitions begin in UTC; a column without a time zone is taken as it stands.
+where the column does. Partitions begin in UTC; a column without a time zone is taken as it is.
 """
 
 from __future__ import annotations
@@ -13,22 +13,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.writing.arrow_encoder import Encoded, encode_rows
+from skipstone.questdb.txn_snapshot import DATA
+
+from .disk import mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .definition import LiveDefinition, LiveUnit
 
 __all__ = [
-    "belonging",
-    "conformed",
+    "by_row_group",
+    "conform",
+    "encode",
+    "merged",
     "merged_size",
+    "partition_starts",
+    "read_row_groups",
     "split",
-    "starts",
     "times",
-    "together",
     "txn_time",
 ]
 
@@ -37,7 +44,7 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 _NUMPY_UNITS: dict[str, str] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 
 
-def conformed(definition: LiveDefinition, rows: Any) -> pa.Table:
+def conform(definition: LiveDefinition, rows: Any) -> pa.Table:
     """A table of exactly the definition's schema; ``SkipstoneError`` names the column at fault.
 
     Columns are found by name, whatever their order; types are cast where nothing is lost.
@@ -95,7 +102,7 @@ def txn_time(definition: LiveDefinition, time: int) -> int:
     return time * 1000 if definition.unit == "ms" else time
 
 
-def starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
+def partition_starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
     """When the partition of each time begins, in the same unit; 0 for all in "none".
 
     ``SkipstoneError`` for times that no partition can be named after.
@@ -124,7 +131,7 @@ def split(definition: LiveDefinition, rows: pa.Table) -> list[tuple[int, pa.Tabl
     at = times(definition, rows)
     if not len(at):
         return []
-    begins = starts(at, definition.partition_by, definition.unit)
+    begins = partition_starts(at, definition.partition_by, definition.unit)
     if begins[0] == begins[-1] and (begins == begins[0]).all():
         return [(int(begins[0]), _sorted(definition, rows, at))]
     order = np.argsort(begins, kind="stable")
@@ -144,13 +151,13 @@ def merged_size(definition: LiveDefinition, rows: int) -> int:
     return -(-rows // groups)
 
 
-def together(definition: LiveDefinition, parts: Sequence[pa.Table]) -> pa.Table:
+def merged(definition: LiveDefinition, parts: Sequence[pa.Table]) -> pa.Table:
     """Rows of several tables, sorted; of equal rows the first table's come first."""
     rows = pa.concat_tables(parts)
     return _sorted(definition, rows, times(definition, rows))
 
 
-def belonging(
+def by_row_group(
     definition: LiveDefinition, highs: Sequence[int], rows: pa.Table
 ) -> tuple[dict[int, pa.Table], pa.Table]:
     """Sorted rows by the row group of an ordered partition that they belong to, and those behind.
@@ -181,3 +188,35 @@ def _sorted(definition: LiveDefinition, rows: pa.Table, at: Int64s) -> pa.Table:
             f"rows cannot be sorted: {error}", hint="sort_by numbers, text and times"
         ) from None
     return rows.take(order)
+
+
+def encode(
+    definition: LiveDefinition, rows: pa.Table, *, row_group_rows: int | None = None
+) -> Encoded:
+    """Rows of the definition's schema, sorted already, as row groups of at most so many rows."""
+    blooms: Any = dict.fromkeys(definition.bloom_filters, True) or None
+    return encode_rows(
+        rows,
+        row_group_size=row_group_rows or definition.row_group_rows,
+        compression=definition.compression,
+        write_page_index=True,
+        bloom_filter_options=blooms,
+        sorting_columns=pq.SortingColumn.from_ordering(definition.schema, list(definition.sort_by)),
+    )
+
+
+def read_row_groups(
+    definition: LiveDefinition, directory: str, size: int, row_groups: Sequence[int]
+) -> Iterator[pa.Table]:
+    """Each of these row groups of the first ``size`` bytes, in the definition's schema."""
+    path = f"{directory}/{DATA}"
+    data = mapped(path)
+    if len(data) < size:
+        raise FormatError("data.parquet is cut short", file=path, expected=size, got=len(data))
+    try:
+        with pq.ParquetFile(pa.BufferReader(pa.py_buffer(data[:size]))) as file:
+            for row_group in row_groups:
+                rows = file.read_row_group(row_group)
+                yield rows.select(definition.schema.names).cast(definition.schema)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"Arrow cannot read it back: {error}", file=path) from error

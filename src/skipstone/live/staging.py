@@ -20,9 +20,8 @@ import pyarrow.parquet as pq
 
 from skipstone.parquet.writing.arrow_encoder import Encoded
 
-from . import rows as incoming
 from .disk import mapped
-from .encode import encode
+from .rows import conform, encode, merged, split, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,10 +49,10 @@ class Staged:
 def stage(definition: LiveDefinition, rows: pa.Table, directory: str) -> list[Staged]:
     """Rows split by partition, sorted, encoded, and written below ``directory``."""
     found = []
-    for begin, part in incoming.split(definition, incoming.conformed(definition, rows)):
+    for begin, part in split(definition, conform(definition, rows)):
         path = f"{directory}/{uuid.uuid4().hex}.parquet"
         Path(path).write_bytes(encode(definition, part).data)
-        at = incoming.times(definition, part)
+        at = times(definition, part)
         found.append(
             Staged(path=path, begin=begin, rows=len(part), low=int(at.min()), high=int(at.max()))
         )
@@ -93,4 +92,4 @@ def placeable(
         return encoded
     read = [pq.read_table(pa.BufferReader(pa.py_buffer(each.data))) for each in encoded]
     exact = [each.select(definition.schema.names).cast(definition.schema) for each in read]
-    return incoming.together(definition, exact)
+    return merged(definition, exact)

@@ -29,19 +29,34 @@ from skipstone.questdb.format.txn import Partition, Txn, created
 from skipstone.questdb.txn_snapshot import TXN, read_txn
 from skipstone.storage import open_storage
 
-from . import commits, compaction
-from . import rows as incoming
-from .commits import NO_BATCH, Commit
+from .commits import NO_BATCH, Commit, already_committed, next_record, publish
 from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition
-from .description import LiveDescription, described
-from .directories import base_name, named, unnamed
-from .disk import Disk
-from .encode import encode
-from .location import local_root, refuse_foreign, refuse_taken
-from .lock import LOCK, WriterLock
+from .directories import (
+    KEPT_SECONDS,
+    LiveDescription,
+    base_name,
+    compacted,
+    described,
+    is_due,
+    mark_superseded,
+    named,
+    recover,
+    remove_superseded,
+    unnamed,
+)
+from .disk import LOCK, Disk, WriterLock, local_root, refuse_foreign, refuse_taken
 from .partition import PartitionState, create, edit
-from .reading import read_row_groups
-from .recovery import recover
+from .rows import (
+    by_row_group,
+    conform,
+    encode,
+    merged,
+    merged_size,
+    read_row_groups,
+    split,
+    times,
+    txn_time,
+)
 from .staging import by_partition, clear, placeable
 
 if TYPE_CHECKING:
@@ -205,12 +220,12 @@ class LiveTable:
         same or a lower one does nothing, and says so in the result.
         """
         txn = self._ready()
-        if (done := commits.known(self.root, txn, batch_id)) is not None:
+        if (done := already_committed(self.root, txn, batch_id)) is not None:
             return done
-        table = incoming.conformed(self.definition, rows)
+        table = conform(self.definition, rows)
         if not len(table) and batch_id is None:
             return Commit(txn=txn.txn, applied=False, reason="no rows")
-        parts = incoming.split(self.definition, table)
+        parts = split(self.definition, table)
         with self._writing():
             return self._append(txn, parts, batch_id)
 
@@ -221,13 +236,13 @@ class LiveTable:
         read, and their rows go where they belong.
         """
         txn = self._ready()
-        if (done := commits.known(self.root, txn, batch_id)) is not None:
+        if (done := already_committed(self.root, txn, batch_id)) is not None:
             return done
         if not staged and batch_id is None:
             return Commit(txn=txn.txn, applied=False, reason="no rows")
         parts: list[tuple[int, pa.Table | list[Encoded]]] = []
         for begin, files in by_partition(staged):
-            state = self._state_at(txn, incoming.txn_time(self.definition, begin))
+            state = self._state_at(txn, txn_time(self.definition, begin))
             parts.append((begin, placeable(self.definition, state, files)))
         with self._writing():
             return self._append(txn, parts, batch_id)
@@ -247,8 +262,8 @@ class LiveTable:
                 f"row group {row_group} of partition {partition}",
                 hint=f"it has {count}, numbered from 0",
             )
-        parts = incoming.split(self.definition, incoming.conformed(self.definition, rows))
-        begins = [incoming.txn_time(self.definition, begin) for begin, _ in parts]
+        parts = split(self.definition, conform(self.definition, rows))
+        begins = [txn_time(self.definition, begin) for begin, _ in parts]
         if begins != [txn.partitions[at].timestamp]:
             raise SkipstoneError(
                 f"rows of {len(parts)} partitions to be put into one row group of {partition}",
@@ -256,7 +271,7 @@ class LiveTable:
             )
         table = parts[0][1]
         if self.definition.ordered:
-            stamps = incoming.times(self.definition, table)
+            stamps = times(self.definition, table)
             low = state.highs[row_group - 1] if row_group else None
             high = state.lows[row_group + 1] if row_group + 1 < count else None
             if (low is not None and stamps[0] < low) or (high is not None and stamps[-1] > high):
@@ -288,7 +303,7 @@ class LiveTable:
             wanted = [
                 each.name
                 for each in self.describe().partitions
-                if compaction.is_due(each.bytes, each.dead_bytes)
+                if is_due(each.bytes, each.dead_bytes)
             ]
         else:
             wanted = [base_name(named(txn, self.definition.partitioning)[self._at(txn, partition)])]
@@ -296,7 +311,7 @@ class LiveTable:
             self._compact(name)
         return tuple(wanted)
 
-    def vacuum(self, *, older_than: float = compaction.KEPT_SECONDS) -> tuple[str, ...]:
+    def vacuum(self, *, older_than: float = KEPT_SECONDS) -> tuple[str, ...]:
         """Remove directories that have been superseded for ``older_than`` seconds; their names.
 
         A day by default: no reader should take longer from reading ``_txn`` to opening its files.
@@ -304,7 +319,7 @@ class LiveTable:
         """
         txn = self._ready()
         left = unnamed(self.root, txn, self.definition.partitioning).superseded
-        return compaction.vacuum(self._disk, self.root, left, older_than=older_than)
+        return remove_superseded(self._disk, self.root, left, older_than=older_than)
 
     # -- parts of a commit ------------------------------------------------------------------------
 
@@ -362,7 +377,7 @@ class LiveTable:
         return state
 
     def _encoded(self, rows: pa.Table) -> Encoded:
-        size = incoming.merged_size(self.definition, len(rows))
+        size = merged_size(self.definition, len(rows))
         return encode(self.definition, rows, row_group_rows=size)
 
     def _append(
@@ -373,7 +388,7 @@ class LiveTable:
     ) -> Commit:
         states, groups, rows = dict[int, PartitionState](), 0, 0
         for begin, part in parts:
-            time = incoming.txn_time(self.definition, begin)
+            time = txn_time(self.definition, begin)
             states[time], count = self._added(txn, time, part)
             groups += count
             rows += sum(sum(e.editor.rows) for e in part) if isinstance(part, list) else len(part)
@@ -411,11 +426,11 @@ class LiveTable:
         self, state: PartitionState, order: list[int | Encoded], rows: pa.Table
     ) -> pa.Table:
         """Puts late rows into the row groups of ``order`` where they belong; the other rows."""
-        late, rows = incoming.belonging(self.definition, state.highs, rows)
+        late, rows = by_row_group(self.definition, state.highs, rows)
         if late:
             old = read_row_groups(self.definition, state.directory, state.size, list(late))
             for (group, new), there in zip(late.items(), old, strict=True):
-                order[group] = self._encoded(incoming.together(self.definition, [there, new]))
+                order[group] = self._encoded(merged(self.definition, [there, new]))
         return rows
 
     def _compact(self, name: str) -> None:
@@ -425,7 +440,7 @@ class LiveTable:
         with self._writing():
             path = f"{self.root}/{directory(partition, self.definition.partitioning)}"
             Path(path).mkdir()
-            parts = compaction.parts(self.definition, state)
+            parts = compacted(self.definition, state)
             new = create(self._disk, path, parts, self.definition.timestamp)
             self._disk.sync_directory(self.root)
             if new.rows != state.rows:
@@ -434,7 +449,7 @@ class LiveTable:
                 )
             self._commit(txn, {partition.timestamp: new}, name_txn=partition.name_txn)
             self._states.pop(state.directory, None)
-            compaction.supersede(self._disk, state.directory, txn.txn + 1)
+            mark_superseded(self._disk, state.directory, txn.txn + 1)
 
     def _commit(
         self,
@@ -447,10 +462,8 @@ class LiveTable:
         name_txn: int | None = None,
     ) -> Commit:
         """Say in ``_txn`` that these partitions, by their timestamp, are the table's now."""
-        after = commits.following(
-            self.definition, txn, states, batch_id=batch_id, name_txn=name_txn
-        )
-        commits.publish(self._disk, self.root, after)
+        after = next_record(self.definition, txn, states, batch_id=batch_id, name_txn=name_txn)
+        publish(self._disk, self.root, after)
         self._states |= {state.directory: state for state in states.values()}
         before = {} if name_txn is not None else {each.timestamp: each for each in txn.partitions}
         written = 0

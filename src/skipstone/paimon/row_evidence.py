@@ -42,7 +42,7 @@ from .verified_blob import SMALL, VerifiedBlob
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from skipstone.predicate.tree import Value
+    from skipstone.predicate.text import Value
     from skipstone.pruning import Fetched, Units
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange

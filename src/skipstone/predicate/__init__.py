@@ -31,7 +31,6 @@ from .tree import (
     Or,
     PatternMatch,
     Truth,
-    Value,
     leaves,
 )
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from .preimage import exact_cast
     from .render import to_sql
     from .sql import parse_sql
-    from .text import display
+    from .text import Value, display
     from .types import (
         Kind,
         column_name,
@@ -118,7 +117,7 @@ _LATE = {
     "preimage": ("exact_cast",),
     "render": ("to_sql",),
     "sql": ("parse_sql",),
-    "text": ("display",),
+    "text": ("Value", "display"),
     "types": (
         "Kind",
         "column_name",

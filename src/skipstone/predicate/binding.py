@@ -13,15 +13,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
 from .coercion import Unusable, cast_constant, common_type, meets_elsewhere
-from .folding import conjunction, disjunction, flat
 from .literals import order_key
-from .operands import BARE_FUNCTIONS, Column, Constant, resolve, typed
-from .patterns import literal_prefix
+from .operands import BARE_FUNCTIONS, Column, Constant, literal_prefix, resolve, typed
 from .preimage import (
     Ranges,
     carry_back,
@@ -52,7 +52,9 @@ from .tree import (
     Or,
     PatternMatch,
     Truth,
-    Value,
+    conjunction,
+    disjunction,
+    flat,
 )
 from .types import (
     INTERVAL,
@@ -66,6 +68,9 @@ from .types import (
     spark_type,
 )
 from .zones import Zone, zone
+
+if TYPE_CHECKING:
+    from .text import Value
 
 __all__ = ["bind"]
 

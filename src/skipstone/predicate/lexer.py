@@ -1,33 +1,42 @@
-"""Tokens of Spark SQL, with Spark's own reading of numbers and strings.
+"""Tokens of Spark SQL, and the literals that they form, with Spark's own reading of both.
 
-General SQL parsers lose what matters here, the exact value and type of a literal:
+General SQL parsers lose the exact value and type of a literal, which pruning needs:
 
 - ``5``, ``3000000000``: the narrowest of int, bigint, decimal that holds it;
 - ``5Y``, ``5S``, ``5L``: tinyint, smallint, bigint;
 - ``5.50``, ``5.50BD``: decimal(3, 2); ``1e3``, ``1D``: double; ``1F``: float;
 - a string's backslash escapes: 0 b n r t Z, u with 4 and U with 8 hex digits, 3 octal digits below
-  400; before % and _ the backslash stays, before anything else it goes;
-- a quote doubled inside a string of its kind stands for one; ``r'...'`` is taken as it stands;
-- neighbouring strings are one (``sql.py``); a backquoted name may hold anything.
+  400; before % and _ the backslash stays, before any other character it is dropped;
+- a doubled quote inside a string of its kind stands for one; ``r'...'`` has no escapes;
+- neighbouring strings are one (``sql.py``); a backquoted name may hold any character;
+- ``DATE '…'``, ``TIMESTAMP '…'``, ``X'…'`` name their type; a literal under casts that no session
+  setting changes is a literal too.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from binascii import unhexlify
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
-from .coercion import float32_of
-from .tree import Literal
+from .coercion import Unusable, cast_constant, float32_of
+from .tree import Cast, Literal
+from .types import TIMESTAMP, TIMESTAMP_NTZ
+from .zones import parse_date, parse_local
 
-__all__ = ["Token", "TokenKind", "number", "tokenize"]
+if TYPE_CHECKING:
+    from .tree import Operand
+
+__all__ = ["Token", "TokenKind", "Unknown", "folded", "number", "tokenize", "typed_literal"]
 
 
 class TokenKind(Enum):
@@ -189,3 +198,49 @@ def number(text: str, *, negative: bool) -> Literal | None:
 def _integer(value: int, bits: int, type: pa.DataType) -> Literal | None:
     half = 1 << (bits - 1)
     return Literal(value, type) if -half <= value < half else None
+
+
+class Unknown(Exception):
+    """Not one of the forms that are read here; the message says why."""
+
+
+def folded(value: Operand) -> Literal:
+    """A literal, or a literal under casts that no session setting changes, as one literal."""
+    if isinstance(value, Literal):
+        return value
+    if isinstance(value, Cast) and value.type is not None and not pa.types.is_null(value.type):
+        inner = folded(value.operand)
+        if inner.value is None:
+            return Literal(None, value.type)
+        if value.type == TIMESTAMP and inner.type == pa.string():
+            return Literal(inner.value, TIMESTAMP)
+        if inner.type is not None and not (
+            inner.type == TIMESTAMP and isinstance(inner.value, str)
+        ):
+            try:
+                value_there = cast_constant(inner.value, inner.type, value.type, None)  # type: ignore[arg-type]
+            except Unusable as unusable:
+                raise Unknown(str(unusable)) from None
+            return Literal(value_there, value.type)
+    raise Unknown("a list with something other than literals")
+
+
+def typed_literal(name: str, text: str) -> Literal:
+    match name:
+        case "X":
+            try:
+                return Literal(unhexlify(text.rjust(len(text) + len(text) % 2, "0")), pa.binary())
+            except ValueError:
+                raise Unknown(f"X'{text}' is no binary literal") from None
+        case "DATE":
+            day = parse_date(text)
+            if day is not None:
+                return Literal(day, pa.date32())
+        case "TIMESTAMP_NTZ":
+            local = parse_local(text)
+            if local is not None:
+                return Literal(local, TIMESTAMP_NTZ)
+        case _:
+            # Without an offset it depends on the session zone, which binding knows.
+            return Literal(text, TIMESTAMP)
+    raise Unknown(f"{name} '{text}' cannot be read with certainty")

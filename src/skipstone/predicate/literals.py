@@ -40,13 +40,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .tree import Op, Value
+from .tree import Op
 from .types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
+
+    from .text import Value
 
 __all__ = [
     "Key",

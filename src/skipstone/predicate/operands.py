@@ -1,8 +1,4 @@
-"""What stands at the two sides of a comparison: a column under casts, or a constant.
-
-Names are resolved as Spark does: nested fields, case, ambiguity. A Python value without a declared
-type (DNF) is the literal that Spark would make of it.
-"""
+"""What a comparison is made of: columns resolved in a schema, constants, prefixes of patterns."""
 
 from __future__ import annotations
 
@@ -25,9 +21,10 @@ from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, column_name, spark_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .tree import ColumnRef, Value
+    from .text import Value
+    from .tree import ColumnRef
 
-__all__ = ["BARE_FUNCTIONS", "Column", "Constant", "resolve", "typed"]
+__all__ = ["BARE_FUNCTIONS", "Column", "Constant", "literal_prefix", "resolve", "typed"]
 
 # Functions that Spark lets one write without parentheses, where no column has the name.
 _BARE = """
@@ -210,3 +207,28 @@ def _decimal(value: Decimal) -> Constant:
     if precision > 38:
         raise Unusable("a decimal of more than 38 digits")
     return Constant(-unscaled if sign else unscaled, pa.decimal128(precision, scale))
+
+
+def literal_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
+    """(literal prefix, prefix decides alone, no wildcard at all) of a LIKE pattern."""
+    prefix: list[str] = []
+    at = 0
+    open_ended = False
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == escape:
+            if at == len(pattern) or (pattern[at] not in "_%" and pattern[at] != escape):
+                raise Unusable("the pattern has an escape character before nothing special")
+            if not open_ended:
+                prefix.append(pattern[at])
+            at += 1
+        elif char in "_%":
+            if not open_ended:
+                open_ended, rest = True, pattern[at - 1 :]
+        elif not open_ended:
+            prefix.append(char)
+    text = "".join(prefix)
+    if not open_ended:
+        return text, False, True
+    return text, set(rest) == {"%"} and escape != "%", False

@@ -38,15 +38,21 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from .clocks import days_of_instants, instants_of_days, instants_of_local, local_of_instants
 from .coercion import Unusable
 from .literals import float_key, float_of_key
 from .tree import And, Bound, Const, Leaf, Op, Or
 from .types import Kind, kind_of, spark_name
-from .zones import DAY, UnknownLocalTime
+from .zones import (
+    DAY,
+    UnknownLocalTime,
+    days_of_instants,
+    instants_of_days,
+    instants_of_local,
+    local_of_instants,
+)
 
 if TYPE_CHECKING:
-    from .tree import Value
+    from .text import Value
     from .zones import Zone
 
 __all__ = [

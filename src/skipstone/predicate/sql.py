@@ -1,9 +1,10 @@
 """``parse_sql``: a Spark SQL condition as the tree as written.
 
-The boolean skeleton and the forms that an index can use are read here, with Spark's literals
-(``lexer.py``) and with every position. Whatever else stands between AND, OR, NOT and parentheses is
-one ``Opaque`` with its own text; ``sqlglot`` judges whether it is SQL at all, and only then is
-loaded.
+This parser reads the boolean skeleton and the forms that an index can use, with Spark's literals
+(``lexer.py``) and with every position. Everything else between AND, OR, NOT and parentheses becomes
+one ``Opaque`` with its own text. For such a piece ``sqlglot`` checks that it is Spark SQL at all:
+functions, CASE, lambdas and subqueries have a grammar far larger than this one, and a misprint in
+them must be an error with a position, not a table read in full. It is loaded only then.
 
     condition  = conjunct { OR conjunct }            conjunct = factor { AND factor }
     factor     = (NOT | !) factor | "(" condition ")" | predicate
@@ -24,9 +25,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
-from .constants import Unknown, folded, typed_literal
-from .lexer import Token, TokenKind, number, tokenize
-from .spark_syntax import NotSql, judge
+from .lexer import Token, TokenKind, Unknown, folded, number, tokenize, typed_literal
 from .tree import (
     And,
     Cast,
@@ -49,7 +48,7 @@ from .zones import parse_local
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["parse_sql"]
+__all__ = ["NotSql", "judge", "parse_sql"]
 
 _COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 _GRAMMAR = """
@@ -403,3 +402,39 @@ class _Parser:
             if local is not None:
                 return Literal(local, TIMESTAMP_NTZ)
         return typed_literal(name, text)
+
+
+_PROBE = "SELECT 1 WHERE "
+
+
+class NotSql(Exception):
+    """A piece is no SQL; what is around it may still be, as in ``(a, b) IN (…)``."""
+
+    def __init__(self, error: PredicateError) -> None:
+        self.error = error
+
+
+def judge(piece: str, text: str, start: int) -> None:
+    """``NotSql`` unless sqlglot takes ``piece`` of ``text`` for a condition."""
+    import sqlglot
+    from sqlglot.errors import ParseError, SqlglotError
+
+    try:
+        parsed = sqlglot.parse_one(_PROBE + piece, dialect="spark")
+        if {name for name, value in parsed.args.items() if value} - {"expressions", "where"}:
+            raise SqlglotError
+    except RecursionError:
+        return
+    except SqlglotError as error:
+        position, why = start, "this is no Spark SQL"
+        if isinstance(error, ParseError) and error.errors:
+            first = error.errors[0]
+            said = str(first.get("description") or "").rstrip(".")
+            why = "an expression is not complete" if "missing for" in said else said or why
+            line, column = int(first.get("line") or 1), int(first.get("col") or 0)
+            lines = (_PROBE + piece).splitlines(keepends=True)
+            offset = (
+                sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
+            )
+            position = start + min(max(offset - len(_PROBE), 0), len(piece))
+        raise NotSql(PredicateError(why, text=text, position=position)) from None

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from .types import Kind, kind_of, spark_type
 
-if TYPE_CHECKING:
-    from .tree import Value
+__all__ = ["Value", "decimal_text", "display", "quote", "sql_text"]
 
-__all__ = ["decimal_text", "display", "quote", "sql_text"]
+Value: TypeAlias = "bool | int | float | str | bytes"
 
 
 def display(value: Value, type: pa.DataType, limit: int = 60) -> str:

@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .text import Value
+
 __all__ = [
     "And",
     "Bound",
@@ -50,11 +52,11 @@ __all__ = [
     "Or",
     "PatternMatch",
     "Truth",
-    "Value",
+    "conjunction",
+    "disjunction",
+    "flat",
     "leaves",
 ]
-
-Value: TypeAlias = "bool | int | float | str | bytes"
 
 
 class Op(StrEnum):
@@ -257,4 +259,45 @@ def leaves(tree: Bound) -> list[Leaf]:
             found.setdefault(node)
         elif isinstance(node, And | Or):
             stack.extend(reversed(node.children))
+    return list(found)
+
+
+def flat(tree: And | Or) -> list[Expr | Bound]:
+    """The children, those of nested nodes of the same kind among them, without recursion."""
+    out: list[Expr | Bound] = []
+    stack: list[Expr | Bound] = [tree]
+    while stack:
+        node = stack.pop()
+        if type(node) is type(tree):
+            stack.extend(reversed(node.children))
+        else:
+            out.append(node)
+    return out
+
+
+def conjunction(children: list[Bound]) -> Bound:
+    kept = _distinct(children, And)
+    if Const(False) in kept:
+        return Const(False)
+    kept = [child for child in kept if child != Const(True)]
+    if not kept:
+        return Const(True)
+    return kept[0] if len(kept) == 1 else And(tuple(kept))
+
+
+def disjunction(children: list[Bound]) -> Bound:
+    kept = _distinct(children, Or)
+    if Const(True) in kept:
+        return Const(True)
+    kept = [child for child in kept if child != Const(False)]
+    if not kept:
+        return Const(False)
+    return kept[0] if len(kept) == 1 else Or(tuple(kept))
+
+
+def _distinct(children: list[Bound], joined: type[And] | type[Or]) -> list[Bound]:
+    found: dict[Bound, None] = {}
+    for child in children:
+        for part in child.children if isinstance(child, joined) else (child,):
+            found.setdefault(part)  # type: ignore[arg-type]
     return list(found)

@@ -1,20 +1,29 @@
-"""Local time and instants as Spark has them: days, microseconds, session time zone.
+"""Local time and instants as Spark defines them: days, microseconds, session time zone.
 
-Spark follows ``java.time``: a local time that the clocks skip moves forward by the gap's length,
-one that they repeat takes the earlier instant, and a date begins with the first instant that bears
-it. Python's ``zoneinfo`` with ``fold=0`` agrees on the first two.
+Spark follows ``java.time``: a local time that the clocks skip moves forward by the length of the
+gap, a repeated one takes the earlier instant, and a date begins with its first instant. Python's
+``zoneinfo`` with ``fold=0`` agrees on the first two.
 
 Instants before 1970 and outside the years 1 to 9999 are not converted in a zone whose offset
 changes: distributions of the time zone data differ on old rules, and ``zoneinfo`` knows no other
 years. Then ``UnknownLocalTime`` is raised and the predicate prunes nothing.
+
+**Casts carried back.** A cast between instants, local time and dates does not always rise. Clocks
+go back, so ``CAST(ts AS TIMESTAMP_NTZ)`` and ``CAST(ts AS DATE)`` fall at times. A skipped local
+time moves forward by the gap, so ``CAST(ntz AS TIMESTAMP)`` falls after it. Two dates begin
+together where one was skipped. There Spark contradicts itself: its optimizer moves the cast to the
+literal, which matches other rows than the cast as written. A bound where this can happen raises
+``UnknownLocalTime``. Elsewhere the cast rises and takes one value at the bound.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 __all__ = [
@@ -23,6 +32,10 @@ __all__ = [
     "UnknownLocalTime",
     "Zone",
     "civil_day",
+    "days_of_instants",
+    "instants_of_days",
+    "instants_of_local",
+    "local_of_instants",
     "parse_date",
     "parse_local",
     "parse_timestamp",
@@ -221,3 +234,65 @@ def _date_time(text: str) -> tuple[int, str | None] | None:
     micros = int(((fraction or "") + "000000")[:6])
     local = days * DAY + ((h * 60 + m) * 60 + s) * SECOND + micros
     return local, None if suffix is None else suffix.strip()
+
+
+Ranges: TypeAlias = "list[tuple[int, int]]"
+# How to find the first value whose image is at least a bound.
+First: TypeAlias = Callable[[int], int]
+
+# Offsets stay within 18 hours; the largest change of one is a day.
+_NEAR = 43 * HOUR
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+_DOUBT = UnknownLocalTime("the clocks change there, and Spark is of two minds about that")
+
+
+def instants_of_local(zone: Zone, lo: int, hi: int) -> Ranges:
+    """The instants at which clocks show a local time from ``lo`` to ``hi``."""
+
+    def first(local: int) -> int:
+        for at, before, after in zone.changes(local - _NEAR, local + _NEAR):
+            if at + min(before, after) - 1 <= local <= at + max(before, after) + 1:
+                raise _DOUBT
+        return zone.to_instant(local)
+
+    return _between(lo, hi, first)
+
+
+def local_of_instants(zone: Zone, lo: int, hi: int) -> Ranges:
+    """The local times that stand for an instant from ``lo`` to ``hi``."""
+
+    def first(instant: int) -> int:
+        for at, before, after in zone.changes(instant - _NEAR, instant + _NEAR):
+            if abs(instant - at) <= abs(after - before) + 1:
+                raise _DOUBT
+        return zone.to_local(instant)
+
+    return _between(lo, hi, first)
+
+
+def instants_of_days(zone: Zone, lo: int, hi: int) -> Ranges:
+    """The instants at which the local date is from ``lo`` to ``hi``."""
+    start, end = max(lo * DAY, _LOWEST), min(hi * DAY + DAY - 1, _HIGHEST)
+    return instants_of_local(zone, start, end) if start <= end else []
+
+
+def days_of_instants(zone: Zone, lo: int, hi: int) -> Ranges:
+    """The dates whose first instant is from ``lo`` to ``hi``."""
+
+    def first(instant: int) -> int:
+        for at in (instant - 1, instant):
+            day = zone.to_local(at) // DAY
+            if not zone.start_of_day(day) <= at < zone.start_of_day(day + 1):
+                raise _DOUBT
+        day += zone.start_of_day(day) < instant
+        if zone.start_of_day(day - 1) == zone.start_of_day(day):
+            raise _DOUBT
+        return day
+
+    return _between(lo, hi, first)
+
+
+def _between(lo: int, hi: int, first: First) -> Ranges:
+    start = _LOWEST if lo <= _LOWEST else first(lo)
+    end = _HIGHEST if hi >= _HIGHEST else first(hi + 1) - 1
+    return [(start, end)] if start <= end else []

@@ -20,7 +20,7 @@ from .column_types import is_text, widens
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skipstone.predicate.tree import Value
+    from skipstone.predicate.text import Value
 
 __all__ = ["Local", "localise"]
 

@@ -301,7 +301,7 @@ class Plan:
         ``to_arrow``.
         """
         from skipstone.planning.forecast import Amount, Analysis
-        from skipstone.storage.meter import metered
+        from skipstone.storage.base import metered
 
         plan = self.explained()
         rows, started = 0, time.perf_counter()

@@ -2,17 +2,25 @@
 
     PAR1 | pages, Bloom filters … | column and offset indexes | footer length PAR1 | pages … | …
 
-Pages chain (``page_walk``). Where the chain ends, what lies there is one of
+Pages chain (``page_walk``). Where the chain ends, one of these follows:
 
-    a Bloom filter                 passed over; a chunk begins behind it
-    the metadata of a chunk        the same: writers of old left them there as well
+    a Bloom filter                 passed over; a chunk begins after it
+    the metadata of a chunk        the same: old writers put it there as well
     a column or an offset index    row groups before it are whole; offset indexes tell chunks apart
-    a footer, with its length and magic behind it: a cumulative one, which tells all before it
-    the first part of a footer     row groups before it are whole, and it may tell the schema
+    a footer, with its length and magic after it: a cumulative one, which describes all before it
+    the first part of a footer     row groups before it are whole, and it may hold the schema
     anything else                  lost, up to the next place from which pages chain on
 
-A place is taken for the beginning of a page behind lost bytes only if the page has the checksum
-that its header states, or if pages chain on from it for long enough, or to the end of the file.
+A place after lost bytes counts as the beginning of a page only if the page has the checksum that
+its header states, or if pages chain on from it for long enough, or to the end of the file.
+
+**A torn footer** is one of which only the first part is there, or whose middle is damaged:
+
+    FileMetaData   1 version  2 schema  3 num_rows  4 row groups  5 key-value pairs …
+    RowGroup       1 columns  2 total_byte_size  3 num_rows …
+
+Writers write fields in this order. The schema has to be whole; chunks are taken up to the first
+whose metadata are torn. They are claims: their users compare them with the pages at that place.
 """
 
 from __future__ import annotations
@@ -25,11 +33,16 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, FileMetaData
+from skipstone.parquet.format.metadata import (
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    SchemaElement,
+)
 from skipstone.parquet.format.page_header import BloomFilterHeader
 from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
 from skipstone.parquet.format.schema import Schema
-from skipstone.parquet.thrift.compact import Reader
+from skipstone.parquet.thrift.compact import I32, LIST, STRUCT, Reader
 
 from .page_walk import (
     COMPRESSED,
@@ -42,14 +55,14 @@ from .page_walk import (
     walk_few,
     walk_pages_of,
 )
-from .torn_footer import TornFooter, torn_footer
+
+__all__ = ["FileMap", "Region", "TornFooter", "bloom_filter_end", "map_file", "torn_footer"]
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["FileMap", "Region", "bloom_filter_end", "map_file"]
 
 # Pages without checksums that must chain before they are believed.
 _CHAIN: Final = 3
@@ -292,3 +305,71 @@ def _begins(data: memoryview, at: int, end: int) -> bool:
         or torn_footer(data, stop, end, chunks=False) is not None
         or bool(bloom_filter_end(data, stop, end))
     )
+
+
+_SCHEMA, _ROW_GROUPS, _COLUMNS = 2, 4, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TornFooter:
+    """The schema, and the metadata of the first chunks."""
+
+    schema: tuple[SchemaElement, ...]
+    chunks: tuple[ColumnMetaData, ...] = ()
+
+
+def torn_footer(data: memoryview, at: int, end: int, *, chunks: bool = True) -> TornFooter | None:
+    """What is left of the footer that begins at ``at``; ``None`` if none begins there."""
+    if bytes(data[at : at + 1]) != b"\x15":
+        return None
+    reader = Reader(data, at, end)
+    try:
+        kind, id = reader.field_head(0)
+        if (kind, id) != (I32, 1) or reader.integer(32) not in (1, 2):
+            return None
+        kind, id = reader.field_head(id)
+        if (kind, id) != (LIST, _SCHEMA):
+            return None
+        kind, size = reader.list_head()
+        if kind != STRUCT or not size:
+            return None
+        elements = tuple([SchemaElement.read(reader) for _ in range(size)])
+        Schema.of(elements)
+    except (FormatError, RecursionError):
+        return None
+    found: list[ColumnMetaData] = []
+    try:
+        if chunks:
+            _chunks(reader, id, found)
+    except (FormatError, RecursionError):
+        pass
+    return TornFooter(schema=elements, chunks=tuple(found))
+
+
+def _chunks(reader: Reader, id: int, found: list[ColumnMetaData]) -> None:
+    """Those of the row groups behind field ``id``, until something is torn."""
+    while id < _ROW_GROUPS:
+        kind, id = reader.field_head(id)
+        if not kind or id > _ROW_GROUPS:
+            return
+        if id != _ROW_GROUPS:
+            reader.value(kind)
+    kind, groups = reader.list_head()
+    if kind != STRUCT:
+        return
+    for _ in range(groups):
+        id = 0
+        while True:
+            kind, id = reader.field_head(id)
+            if not kind:
+                break
+            if id != _COLUMNS or kind != LIST:
+                reader.value(kind)
+                continue
+            kind, columns = reader.list_head()
+            if kind != STRUCT:
+                return
+            for _ in range(columns):
+                meta = ColumnChunk.read(reader).meta_data
+                if meta is not None:
+                    found.append(meta)

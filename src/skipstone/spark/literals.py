@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipstone.predicate.zones import civil_day
 
 if TYPE_CHECKING:
-    from skipstone.predicate.tree import Value
+    from skipstone.predicate.text import Value
 
     from .jvm import JavaObject, Jvm
 

@@ -1,13 +1,21 @@
-"""Where bytes lie: list, read ranges, put. Local files and object stores behind one protocol.
+"""Where bytes lie: list, read ranges, put. One protocol for local files and object stores.
 
-Paths are canonical and whole everywhere (``/data/t/a b.parquet``, ``s3://bucket/t/x``), so that a
-``ByteRange`` means the same to whoever holds it.
+Paths are canonical and absolute (``/data/t/a b.parquet``, ``s3://bucket/t/x``), so a ``ByteRange``
+means the same to every caller.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipstone.identity import canonical_path
+
 from .base import ByteRange, Storage, coalesce
-from .listing import Listing, hidden_by_spark, int64, table_format
+from .listing import Listing, hidden_by_spark, int64
 from .local import LocalStorage
-from .resolve import list_files, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ByteRange",
@@ -21,3 +29,37 @@ __all__ = [
     "open_storage",
     "table_format",
 ]
+
+
+def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage:
+    """The storage of ``path``; ``options`` are those of an object store (``ObjectStorage``)."""
+    if "://" not in (canonical := canonical_path(path)):
+        return LocalStorage()
+    from .objects import ObjectStorage
+
+    return ObjectStorage.at(canonical, options or {})
+
+
+def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:
+    """The data files below ``root`` by Spark's rules (``listing.py``), sorted by path.
+
+    Raises ``SkipstoneError`` when there is no such directory, or a part of it cannot be listed.
+    """
+    return open_storage(root, options).list_files(canonical_path(root))
+
+
+def table_format(root: str, storage: Storage) -> str | None:
+    """``"Delta Lake"``, ``"Apache Hudi"`` or ``"Apache Iceberg"`` when ``root`` is such a table.
+
+    Their directories hold files that are no longer part of the table, so reading all Parquet files
+    below would give wrong rows.
+    """
+    if storage.has_children(f"{root}/_delta_log"):
+        return "Delta Lake"
+    if storage.has_children(f"{root}/.hoodie"):
+        return "Apache Hudi"
+    if storage.has_children(f"{root}/metadata") and storage.has_children(f"{root}/data"):
+        names = storage.list_all(f"{root}/metadata").paths
+        if any(name.endswith((".metadata.json", ".metadata.json.gz")) for name in names):
+            return "Apache Iceberg"
+    return None

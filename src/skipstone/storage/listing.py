@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.identity import TimeUnit
-
-    from .base import Storage
-
-__all__ = ["SUMMARY", "Listing", "hidden_by_spark", "int64", "table_format"]
+__all__ = ["SUMMARY", "Listing", "hidden_by_spark", "int64"]
 
 #: the footers of the files of a directory in one file
 SUMMARY: Final = "_metadata"
@@ -171,20 +168,3 @@ def _utf8(text: str | None) -> bytes | None:
         return None if text is None else text.encode()
     except UnicodeEncodeError:
         return None
-
-
-def table_format(root: str, storage: Storage) -> str | None:
-    """``"Delta Lake"``, ``"Apache Hudi"`` or ``"Apache Iceberg"`` when ``root`` is such a table.
-
-    Their directories hold files that are no longer part of the table, so reading all Parquet files
-    below would give wrong rows.
-    """
-    if storage.has_children(f"{root}/_delta_log"):
-        return "Delta Lake"
-    if storage.has_children(f"{root}/.hoodie"):
-        return "Apache Hudi"
-    if storage.has_children(f"{root}/metadata") and storage.has_children(f"{root}/data"):
-        names = storage.list_all(f"{root}/metadata").paths
-        if any(name.endswith((".metadata.json", ".metadata.json.gz")) for name in names):
-            return "Apache Iceberg"
-    return None

@@ -21,15 +21,14 @@ import numpy as np
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .base import parent, runs
+from .base import count_read, parent, runs
 from .directory_state import Directory
 from .listing import SUMMARY, Listing, hidden_by_spark, int64
-from .meter import count_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from . import ByteRange
+    from .base import ByteRange
 
 __all__ = ["LocalStorage"]
 

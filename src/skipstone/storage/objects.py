@@ -26,9 +26,8 @@ from obstore.exceptions import BaseError, PreconditionError
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
-from .base import Span, coalesce
+from .base import Span, carried, coalesce, count_read
 from .listing import SUMMARY, Listing, hidden_by_spark
-from .meter import carried, count_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
-    from . import ByteRange
+    from .base import ByteRange
 
 __all__ = ["ObjectStorage"]
 

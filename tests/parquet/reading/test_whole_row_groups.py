@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.whole_row_groups import read_whole
 from skipstone.storage import LocalStorage
-from skipstone.storage.meter import metered
+from skipstone.storage.base import metered
 from tests.parquet.reading.tables import tables, write, writer_settings
 from tests.parquet.reading.test_page_fetch import same
 

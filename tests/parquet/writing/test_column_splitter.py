@@ -31,7 +31,7 @@ from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.thrift.compact import BINARY, LIST, ListOf, Struct, read_struct, write_struct
 from skipstone.rewrite import Encryption, encrypt, retrofit, split_columns
-from skipstone.storage.meter import metered
+from skipstone.storage.base import metered
 from tests.conftest import ROOT
 from tests.rewrite.lakes import looked, rows
 from tests.s3 import S3, s3, s3_server

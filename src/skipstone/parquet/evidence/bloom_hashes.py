@@ -33,7 +33,8 @@ from .stored_values import Form
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from skipstone.predicate.tree import Leaf, Value
+    from skipstone.predicate.text import Value
+    from skipstone.predicate.tree import Leaf
 
     from .stored_values import Stored
 
