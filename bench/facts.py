@@ -154,7 +154,7 @@ def _lay_files(count: int, home: Path) -> None:
 
 def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
     """One needle asked of ``count`` Bloom filters: held in memory, in turn, and as a Spark job."""
-    from skipstone.spark.plan_job import on_spark
+    from skipstone.spark.jobs import plan_on_spark
 
     home = bench.generated(f"filters-{count}", partial(lay_filters, count=count), count=count)
     listing = listing_of(count)
@@ -170,7 +170,7 @@ def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
             tree, listing, [matched], none, table=TABLE, predicate=where, outgrown=how
         )
 
-    job = Outgrown(limit=0, runner=on_spark(bench.spark))
+    job = Outgrown(limit=0, runner=plan_on_spark(bench.spark))
     first = timed(lambda: plan(job))
     ways: dict[str, Any] = {
         "spark": lambda: plan(job),

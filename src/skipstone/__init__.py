@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile, read_rows
     from skipstone.parquet.writing.table_writer import write_table
     from skipstone.pruning.plan import Plan
-    from skipstone.table import Table, explain, last_scan, read, skip
+    from skipstone.table import Table, explain, last_scan, read, skip, watch
     from skipstone.table.ingest import ingest
-    from skipstone.table.watch import watch
 
 __all__ = [
     "Decryption",
@@ -57,7 +56,7 @@ _HOMES = {
     "read": "skipstone.table",
     "read_rows": "skipstone.parquet.reading.file",
     "skip": "skipstone.table",
-    "watch": "skipstone.table.watch",
+    "watch": "skipstone.table",
     "write_table": "skipstone.parquet.writing.table_writer",
 }
 

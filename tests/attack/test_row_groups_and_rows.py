@@ -242,7 +242,7 @@ def test_no_row_is_lost_where_types_drift(
         assume(False)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if always:  # or else small files are not looked into
-            patch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+            patch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
         root = Path(folder) / "t"
         root.mkdir()
         for number, (rows_, written) in enumerate(files):

@@ -58,7 +58,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def table(home: Path, monkeypatch: pytest.MonkeyPatch) -> skipstone.Table:
     """Its files are looked into, small as they are."""
-    monkeypatch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+    monkeypatch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
     found = skipstone.Table(str(home))
     found.build(indexes=["id:minmax"])
     return found
@@ -273,7 +273,7 @@ def test_files_without_facts_are_cut_by_their_own_footers(
 ) -> None:
     """Nobody has counted their rows: each is split into its row groups all the same, and none of
     its pages are taken for those of another row group."""
-    monkeypatch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+    monkeypatch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
     table = skipstone.Table(str(home))
     for at in (0, 249, 250, 999, 1000, 1790, 3999):
         it = table.explain(f"id = {at}")

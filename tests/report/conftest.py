@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _look_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of tests are small: by its cost no look into one would be worth it."""
-    monkeypatch.setattr("skipstone.table.query.LOCAL", FREE)
+    monkeypatch.setattr("skipstone.table.planning.LOCAL", FREE)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from skipstone.predicate.tree import (
     PatternMatch,
     Truth,
 )
-from skipstone.spark.pruner import Pruning
+from skipstone.spark.relation import Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Expr
     from skipstone.spark.listing import FileListing, FileStats
-    from skipstone.spark.pruner import ReadSettings, RelationInfo
+    from skipstone.spark.relation import ReadSettings, RelationInfo
 
 
 class Unknown(Exception):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from skipstone.spark.jvm import Jvm
-from skipstone.spark.last_scan import last_scan
 from skipstone.spark.listing import FileListing, ListingError
+from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import skip
 from tests.spark.fake import finder
 from tests.spark.layout import read_by_spark, rows, ten_files, write
@@ -181,7 +181,7 @@ def test_a_log_that_fails_does_not_stop_a_query(
         raise RuntimeError("no log today")
 
     df = skip(spark.read.parquet(str(table)), finder(table))
-    from skipstone.spark.last_scan import ScanLog
+    from skipstone.spark.scan_log import ScanLog
 
     monkeypatch.setattr(ScanLog, "record", broken)
     monkeypatch.setattr(ScanLog, "touch", broken)

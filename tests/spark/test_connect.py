@@ -84,16 +84,17 @@ def test_which_sessions_are_remote(spark: SparkSession, spark_connect: SparkSess
 
 def test_rows_and_files(spark_connect: SparkSession, table: Path) -> None:
     known = Known(table, (5, 25, 99))
-    frame = read_connect(spark_connect, known, "id IN (5, 25, 99)", {})
+    frame = read_connect(spark_connect, known.path, known.plan, "id IN (5, 25, 99)", {})
     plain = spark_connect.read.parquet(str(table)).where("id IN (5, 25, 99)")
     assert frame.columns == plain.columns
     assert rows(frame) == rows(plain)
     read = {row.file for row in frame.selectExpr("_metadata.file_name AS file").collect()}
     assert len(read) == 3
     assert known.zones == ["UTC"]
-    everything = read_connect(spark_connect, known, None, {})
+    everything = read_connect(spark_connect, known.path, known.plan, None, {})
     assert everything.count() == 100
-    nothing = read_connect(spark_connect, Known(table, ()), "id = 1000", {})
+    none = Known(table, ())
+    nothing = read_connect(spark_connect, none.path, none.plan, "id = 1000", {})
     assert rows(nothing) == []
 
 
@@ -115,7 +116,7 @@ def test_spark_reads_only_what_is_kept(spark: SparkSession, table: Path) -> None
 def test_new_and_replaced_files_are_read(spark_connect: SparkSession, table: Path) -> None:
     """After the client has listed: a new one, one of another time, one of another size."""
     known = Known(table, (25,))
-    frame = read_connect(spark_connect, known, "id = 25", {})
+    frame = read_connect(spark_connect, known.path, known.plan, "id = 25", {})
     assert frame.count() == 1
     write(table / "later.parquet", range(20, 30))
     touched = table / "a b.parquet"
@@ -124,7 +125,7 @@ def test_new_and_replaced_files_are_read(spark_connect: SparkSession, table: Pat
     assert touched.stat().st_size == size
     os.utime(touched, ns=(0, 10**18))
     write(table / "c,d.parquet", range(20, 35))
-    again = read_connect(spark_connect, known, "id = 25", {})
+    again = read_connect(spark_connect, known.path, known.plan, "id = 25", {})
     assert again.count() == 4
 
 
@@ -170,7 +171,7 @@ def test_trouble_reads_everything_and_says_so(
         other.write.parquet(str(table.parent / "own"))
         known.root = table.parent / "own"
     try:
-        assert read_connect(spark_connect, known, "id = 25", {}).count() == 1
+        assert read_connect(spark_connect, known.path, known.plan, "id = 25", {}).count() == 1
     finally:
         spark_connect.conf.unset(setting)
     assert "is read in full" in caplog.text

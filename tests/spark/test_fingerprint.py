@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.spark.reader_fingerprint import CORRUPT_NAME, JVM_ZONE, fingerprint
+from skipstone.spark.relation import CORRUPT_NAME, JVM_ZONE, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

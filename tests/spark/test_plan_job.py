@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import skipstone
-from skipstone.spark import plan_job
+from skipstone.spark import jobs
 from tests.planning.test_runs import FILES, WHERES, names, planned, table
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_one_task_may_have_many_runs(
 ) -> None:
     every = [names(table.plan(where)) for where in WHERES[:4]]
     for size in (1, 2**40):
-        monkeypatch.setattr(plan_job, "BYTES_PER_TASK", size)
+        monkeypatch.setattr(jobs, "FACT_BYTES_PER_TASK", size)
         found = [names(table.plan(where, spark=spark, memory=0)) for where in WHERES[:4]]
         assert found == every
 
@@ -52,7 +52,7 @@ def test_a_job_that_fails_keeps_every_file(spark: SparkSession, table: skipstone
     def broken(*arguments: object) -> object:
         raise RuntimeError("no executors")
 
-    runner = plan_job.on_spark(spark)
+    runner = jobs.plan_on_spark(spark)
     assert names(planned(table, "id = 47", runner)) == ["02", "03", "10", "11"]
     plan = planned(table, "id = 47", broken)
     assert plan.files_kept == FILES

@@ -20,7 +20,7 @@ import skipstone
 from skipstone import Table
 from skipstone.errors import UnsupportedError
 from skipstone.facts.publish_sidecars import export_containers
-from skipstone.spark.pruner import FILE_INDEX
+from skipstone.spark.relation import FILE_INDEX
 from tests.spark.layout import read_by_spark, read_remotely, rows
 
 if TYPE_CHECKING:

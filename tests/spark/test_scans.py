@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skipstone.spark.last_scan import last_scan
+from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import explain, skip
 from tests.spark.fake import finder
 from tests.spark.layout import ten_files

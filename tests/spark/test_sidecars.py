@@ -17,7 +17,7 @@ import pytest
 
 import skipstone
 from skipstone import Table
-from skipstone.spark.pruner import FILE_INDEX
+from skipstone.spark.relation import FILE_INDEX
 from tests.spark.layout import read_by_spark, rows
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.spark.last_scan import last_scan
+from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import explain, skip
 from tests.spark.fake import Finder, finder
 from tests.spark.layout import read_by_spark, rows, ten_files, write

@@ -22,7 +22,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts import Location, Store
 from skipstone.indexes.registry import parse_index
 from skipstone.spark.facts import finder
-from skipstone.spark.last_scan import last_scan
+from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import skip
 from skipstone.spark.text_sources import Source, build_source, open_source
 from skipstone.storage import open_storage
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.spark.scan import Scan
+    from skipstone.spark.scan_log import Scan
 
 pytestmark = pytest.mark.spark
 

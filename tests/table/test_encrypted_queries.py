@@ -91,7 +91,7 @@ def orders(tmp_path: Path) -> Path:
 
 def looking(patch: pytest.MonkeyPatch) -> None:
     """Small files are looked into, too."""
-    patch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+    patch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
 
 
 def ids(found: pa.Table) -> list[int]:

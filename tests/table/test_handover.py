@@ -72,7 +72,7 @@ each_engine = pytest.mark.parametrize("engine", ENGINES)
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files are looked into."""
-    monkeypatch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+    monkeypatch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_rows_are_those_of_brute_force(
     """Filtered by the engine the rows are those that DuckDB finds in memory."""
     where = shape.replace("{}", str(value))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+        patch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
         whole = []
         for number, rows in enumerate(files):
             columns = {

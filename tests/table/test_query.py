@@ -118,7 +118,7 @@ def test_rows_are_those_of_brute_force(
     note(str(written))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if always:  # or else small files are not looked into
-            patch.setattr("skipstone.table.query.LOCAL", cost.FREE)
+            patch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
         root = Path(folder) / "t"
         whole = lay(root, files, written)
         try:

@@ -132,9 +132,9 @@ def _refused(target: Table, indexes: Sequence[Index]) -> bool:
     """Whether ``build`` will refuse a column: then it may do so before Spark starts, which takes
     seconds. Of local tables alone: elsewhere a listing takes as long."""
     from skipstone.pruning.table_schema import spelled_path
-    from skipstone.table.data_files import ParquetReading
+    from skipstone.table.file_format import ParquetFormat
 
-    if "://" in target.path or not isinstance(target.reading, ParquetReading):
+    if "://" in target.path or not isinstance(target.file_format, ParquetFormat):
         return False
     schema = target.schema(target.listing())
     return any(spelled_path(schema, index.column) is None for index in indexes)

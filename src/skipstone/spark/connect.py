@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from skipstone.pruning.plan import Plan
 
-__all__ = ["LIMIT", "Planned", "read_connect", "skip_filter"]
+__all__ = ["LIMIT", "Planner", "read_connect", "skip_filter"]
 
 _LOG = logging.getLogger("skipstone")
 
@@ -55,70 +55,62 @@ _PARSING = {
 }
 
 
-class Planned(Protocol):
-    """A table that can say which files a predicate needs (``skipstone.Table``)."""
+class Planner(Protocol):
+    """Plans a table's files for a predicate (``Table.plan``)."""
 
-    @property
-    def path(self) -> str:
-        """Its canonical path."""
-
-    def plan(
-        self,
-        where: str | None = None,
-        *,
-        time_zone: str = "UTC",
-        schema: pa.Schema | None = None,
-        ansi: bool = True,
-    ) -> Plan:
+    def __call__(self, where: str, *, time_zone: str, schema: pa.Schema, ansi: bool) -> Plan:
         """The plan for SQL text over ``schema``."""
 
 
 def read_connect(
     spark: SparkSession,
-    table: Planned,
+    path: str,
+    plan: Planner,
     where: str | None,
     options: Mapping[str, str],
     *,
     paths: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows of ``table`` for which ``where`` holds, from the files that may have some.
+    """The rows of the table at ``path`` that match ``where``, from the files that may have some.
 
     Pruning happens now; a file that changes later is read. Without ``where``, or when planning
     fails, every file is read (and a warning says why). ``paths`` are the files where the table is
     not all that lies in its directory.
     """
     # Hadoop takes these characters for patterns.
-    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in paths or ()] or [table.path]
+    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or ()] or [path]
     frame: DataFrame = spark.read.options(**options).parquet(*files)
     if where is None:
         return frame
     try:
-        text = _filter(spark, table, where, frame)
+        text = _filter(spark, path, plan, where, frame)
     except SkipstoneError as error:
-        _LOG.warning("%s is read in full: %s", table.path, error)
+        _LOG.warning("%s is read in full: %s", path, error)
         text = None
     if text is not None:
         frame = frame.where(text)
     return frame.where(where)
 
 
-def _filter(spark: SparkSession, table: Planned, where: str, frame: DataFrame) -> str | None:
+def _filter(
+    spark: SparkSession, path: str, plan: Planner, where: str, frame: DataFrame
+) -> str | None:
     confs = {key: value for key in _CONFS if (value := spark.conf.get(key, None)) is not None}
     if found := harmful(confs):
-        _LOG.warning("%s is read in full: %s", table.path, found[0])
+        _LOG.warning("%s is read in full: %s", path, found[0])
         return None
     if any(name.lower() == "_metadata" for name in frame.columns):
-        _LOG.warning("%s is read in full: it has a column _metadata of its own", table.path)
+        _LOG.warning("%s is read in full: it has a column _metadata of its own", path)
         return None
     for key, expected in _PARSING.items():
         value = (spark.conf.get(key, None) or expected).lower()
         if value != expected:
-            _LOG.warning("%s is read in full: %s is %s", table.path, key, value)
+            _LOG.warning("%s is read in full: %s is %s", path, key, value)
             return None
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     ansi = (spark.conf.get("spark.sql.ansi.enabled", None) or "true").lower() == "true"
     schema = schema_from_spark(frame.schema.json())
-    return skip_filter(table.plan(where, time_zone=zone, schema=schema, ansi=ansi))
+    return skip_filter(plan(where, time_zone=zone, schema=schema, ansi=ansi))
 
 
 def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:

@@ -32,7 +32,7 @@ from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.types import column_name, spark_type, split_names
 
-from .encrypted import locked
+from .session import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

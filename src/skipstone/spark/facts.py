@@ -8,48 +8,91 @@ where the user says it is.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypeAlias,
+)
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import SkipstoneError
+from skipstone.facts import Store
 from skipstone.facts.xskipper import find_store
 from skipstone.planning.objects import plan_objects
-from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.predicate import bind, schema_from_spark, to_sql
+from skipstone.planning.runs import (
+    IN_MEMORY,
+    Outgrown,
+    in_turn,
+)
+from skipstone.predicate import (
+    bind,
+    schema_from_spark,
+    to_sql,
+)
 from skipstone.predicate.tree import leaves
-from skipstone.pruning import Cause, Reason
+from skipstone.pruning import (
+    Cause,
+    Reason,
+)
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 
-from .pruner import FACTS_MEMORY, FILE_INDEX, HARMLESS, Pruning
-from .reader_fingerprint import FORMATS, fingerprint
+from .relation import (
+    FACTS_MEMORY,
+    FILE_INDEX,
+    FORMATS,
+    HARMLESS,
+    Pruning,
+    fingerprint,
+)
 from .sidecars import ListedSidecars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import (
+        Iterable,
+        Sequence,
+    )
 
     from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
 
-    from skipstone.facts import Matched, Store
+    from skipstone.facts import (
+        Matched,
+    )
     from skipstone.facts.location import KeyedLocation
     from skipstone.facts.runs import FactRun
     from skipstone.facts.xskipper import XskipperLocation
     from skipstone.identity import ObjectId
-    from skipstone.planning.runs import RunAnswer, RunJob
+    from skipstone.planning.runs import (
+        RunAnswer,
+        RunJob,
+    )
     from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
 
-    from .listing import FileListing, FileStats
-    from .pruner import FindPruner, ReadSettings, RelationInfo
-    from .store_cache import Shelf
+    from .listing import (
+        FileListing,
+        FileStats,
+    )
+    from .relation import (
+        FindPruner,
+        ReadSettings,
+        RelationInfo,
+    )
 
-__all__ = ["FactsPruner", "Locations", "finder"]
+__all__ = ["FactsPruner", "Locations", "StoreCache", "finder", "store_cache"]
 
 _LOG = logging.getLogger("skipstone")
 
@@ -186,7 +229,7 @@ class FactsPruner:
         return valid
 
 
-def finder(locations: Locations = None, kept: Shelf | None = None) -> FindPruner:
+def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindPruner:
     """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above.
 
     Stores that are on the shelf ``kept`` already are taken from there.
@@ -247,10 +290,10 @@ def _by_a_job(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
     """As tasks of the session that is planning; in this process where there is none to be seen."""
     from pyspark.sql import SparkSession
 
-    from .plan_job import on_spark
+    from .jobs import plan_on_spark
 
     session = SparkSession.getActiveSession()
-    return in_turn(job, runs) if session is None else on_spark(session)(job, runs)
+    return in_turn(job, runs) if session is None else plan_on_spark(session)(job, runs)
 
 
 def _fingerprint(relation: RelationInfo) -> str | None:
@@ -283,3 +326,44 @@ def harmful(confs: Mapping[str, str]) -> tuple[Reason, ...]:
         for key, harmless in HARMLESS.items()
         if key in confs and confs[key].lower() != harmless
     )
+
+
+class StoreCache:
+    """At most ``most`` stores, whose columns take at most ``limit`` bytes together."""
+
+    def __init__(self, limit: int = IN_MEMORY, most: int = 16) -> None:
+        self.limit, self.most = limit, most
+        self._stores: OrderedDict[str, Store] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def kept(self, store: Store) -> Store:
+        """``store``, or the one of the same place that was here before.
+
+        Foreign and encrypted stores are not kept: they hold the keys that somebody gave for one of
+        them.
+        """
+        if type(store) is not Store or store.keys is not None:
+            return store
+        root = store.location.root
+        with self._lock:
+            found = self._stores.setdefault(root, store)
+            self._stores.move_to_end(root)
+            while len(self._stores) > 1 and (
+                len(self._stores) > self.most
+                or sum(each.nbytes for each in self._stores.values()) > self.limit
+            ):
+                self._stores.popitem(last=False)
+            return found
+
+
+_CACHES: WeakKeyDictionary[Any, StoreCache] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def store_cache(spark: SparkSession) -> StoreCache:
+    """The cache of the session's context."""
+    with _LOCK:
+        return _CACHES.setdefault(spark.sparkContext, StoreCache())

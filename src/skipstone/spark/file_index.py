@@ -30,8 +30,8 @@ from skipstone.pruning import Cause, Reason
 
 from .catalyst import conjunction, mentions_metadata
 from .listing import FileListing, FileStats
-from .pruner import HARMLESS, Guarded, Pruning, ReadSettings
-from .scan import Scan
+from .relation import HARMLESS, Guarded, Pruning, ReadSettings
+from .scan_log import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .jvm import JavaObject, Jvm
-    from .last_scan import ScanLog
-    from .pruner import Pruner, RelationInfo
+    from .relation import Pruner, RelationInfo
+    from .scan_log import ScanLog
 
 __all__ = ["SkippingFileIndex"]
 

@@ -22,7 +22,7 @@ from skipstone.human import duration, of_total, size
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.residual import require_decidable
 
-from .pruner import HARMLESS
+from .relation import HARMLESS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+)
+
+from skipstone.errors import (
+    KeyUnavailableError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
-__all__ = ["default_session", "is_connect", "require_frame", "require_session"]
+__all__ = [
+    "default_session",
+    "is_connect",
+    "locked",
+    "require_frame",
+    "require_kms",
+    "require_session",
+]
 
 
 def is_connect(thing: Any) -> bool:
@@ -68,3 +86,30 @@ def default_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+_FACTORY: Final = "parquet.crypto.factory.class"
+_HERE: Final = "read them in this process: skipstone.Table(path, decryption=…).query(where)"
+_HINT: Final = (
+    "keys do not travel in options, which stand in plans and logs: read such files with Spark's own"
+    f" reader and a KMS client ({_FACTORY}), or {_HERE}"
+)
+
+
+def locked(error: KeyUnavailableError) -> KeyUnavailableError:
+    """The error as ``format("skipstone")`` raises it."""
+    return KeyUnavailableError(error.message, hint=_HINT)
+
+
+def require_kms(path: str, spark: SparkSession, options: Mapping[str, str]) -> None:
+    """``UnsupportedError`` where this session cannot decrypt Parquet files, as far as that is to be
+    seen: the configuration of a server of Spark Connect is not."""
+    if is_connect(spark) or any(name.lower() == _FACTORY for name in options):
+        return
+    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    if hadoop.get(_FACTORY) is None:
+        raise UnsupportedError(
+            f"{path} is encrypted, and this session has no KMS client to read it with",
+            hint=f"Spark takes keys from nobody else: set {_FACTORY} and"
+            f" parquet.encryption.kms.client.class, or {_HERE}",
+        )

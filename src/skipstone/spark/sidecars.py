@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.storage import Storage
 
-    from .pruner import RelationInfo
+    from .relation import RelationInfo
 
 __all__ = ["ListedSidecars", "TableWithSidecars", "plain_frame", "without_sidecars_option"]
 
@@ -128,7 +128,7 @@ class TableWithSidecars(Protocol):
     """A table whose directory may hold sidecars (``skipstone.Table``)."""
 
     @property
-    def reading(self) -> PlainReading:
+    def file_format(self) -> PlainReading:
         """How its files are read."""
 
     def has_sidecars(self) -> bool:
@@ -147,13 +147,13 @@ def plain_frame(
 ) -> DataFrame:
     """The table as plain Spark reads it once sidecars are left out; ``options`` of the reader."""
     try:
-        frame = table.reading.frame(spark, options)
+        frame = table.file_format.frame(spark, options)
     except Exception:  # a sidecar may be the file whose schema Spark took
         if not table.has_sidecars():
             raise
-        return table.reading.frame(spark, without_sidecars_option(table, options))
+        return table.file_format.frame(spark, without_sidecars_option(table, options))
     if _lists_sidecars(frame, spark):
-        return table.reading.frame(spark, without_sidecars_option(table, options))
+        return table.file_format.frame(spark, without_sidecars_option(table, options))
     return frame
 
 

@@ -19,10 +19,8 @@ from skipstone.pruning import Cause, Reason
 
 from .file_index import SkippingFileIndex
 from .jvm import simple_name
-from .last_scan import scan_log
-from .pruner import FACTS_MEMORY, FILE_INDEX, RelationInfo
-from .reader_fingerprint import FORMATS, session_settings
-from .scan import QueryScans
+from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, RelationInfo, session_settings
+from .scan_log import QueryScans, scan_log
 from .session import is_connect
 
 if TYPE_CHECKING:
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .jvm import JavaObject, Jvm
-    from .last_scan import ScanLog
-    from .pruner import FindPruner
+    from .relation import FindPruner
+    from .scan_log import ScanLog
 
 __all__ = ["explain", "skip"]
 

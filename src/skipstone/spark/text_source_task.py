@@ -7,8 +7,6 @@ The rows come sorted by the key of their file (``sources.py`` makes them): colum
 from __future__ import annotations
 
 import itertools
-import pickle
-import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +15,7 @@ from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.facts.file_facts import FileFacts
 from skipstone.storage import open_storage
 
-from .build_job import outcome_batch
+from .jobs import result_batch, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +35,10 @@ WHOLE, WITH_NULLS, MALFORMED = 0, 1, 2
 
 def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a Spark worker does: rows sorted by key -> facts of one file after the other."""
-    job, keys, columns = pickle.loads(zlib.decompress(work))
+    job, keys, columns = unpacked(work)
     storage = open_storage(job.table, job.storage_options)
     for outcome in job.publish(_facts(job, storage, keys, columns, batches)):
-        yield outcome_batch([outcome])
+        yield result_batch([outcome])
 
 
 def _facts(

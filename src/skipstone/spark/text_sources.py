@@ -25,9 +25,7 @@ What makes a fact true of *every* query with the same fingerprint:
 from __future__ import annotations
 
 import json
-import pickle
 import re
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,8 +37,8 @@ from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.storage import open_storage
 
-from .build_job import OUTCOME_SCHEMA, outcome_of, parallelism, watched
-from .reader_fingerprint import CORRUPT_NAME, FORMATS, fingerprint, session_settings
+from .jobs import RESULT_SCHEMA, packed, parallelism, results_of, watched
+from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
 from .text_source_task import MALFORMED, WHOLE, WITH_NULLS, facts_of_none
 
@@ -302,7 +300,7 @@ def _one_job(
     rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
     cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
     parts = min(len(keys), max(3 * cores, size // BYTES_PER_TASK))
-    work = zlib.compress(pickle.dumps((job, keys, columns)), 1)
+    work = packed((job, keys, columns))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from .text_source_task import run_task
@@ -311,7 +309,7 @@ def _one_job(
 
     shared = rows.repartition(parts, "key").sortWithinPartitions("key")
     with watched(spark, parts, len(keys), progress):
-        found = [outcome_of(row) for row in shared.mapInArrow(task, OUTCOME_SCHEMA).collect()]
+        found: list[Outcome] = results_of(shared.mapInArrow(task, RESULT_SCHEMA))
     told = {outcome.path for outcome in found}
     # Of a file without rows no row tells.
     silent = [each for each in keys.values() if each.path not in told]

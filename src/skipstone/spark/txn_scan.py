@@ -23,9 +23,9 @@ from skipstone.pruning import Cause, Reason
 from skipstone.questdb.txn_files import ready_for_spark
 
 from .facts import FactsPruner, _Joined
-from .last_scan import scan_log
 from .listing import FileListing
-from .pruner import Pruning
+from .relation import Pruning
+from .scan_log import scan_log
 from .skip import _frame, _through, skip
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from .jvm import JavaObject, Jvm
     from .listing import FileStats
-    from .pruner import FindPruner, Pruner, ReadSettings, RelationInfo
+    from .relation import FindPruner, Pruner, ReadSettings, RelationInfo
 
 __all__ = ["TxnPruner", "read_txn_table"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, cast
 
@@ -29,8 +29,7 @@ from skipstone.pruning.kind import Index
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 
-from .data_files import ParquetReading
-from .data_keys import bound
+from .file_format import ParquetFormat, bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,50 +43,37 @@ if TYPE_CHECKING:
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
 
-    from .data_files import Progress
-    from .table import Table
+    from .file_format import Progress
+    from .open_table import OpenTable
 
-__all__ = ["build_table", "refresh_table", "run_build"]
+__all__ = ["BuildRequest", "build_table", "refresh_table"]
 
 log = logging.getLogger("skipstone")
 
 DEFAULT_MEMORY = 512 * 2**20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """How files are built; see ``Table.build``."""
+
+    memory: int = DEFAULT_MEMORY
+    pm: PmMode = "external"
+    decryption: Decryption | None = None
+    plaintext_index: bool = False
+    progress: Progress | None = None
+
+
 def build_table(
-    table: Table,
-    spark: SparkSession | None = None,
-    indexes: Iterable[str | Index] = (),
-    *,
+    table: OpenTable,
+    spark: SparkSession | None,
+    indexes: Iterable[str | Index],
+    request: BuildRequest,
     options: Mapping[str, object] | None = None,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress | None = None,
-    pm: PmMode = "external",
     encryption: IndexEncryption | None = None,
-    decryption: Decryption | None = None,
-    plaintext_index: bool = False,
 ) -> BuildReport:
-    """Build ``indexes`` (``"user_id:bloom(fpp=0.001)"``) for all files that lack them.
-
-    ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
-    "file-index.bloom-filter.c.fpp": 0.01}``); ``ValueError`` for one that Paimon does not know.
-    They come in place of those of the table.
-
-    One Spark job; without a session it runs in this process. ``memory`` bounds what a task
-    holds, in bytes. What an earlier, killed build finished is not done again; other indexes are
-    left alone. ``progress`` is called with files done and files to do.
-
-    Each Parquet file that has none yet gets its row group metadata too, of its footer: a
-    ``_pm``, which plans read instead of the file. Its Bloom filters are ``pm="external"``
-    (where they lie in the file) or ``"inlined"``; ``"none"`` makes no ``_pm``.
-
-    ``encryption`` says which label's key encrypts what of the index; what is added later is
-    encrypted the same way. ``decryption`` has the keys of encrypted data files. Columns that
-    their file encrypts are not indexed in the clear but with ``plaintext_index=True``. By default
-    they are those of the table, and mean the same (``table/data_keys.py``).
-    """
+    """See ``Table.build``."""
     table.store.require_own()
-    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
     asked = table.file_index if options is None else FileIndexOptions.parse(options)
     wanted = parse_indexes([*_listed(indexes), *asked.indexes])
     if not wanted:
@@ -95,44 +81,36 @@ def build_table(
         if isinstance(session, str | list | tuple):
             hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
         raise SkipstoneError("no index was named", hint=hint)
-    settings = _settings(table, memory, pm, asked)
-    settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
-    return run_build(table, spark, wanted, settings, progress, encryption)
+    settings = _settings(table, request, asked)
+    return _run_build(table, spark, wanted, settings, request.progress, encryption)
 
 
 def refresh_table(
-    table: Table,
-    spark: SparkSession | None = None,
-    *,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress | None = None,
-    pm: PmMode = "external",
-    decryption: Decryption | None = None,
-    plaintext_index: bool = False,
+    table: OpenTable, spark: SparkSession | None, request: BuildRequest
 ) -> BuildReport:
-    """Build the indexes that the table has for its new and changed files, and for no others.
-
-    ``pm``, ``decryption`` and ``plaintext_index`` as for ``build``; an encrypted index stays
-    encrypted as it is, and what has no key now is left to another refresh.
-    """
+    """See ``Table.refresh``."""
     table.store.require_own()
-    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
     definitions = table.store.snapshot().definitions
     known = [found for found in (each.index for each in definitions) if found is not None]
     if not definitions:
         raise SkipstoneError(f"{table.path} has no index", hint="run `skipstone build TABLE`")
-    settings = _settings(table, memory, pm, table.file_index)
-    settings = replace(settings, decryption=decryption, plaintext_index=plaintext_index)
-    return run_build(table, spark, known, settings, progress)
+    settings = _settings(table, request, table.file_index)
+    return _run_build(table, spark, known, settings, request.progress)
 
 
-def _settings(table: Table, memory: int, pm: PmMode, asked: FileIndexOptions) -> BuildSettings:
-    """How files are built; what lies inline goes by what was said last, by an earlier build
-    say."""
-    settings = BuildSettings(memory=memory, pm=pm)
+def _settings(table: OpenTable, request: BuildRequest, asked: FileIndexOptions) -> BuildSettings:
+    """The settings of the job. The limit of inline containers is the last one that was stated, be
+    it by an earlier build."""
+    given = request.decryption
     limit = asked.in_manifest_threshold
     if limit is None:
         limit = table.store.snapshot().inline_limit
+    settings = BuildSettings(
+        memory=request.memory,
+        pm=request.pm,
+        decryption=table.keys.get() if given is None else bound(table.path, given),
+        plaintext_index=request.plaintext_index,
+    )
     return settings if limit is None else replace(settings, inline_limit=limit)
 
 
@@ -140,8 +118,8 @@ def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
     return [indexes] if isinstance(indexes, str | Index) else list(indexes)
 
 
-def run_build(
-    table: Table,
+def _run_build(
+    table: OpenTable,
     spark: SparkSession | None,
     wanted: Sequence[Index],
     settings: BuildSettings,
@@ -152,14 +130,14 @@ def run_build(
     started = time.perf_counter()
     sealing = sealing_for(table.store, table.store.keys, encryption)
     listing = table.listing()
-    if isinstance(table.reading, ParquetReading):
-        table.reading.decryption = settings.decryption
+    if isinstance(table.file_format, ParquetFormat):
+        table.file_format.decryption = settings.decryption
     wanted, schema = _checked(table, listing, wanted, spark)
     locked: list[Reason] = []
     if sealing is not None:
         settings = replace(settings, plaintext_index=True)  # it is not in plain text
         wanted = _with_keys(table, wanted, sealing, locked)
-    elif not settings.plaintext_index and isinstance(table.reading, ParquetReading):
+    elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark)
@@ -167,7 +145,7 @@ def run_build(
     todo = np.zeros(len(listing), np.bool_)
     # A _pm is about the file, whichever index it came with: those that are there are not made anew.
     pm = np.zeros(len(listing), np.bool_)
-    if settings.pm != "none" and isinstance(table.reading, ParquetReading):
+    if settings.pm != "none" and table.is_parquet:
         pm = without_pm(matched)
 
     def run(definitions: tuple[Index, ...], files: NDArray[np.bool_], how: BuildSettings) -> None:
@@ -183,7 +161,7 @@ def run_build(
             fingerprint=matched.fingerprint,
             sealing=sealing,
         )
-        outcomes.extend(table.reading.execute(spark, job, listing.where(files), progress))
+        outcomes.extend(table.file_format.execute(spark, job, listing.where(files), progress))
 
     for lacking, files in by_lacking(matched, wanted, schema):
         todo |= files
@@ -219,7 +197,7 @@ def run_build(
 
 
 def _with_keys(
-    table: Table, wanted: Sequence[Index], sealing: Sealing, locked: list[Reason]
+    table: OpenTable, wanted: Sequence[Index], sealing: Sealing, locked: list[Reason]
 ) -> list[Index]:
     """Those of ``wanted`` whose keys are at hand; why the others are not built goes to ``locked``.
 
@@ -242,7 +220,7 @@ def _with_keys(
 
 
 def _refuse_in_clear(
-    table: Table, listing: Listing, wanted: Sequence[Index], settings: BuildSettings
+    table: OpenTable, listing: Listing, wanted: Sequence[Index], settings: BuildSettings
 ) -> None:
     """``UnsupportedError`` where the first file encrypts a column that would be indexed in the
     clear. Of other files such columns are left out, one by one."""
@@ -266,7 +244,7 @@ def _refuse_in_clear(
 
 
 def _checked(
-    table: Table, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
+    table: OpenTable, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
 ) -> tuple[list[Index], pa.Schema]:
     """``wanted`` with each column as the table spells it, and the table's schema.
 
@@ -274,7 +252,7 @@ def _checked(
     ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
     """
     needed = [index.column for index in wanted]
-    schema = table.reading.schema(listing, needed, spark, table.store)
+    schema = table.file_format.schema(listing, needed, spark, table.store)
     partitions = PartitionColumns.of_paths(table.path, listing.paths).values
     spelled = []
     for index in wanted:
@@ -304,18 +282,16 @@ def _those_of(schema: pa.Schema) -> str:
     return f"its columns are {', '.join(schema.names[:20])}"
 
 
-def _told_of_kinds(table: Table, wanted: Sequence[Index]) -> None:
+def _told_of_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
     """Refuse row indexes where rows have no positions, and say what Paimon has given up."""
     sidecars = [index for index in wanted if index.sidecar is not None]
-    if sidecars and not isinstance(table.reading, ParquetReading):
+    if sidecars and not table.is_parquet:
         raise UnsupportedError(
             f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
             hint="minmax, valuelist and bloomfilter are about whole files of any format",
         )
     for index in wanted:
-        if not isinstance(table.reading, ParquetReading) and isinstance(
-            column_path(index.column)[-1], MapKey
-        ):
+        if not table.is_parquet and isinstance(column_path(index.column)[-1], MapKey):
             raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
         if isinstance(index, Bsi):
             log.warning(
@@ -325,7 +301,7 @@ def _told_of_kinds(table: Table, wanted: Sequence[Index]) -> None:
             )
 
 
-def _merge_if_needed(table: Table) -> int:
+def _merge_if_needed(table: OpenTable) -> int:
     snapshot = table.store.snapshot()
     if not needs_merge(snapshot):
         return 0

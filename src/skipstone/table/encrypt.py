@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 
-from .data_keys import HINT
-from .reindex_after_rewrite import IndexAfter
+from .file_format import HINT
+from .reindex import IndexAfterRewrite
+from .rewrite import each_file, require_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,60 +25,59 @@ if TYPE_CHECKING:
     from skipstone.rewrite.file_jobs import Given
     from skipstone.rewrite.table_report import FileFate, TableReport
 
-    from .data_files import Progress
-    from .table import Table
+    from .file_format import Progress
+    from .open_table import OpenTable
 
-__all__ = ["decrypt_table", "encrypt_table", "rekey_table"]
+__all__ = ["EncryptRequest", "RekeyRequest", "decrypt_table", "encrypt_table", "rekey_table"]
 
 _SHOWN: Final = 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptRequest:
+    """See ``Table.encrypt``."""
+
+    encryption: Given[Encryption] = field(repr=False)
+    decryption: Given[Decryption] | None = field(default=None, repr=False)
+    index_encryption: IndexEncryption | None = None
+    plaintext_index: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RekeyRequest:
+    """See ``Table.rekey``."""
+
+    kms: Given[KmsClient] = field(repr=False)
+    new_kms: Given[KmsClient] | None = field(default=None, repr=False)
+    master_keys: Mapping[str, str] = field(default_factory=dict)
+    aad_prefix: bytes | None = None
+
+
 def encrypt_table(
-    self: Table,
-    spark: SparkSession | None = None,
-    *,
-    encryption: Given[Encryption],
-    decryption: Given[Decryption] | None = None,
-    index_encryption: IndexEncryption | None = None,
-    plaintext_index: bool = False,
-    progress: Progress | None = None,
+    table: OpenTable,
+    spark: SparkSession | None,
+    request: EncryptRequest,
+    progress: Progress | None,
 ) -> TableReport:
-    """Encrypt the files of the table in their places, module by module, without decoding them.
-
-    Each file is bound to its place: its AAD prefix is ``encryption.aad_prefix``, "/", and its path
-    below the directory. Without one, the table keeps the name that it has, or gets one. A function
-    as ``aad_prefix`` is asked for the whole prefix of every file instead. Files that are encrypted
-    so already are passed over: a run that ended early is resumed by the next. Those that are
-    encrypted otherwise fail, unless ``decryption`` opens them. A list of the files, encrypted too,
-    lies beside the table afterwards (``rewrite/sealed_list.py``), and ``check`` tells by it whether
-    one is missing.
-
-    ``encryption`` and ``decryption`` may be functions without arguments that make them: they are
-    called here and in every task, so that no key travels with a job. Objects that hold keys travel
-    within the function of the job, between processes of the session.
-
-    Indexes over columns that are encrypted now were built in the clear: they are dropped, and the
-    report names them, unless ``plaintext_index`` keeps them. With ``index_encryption`` (of a table
-    opened with ``index_keys``) the whole index is built anew, encrypted, instead. ``_metadata`` and
-    ``_common_metadata``, which hold the footers as they were, are removed.
-    """
+    """See ``Table.encrypt``."""
     from skipstone.rewrite.file_jobs import EncryptFiles, given
     from skipstone.rewrite.table_report import TableReport
 
     started = time.perf_counter()
-    _require_local(self, "encrypted")
-    listing = self.listing()
-    made = given(encryption, "the encryption")
-    old = None if decryption is None else given(decryption, "the old keys")
-    listed = _Listed.begun(self, made, old, listing.paths)
-    done = _each(
-        self,
+    require_local(table, "encrypted")
+    listing = table.listing()
+    made = given(request.encryption, "the encryption")
+    old = None if request.decryption is None else given(request.decryption, "the old keys")
+    plaintext_index, index_encryption = request.plaintext_index, request.index_encryption
+    listed = _Listed.begun(table, made, old, listing.paths)
+    done = each_file(
         spark,
+        table.listing(),
         EncryptFiles(
-            root=self.path,
+            root=table.path,
             beginning=None if listed is None else listed.beginning,
-            encryption=encryption,
-            decryption=decryption,
+            encryption=request.encryption,
+            decryption=request.decryption,
             files=len(listing),
             total=int(listing.sizes.sum()),
             attempts=4 if spark is not None else 1,
@@ -85,19 +86,22 @@ def encrypt_table(
     )
     notes = [] if listed is None else listed.finish(done)
     keys = made.decryption() if listed is None else listed.decryption
-    index = IndexAfter(
-        self, None if callable(encryption) else spark, keys, plaintext_index=plaintext_index
+    index = IndexAfterRewrite(
+        table,
+        None if callable(request.encryption) else spark,
+        keys,
+        plaintext_index=plaintext_index,
     )
     dropped: tuple[str, ...] = ()
     if not plaintext_index:
         dropped = index.drop_clear(made, whole=index_encryption is not None)
         if index.unpublish(made):
-            notes.append(f"removed, as it was published in the clear: {self.location.xskipper}")
-    if self.has_sidecars():
+            notes.append(f"removed, as it was published in the clear: {table.location.xskipper}")
+    if table.has_sidecars():
         notes.append(
             "file indexes (.index) beside the files tell of them in the clear: remove them"
         )
-    if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(self)):
+    if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(table)):
         notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
     refreshed, said = None, ""
     if index_encryption is not None and index.dropped:
@@ -106,13 +110,13 @@ def encrypt_table(
         refreshed, said = index.refreshed()
     if plaintext_index and (kept := index.clear(made)):
         notes.append(f"kept in the clear, as was asked: {', '.join(kept)}")
-    if dropped and index_encryption is None and self.storage.has_children(self.location.packs):
+    if dropped and index_encryption is None and table.storage.has_children(table.location.packs):
         notes.append(
             "packs of the index still hold row group metadata of the files as they were, in the"
-            f" clear: `skipstone vacuum {self.path} --older-than 0s`, when nobody builds"
+            f" clear: `skipstone vacuum {table.path} --older-than 0s`, when nobody builds"
         )
     return TableReport(
-        table=self.path,
+        table=table.path,
         verb="encrypt",
         files=tuple(done),
         aad_prefix=None if listed is None else listed.beginning,
@@ -124,53 +128,45 @@ def encrypt_table(
 
 
 def decrypt_table(
-    self: Table,
-    spark: SparkSession | None = None,
-    *,
-    decryption: Given[Decryption] | None = None,
-    progress: Progress | None = None,
+    table: OpenTable,
+    spark: SparkSession | None,
+    decryption: Given[Decryption] | None,
+    progress: Progress | None,
 ) -> TableReport:
-    """Decrypt the files of the table in their places; every key is needed, by default the table's.
-
-    Each file must be the one that belongs in its place, as far as that is known: by
-    ``decryption.aad_prefix`` (what the prefixes of the table begin with, or a function from a file
-    to its prefix), or by the list of the files, which also tells its version. Files in the clear
-    are passed over. The list is removed when the last file is in the clear, and facts are refreshed
-    in the same run.
-    """
+    """See ``Table.decrypt``."""
     from skipstone.rewrite.encrypted_file_list import read_list, remove_list
     from skipstone.rewrite.file_jobs import DecryptFiles, given
     from skipstone.rewrite.table_report import TableReport
 
     started = time.perf_counter()
-    _require_local(self, "decrypted")
-    held = self.keys.get() if decryption is None else decryption
+    require_local(table, "decrypted")
+    held = table.keys.get() if decryption is None else decryption
     if held is None:
-        raise KeyUnavailableError(f"{self.path}: no keys were given", hint=HINT)
+        raise KeyUnavailableError(f"{table.path}: no keys were given", hint=HINT)
     keys = given(held, "the keys")
-    known = read_list(self.path, keys)
+    known = read_list(table.path, keys)
     beginning = None if known is None else known.beginning
-    done = _each(
-        self,
+    done = each_file(
         spark,
-        DecryptFiles(root=self.path, beginning=beginning, decryption=held),
+        table.listing(),
+        DecryptFiles(root=table.path, beginning=beginning, decryption=held),
         progress,
     )
     notes = []
     if known is None and keys.aad_prefix is None:
         notes.append("no list of the files, and no AAD prefix: nothing told whose place each is in")
     if known is not None and all(each.fate != "failed" for each in done):
-        missing = sorted(set(known.files) - set(_relative(self, self.listing().paths)))
+        missing = sorted(set(known.files) - set(_relative(table, table.listing().paths)))
         if missing:
             notes.append(f"on the list of files, and not there: {', '.join(missing[:_SHOWN])}")
-        remove_list(self.path)
+        remove_list(table.path)
     refreshed, said = None, ""
     if any(each.fate == "done" for each in done):
         # The files are in the clear now, whatever the table was opened with.
-        clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
-        refreshed, said = IndexAfter(self, spark, clear).refreshed()
+        clear = keys.replaced(allow_plaintext_files=True) if table.keys else None
+        refreshed, said = IndexAfterRewrite(table, spark, clear).refreshed()
     return TableReport(
-        table=self.path,
+        table=table.path,
         verb="decrypt",
         files=tuple(done),
         aad_prefix=beginning,
@@ -181,21 +177,12 @@ def decrypt_table(
 
 
 def rekey_table(
-    self: Table,
-    spark: SparkSession | None = None,
-    *,
-    kms: Given[KmsClient],
-    new_kms: Given[KmsClient] | None = None,
-    master_keys: Mapping[str, str] | None = None,
-    aad_prefix: bytes | None = None,
-    progress: Progress | None = None,
+    table: OpenTable,
+    spark: SparkSession | None,
+    request: RekeyRequest,
+    progress: Progress | None,
 ) -> TableReport:
-    """Wrap the data keys of the files of the table anew, and those of the list of its files.
-
-    As ``skipstone.rewrite.rekey`` does to one file; clients may be functions that make them, as for
-    ``encrypt``. Files that need no old master key any more are passed over. ``aad_prefix`` is what
-    the prefixes of the table begin with, where it is not stored.
-    """
+    """See ``Table.rekey``."""
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
     from skipstone.rewrite.file_jobs import RekeyFiles, bound_to, given
@@ -203,14 +190,15 @@ def rekey_table(
     from skipstone.rewrite.table_report import TableReport
 
     started = time.perf_counter()
-    _require_local(self, "rekeyed")
+    require_local(table, "rekeyed")
+    kms, new_kms, master_keys = request.kms, request.new_kms, request.master_keys
     old = given(kms, "the KMS client")
     new = old if new_kms is None else given(new_kms, "the new KMS client")
     known = None
-    beginning = aad_prefix
+    beginning = request.aad_prefix
     for client in (old, new):
         try:
-            known = read_list(self.path, Decryption(kms=client, aad_prefix=aad_prefix))
+            known = read_list(table.path, Decryption(kms=client, aad_prefix=beginning))
             break
         except KeyUnavailableError:
             if client is new:
@@ -218,25 +206,27 @@ def rekey_table(
     if known is not None:
         beginning = known.beginning
     work = RekeyFiles(
-        root=self.path,
+        root=table.path,
         beginning=beginning,
         kms=kms,
         new_kms=new_kms,
-        master_keys=dict(master_keys or {}),
+        master_keys=master_keys,
     )
-    done = _each(self, spark, work, progress)
+    done = each_file(spark, table.listing(), work, progress)
     if known is not None and all(each.fate != "failed" for each in done):
         # Last: as long as a file is left, the list opens with what opens that file.
-        place, prefix = list_path(self.path), TablePrefix(self.path, known.beginning).of("")
+        place, prefix = list_path(table.path), TablePrefix(table.path, known.beginning).of("")
         if not work.is_done(place, old, None if new_kms is None else new, prefix):
             rekey(place, kms=old, new_kms=new, master_keys=master_keys, aad_prefix=prefix)
     refreshed, said = None, ""
     if any(each.fate == "done" and each.output == each.path for each in done):
-        bound = bound_to(self.path, None, beginning)
+        bound = bound_to(table.path, None, beginning)
         keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
-        refreshed, said = IndexAfter(self, None if callable(kms) else spark, keys).refreshed()
+        refreshed, said = IndexAfterRewrite(
+            table, None if callable(kms) else spark, keys
+        ).refreshed()
     return TableReport(
-        table=self.path,
+        table=table.path,
         verb="rekey",
         files=tuple(done),
         aad_prefix=beginning,
@@ -246,7 +236,7 @@ def rekey_table(
     )
 
 
-def _remove_summaries(table: Table) -> list[str]:
+def _remove_summaries(table: OpenTable) -> list[str]:
     """The summaries of the footers as they were: they tell the statistics of what is encrypted now,
     and nobody can use them any more."""
     from skipstone.rewrite.summary_files import COMMON
@@ -258,26 +248,7 @@ def _remove_summaries(table: Table) -> list[str]:
     return found
 
 
-def _require_local(table: Table, what: str) -> None:
-    from skipstone.questdb.txn_snapshot import is_txn_table
-
-    if "://" in table.path:
-        raise UnsupportedError(f"{table.path} lies in an object store: only local files are {what}")
-    if is_txn_table(table.path, table.storage):
-        raise UnsupportedError(
-            f"{table.path} names the sizes of its files in _txn: they cannot be replaced"
-        )
-
-
-def _each(
-    table: Table, spark: SparkSession | None, job: Any, progress: Progress | None
-) -> list[FileFate]:
-    from .run_file_jobs import each_file
-
-    return each_file(spark, table.listing(), job, progress)
-
-
-def _relative(table: Table, paths: Iterable[str]) -> list[str]:
+def _relative(table: OpenTable, paths: Iterable[str]) -> list[str]:
     from skipstone.rewrite.encrypted_file_list import TablePrefix
 
     place = TablePrefix(table.path, b"-")
@@ -288,7 +259,11 @@ class _Listed:
     """The list of the files of a table while they are encrypted."""
 
     def __init__(
-        self, table: Table, encryption: Encryption, held: SealedList, relative: Mapping[str, str]
+        self,
+        table: OpenTable,
+        encryption: Encryption,
+        held: SealedList,
+        relative: Mapping[str, str],
     ) -> None:
         self.table, self.encryption, self.held = table, encryption, held
         self.relative = relative
@@ -308,7 +283,7 @@ class _Listed:
 
     @classmethod
     def begun(
-        cls, table: Table, made: Encryption, old: Decryption | None, paths: Sequence[str]
+        cls, table: OpenTable, made: Encryption, old: Decryption | None, paths: Sequence[str]
     ) -> _Listed | None:
         """The name of the table, found or made, written down before the first file is encrypted;
         ``None`` where the user has a function for prefixes, of which nothing is known."""
@@ -370,7 +345,7 @@ class _Listed:
         ]
 
 
-def _known_list(table: Table, made: Encryption, old: Decryption | None) -> SealedList | None:
+def _known_list(table: OpenTable, made: Encryption, old: Decryption | None) -> SealedList | None:
     """The list there is, with the new keys or the old ones."""
     from skipstone.rewrite.encrypted_file_list import read_list
     from skipstone.rewrite.file_jobs import unbound

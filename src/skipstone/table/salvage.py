@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+
+from .rewrite import each_file, require_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,84 +20,45 @@ if TYPE_CHECKING:
     from skipstone.rewrite.table_report import FileFate, TableReport
     from skipstone.salvage.report import SalvageReport
 
-    from .data_files import Progress
-    from .table import Table
+    from .file_format import Progress
+    from .open_table import OpenTable
 
-__all__ = ["salvage_table"]
+__all__ = ["SalvageFiles", "salvage_table"]
 
 _SUFFIX = ".salvaged.parquet"
 
 
 def salvage_table(
-    self: Table,
-    spark: SparkSession | None = None,
-    *,
-    output: str | None = None,
-    schema: str | None = None,
-    skip_bad_pages: bool = False,
-    footer_only: bool = False,
-    decryption: Given[Decryption] | None = None,
-    progress: Progress | None = None,
+    table: OpenTable, spark: SparkSession | None, work: SalvageFiles, progress: Progress | None
 ) -> TableReport:
-    """Save the rows of the files that are damaged; the others are read, and passed over.
-
-    No file of the table is touched. What is saved of ``x.parquet`` becomes ``x.parquet`` at the
-    same place below the directory ``output``, or ``x.salvaged.parquet`` beside it: there it belongs
-    to the table, and ``x.parquet`` is for you to remove. What was salvaged before is not salvaged
-    again. The schema of a file without a footer is ``schema``, what is left of its footer, that of
-    the files beside it, or that of the table where all of its good files agree.
-    ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.salvage.salvage``.
-
-    With ``decryption``, by default the table's, encrypted files are looked at and salvaged too.
-    What is saved of one is **in the clear**: so it goes to ``output``, which must be named then.
-    The keys may be a function that makes them where files are done. They are bound to the places of
-    the files as ``Table.check`` has it: by ``aad_prefix``, or by the list of the files.
-    """
-    from skipstone.questdb.txn_snapshot import is_txn_table
+    """See ``Table.salvage``."""
     from skipstone.rewrite.encrypted_file_list import read_list
     from skipstone.rewrite.file_jobs import given
     from skipstone.rewrite.table_report import TableReport
 
-    from .run_file_jobs import each_file
-
     started = time.perf_counter()
-    if "://" in self.path:
-        raise UnsupportedError(
-            f"{self.path} lies in an object store: only local files are salvaged"
-        )
-    if is_txn_table(self.path, self.storage):
-        raise UnsupportedError(f"{self.path} names the sizes of its files in _txn")
-    held = self.keys.get() if decryption is None else decryption
-    keys, beginning = None, None
+    require_local(table, "salvaged")
+    keys = None
     notes: tuple[str, ...] = ()
-    if held is not None:
-        if output is None:
+    if work.decryption is not None:
+        if work.output is None:
             raise UnsupportedError(
                 "what is saved of encrypted files is in the clear, and is not put among them",
                 hint="name the directory that it goes to: output=…, --output",
             )
-        made = given(held, "the keys")
+        made = given(work.decryption, "the keys")
         try:
-            known = read_list(self.path, made)
-            beginning = None if known is None else known.beginning
+            known = read_list(table.path, made)
+            work = replace(work, beginning=None if known is None else known.beginning)
         except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
             notes = (f"the list of the encrypted files does not open: {error.message}",)
-        keys = _bound(self.path, made, beginning)
-    listing = self.listing()
-    fallback = None if schema is not None else _schema_of_table(self.path, listing.paths, keys)
-    job = SalvageFiles(
-        root=self.path,
-        output=output,
-        schema=schema,
-        fallback=fallback,
-        decryption=held,
-        beginning=beginning,
-        skip_bad_pages=skip_bad_pages,
-        footer_only=footer_only,
-    )
-    done = each_file(spark, listing, job, progress)
+        keys = _bound(table.path, made, work.beginning)
+    listing = table.listing()
+    if work.schema is None:
+        work = replace(work, fallback=_schema_of_table(table.path, listing.paths, keys))
+    done = each_file(spark, listing, work, progress)
     return TableReport(
-        table=self.path,
+        table=table.path,
         verb="salvage",
         files=tuple(done),
         notes=notes,

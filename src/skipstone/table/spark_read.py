@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
+from skipstone.questdb.txn_files import ready_for_spark
 
-from .count_and_top import orders_of
-from .data_files import ParquetReading
+from .planning import PlanRequest, orders_of, plan_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from skipstone.planning.top_rows import Order
     from skipstone.pruning.plan import Plan
-    from skipstone.spark.pruner import Pruner, RelationInfo
     from skipstone.spark.read_path import Choice
+    from skipstone.spark.relation import Pruner, RelationInfo
 
-    from .table import Table
+    from .open_table import OpenTable
+    from .txn_table import TxnTable
 
 __all__ = ["read_table"]
 
@@ -31,40 +35,38 @@ _LOG = logging.getLogger("skipstone")
 
 
 def read_table(
-    table: Table,
-    spark: SparkSession,
-    where: str | None,
-    columns: Sequence[str] | None,
-    order_by: str | Sequence[str] | None,
-    limit: int | None,
-    options: Mapping[str, str],
+    table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
 ) -> DataFrame:
     """See ``Table.read``."""
     from skipstone.spark.read_path import Choice
     from skipstone.spark.session import require_session
 
     require_session(spark)
+    where, columns, order_by, limit = (
+        request.where,
+        request.columns,
+        request.order_by,
+        request.limit,
+    )
     if limit is not None and limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
-    if table.keys and isinstance(table.reading, ParquetReading):
+    if table.keys and table.is_parquet:
         _require_kms(table, spark, options)
     orders = [] if order_by is None else orders_of(order_by)
-    asks_more = columns is not None or order_by is not None or limit is not None
-    if where is None and not asks_more:
+    if where is None and columns is None and order_by is None and limit is None:
         return _native(table, spark, where, options, None)
     _check_columns(columns)
     plan: Plan | None = None
     against = _against(table, spark, where, options)
     if against is None:
-        plan, choice = _choice(table, spark, where, columns, order_by, limit)
+        plan, choice = _choice(table, spark, request)
     else:
         choice = Choice(False, against)
-    native: DataFrame | None = None
     if choice.pages and plan is not None:
         native = _finished(_plain(table, spark, options), columns, [], None)
-        paged, why = _paged(table, spark, native, where, order_by, limit)
+        paged, why = _paged(table, spark, native, request)
         if paged is not None:
-            _tell(spark, table, plan, where, choice)
+            _log_pages(spark, table, plan, where, choice)
             return paged
         choice = Choice(False, why)
     _LOG.info("%s is read by %s", table.path, choice)
@@ -72,10 +74,10 @@ def read_table(
     return _finished(frame, columns, orders, limit)
 
 
-def _require_kms(table: Table, spark: SparkSession, options: Mapping[str, str]) -> None:
+def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> None:
     """Say what Spark needs, where the first file is encrypted."""
     from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
-    from skipstone.spark.encrypted import require_kms
+    from skipstone.spark.session import require_kms
 
     listing = table.listing()
     for path in listing.paths[:1]:
@@ -88,13 +90,13 @@ def _require_kms(table: Table, spark: SparkSession, options: Mapping[str, str]) 
 
 
 def _against(
-    table: Table, spark: SparkSession, where: str | None, options: Mapping[str, str]
+    table: OpenTable, spark: SparkSession, where: str | None, options: Mapping[str, str]
 ) -> str | None:
     """Why pages are out of the question, whatever they would cost."""
     from skipstone.spark.read_path import against_pages
 
-    if not isinstance(table.reading, ParquetReading):
-        return f"{table.reading.__class__.__name__.removesuffix('Reading').lower()} files"
+    if not table.is_parquet:
+        return "source files"
     if table.txn is not None:
         return "a snapshot, whose files may grow meanwhile"
     if table.keys:
@@ -109,20 +111,13 @@ def _against(
 
 
 def _choice(
-    table: Table,
-    spark: SparkSession,
-    where: str | None,
-    columns: Sequence[str] | None,
-    order_by: str | Sequence[str] | None,
-    limit: int | None,
+    table: OpenTable, spark: SparkSession, request: PlanRequest
 ) -> tuple[Plan | None, Choice]:
     from skipstone.spark.read_path import Choice, by_cost, undecidable
 
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     try:
-        plan = table.plan(
-            where, columns=columns, order_by=order_by, limit=limit, time_zone=zone, inside=False
-        )
+        plan = plan_query(table, replace(request, time_zone=zone, inside=False))
     except SkipstoneError as error:  # Spark may understand it, and else says what is wrong
         return None, Choice(False, error.message)
     except OSError as error:
@@ -130,10 +125,11 @@ def _choice(
     why = undecidable(plan)
     if why is not None:
         return plan, Choice(False, why)
+    limit = request.limit
     if limit is not None:
         if limit > SPARK.most_rows:
             return plan, Choice(False, f"a limit of more than {SPARK.most_rows:,} rows")
-        what = "rows" if order_by is None else "rows of an order"
+        what = "rows" if request.order_by is None else "rows of an order"
         return plan, Choice(True, f"the first {limit:,} {what}: reading ends there")
     return plan, by_cost(plan)
 
@@ -152,17 +148,17 @@ def _check_columns(columns: Sequence[str] | None) -> None:
 # -- Spark's own reader ----------------------------------------------------------------------------
 
 
-def _plain(table: Table, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     from skipstone.spark.session import is_connect
     from skipstone.spark.sidecars import plain_frame, without_sidecars_option
 
     if is_connect(spark):
-        return table.reading.frame(spark, without_sidecars_option(table, options))
+        return table.file_format.frame(spark, without_sidecars_option(table, options))
     return plain_frame(table, spark, options)
 
 
 def _native(
-    table: Table,
+    table: OpenTable,
     spark: SparkSession,
     where: str | None,
     options: Mapping[str, str],
@@ -171,19 +167,22 @@ def _native(
     from skipstone.spark.session import is_connect
     from skipstone.spark.sidecars import without_sidecars_option
 
-    from .txn_table import read_snapshot
-
     if table.txn is not None:
-        return read_snapshot(table, table.txn, spark, where, options)
+        return _snapshot(table, table.txn, spark, where, options)
     if is_connect(spark):
         from skipstone.spark.connect import read_connect
 
-        return read_connect(spark, table, where, without_sidecars_option(table, options))
-    from skipstone.spark.facts import FactsPruner, finder
+        return read_connect(
+            spark,
+            table.path,
+            partial(_planned, table),
+            where,
+            without_sidecars_option(table, options),
+        )
+    from skipstone.spark.facts import FactsPruner, finder, store_cache
     from skipstone.spark.skip import skip as skip_frame
-    from skipstone.spark.store_cache import shelf
 
-    find = finder({table.path: table.index_location}, shelf(spark))
+    find = finder({table.path: table.index_location}, store_cache(spark))
 
     def told(relation: RelationInfo) -> Pruner | None:
         pruner = find(relation)
@@ -213,16 +212,70 @@ def _sort_key(frame: DataFrame, order: Order) -> Column:
     return column.asc_nulls_first() if order.nulls_first else column.asc_nulls_last()
 
 
+def _planned(
+    table: OpenTable, where: str, *, time_zone: str, schema: pa.Schema, ansi: bool
+) -> Plan:
+    request = PlanRequest(where=where, time_zone=time_zone, schema=schema, ansi=ansi)
+    return plan_query(table, request)
+
+
+# -- snapshots of a table with a _txn ----------
+
+
+def _snapshot(
+    table: OpenTable,
+    txn: TxnTable,
+    spark: SparkSession,
+    where: str | None,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """One snapshot, whatever is committed while it is read."""
+    from skipstone.spark.connect import read_connect
+    from skipstone.spark.facts import finder, store_cache
+    from skipstone.spark.session import is_connect
+    from skipstone.spark.txn_scan import TxnPruner, read_txn_table
+
+    listing = txn.listing()
+    if not len(listing):
+        raise UnsupportedError(
+            f"{txn.root} has no Parquet partitions", hint="there is nothing to read"
+        )
+    coverage = txn.coverage(listing)
+    if is_connect(spark):
+        for file in listing.files:
+            if file.length != file.size:
+                raise UnsupportedError(
+                    f"{file.path} is longer than its snapshot, which Spark cannot be told through "
+                    "Connect",
+                    hint="an append is being written: read again, or from a classic session",
+                )
+        wanted = {"mergeSchema": "true", **options}
+        return read_connect(
+            spark, table.path, partial(_planned, table), where, wanted, paths=listing.paths
+        )
+
+    find_facts = finder({txn.root: table.index_location}, store_cache(spark))
+
+    def find(relation: RelationInfo) -> TxnPruner:
+        return TxnPruner(
+            find_facts(relation),
+            relation,
+            listing,
+            storage=txn.storage,
+            partitions=txn.partitions,
+            coverage=coverage,
+        )
+
+    ready_for_spark(listing.files, txn.storage)
+    frame = read_txn_table(spark, listing, options, find)
+    return frame if where is None else frame.where(where)
+
+
 # -- pages -----------------------------------------------------------------------------------------
 
 
 def _paged(
-    table: Table,
-    spark: SparkSession,
-    native: DataFrame,
-    where: str | None,
-    order_by: str | Sequence[str] | None,
-    limit: int | None,
+    table: OpenTable, spark: SparkSession, native: DataFrame, request: PlanRequest
 ) -> tuple[DataFrame | None, str]:
     """The rows by pages, in the columns of ``native``; or why that cannot be."""
     from skipstone.spark.data_source import spark_schema
@@ -236,9 +289,10 @@ def _paged(
     for mine, other in zip(own, theirs, strict=True):
         if (mine.name, mine.dataType) != (other.name, other.dataType):
             return None, f"{other.name} is {other.dataType.simpleString()} to Spark here"
+    order_by, limit = request.order_by, request.limit
     order = order_by if isinstance(order_by, str) or order_by is None else ", ".join(order_by)
     given = {
-        "where": where,
+        "where": request.where,
         "orderBy": order,
         "limit": None if limit is None else str(limit),
         "timeZone": spark.conf.get("spark.sql.session.timeZone", "UTC"),
@@ -263,15 +317,17 @@ def _reason(choice: Choice) -> Reason:
     return Reason(cause=Cause.COSTLY, subject="read by", text=str(choice))
 
 
-def _tell(spark: SparkSession, table: Table, plan: Plan, where: str | None, choice: Choice) -> None:
+def _log_pages(
+    spark: SparkSession, table: OpenTable, plan: Plan, where: str | None, choice: Choice
+) -> None:
     """Have ``last_scan`` say what was planned: Spark does not call back for pages."""
-    from skipstone.spark.scan import Scan
+    from skipstone.spark.scan_log import Scan
     from skipstone.spark.session import is_connect
 
     _LOG.info("%s is read by %s", table.path, choice)
     if is_connect(spark):
         return
-    from skipstone.spark.last_scan import scan_log
+    from skipstone.spark.scan_log import scan_log
 
     scan_log(spark).planned(
         Scan(

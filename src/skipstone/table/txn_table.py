@@ -14,23 +14,17 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
 from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
-from skipstone.questdb.txn_files import ready_for_spark
 from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.identity import ObjectId
     from skipstone.questdb.txn_snapshot import PartitionFile
-    from skipstone.spark.pruner import RelationInfo
     from skipstone.storage import Listing, Storage
 
-    from .table import Table
 
-__all__ = ["Partial", "TxnTable", "read_snapshot"]
+__all__ = ["Partial", "TxnTable"]
 
 
 # Versions of files of which it is known how to open them.
@@ -147,47 +141,3 @@ class _Times(PartitionColumns):
         names = [self.opened.designated(file) for file in files]
         times = [file.timestamp for file in files]
         return [PartitionTimes.of(column, times, snapshot.partitioning, names)]
-
-
-def read_snapshot(
-    table: Table, txn: TxnTable, spark: SparkSession, where: str | None, options: Mapping[str, str]
-) -> DataFrame:
-    """See ``Table.read``: one snapshot, whatever is committed while it is read."""
-    from skipstone.spark.connect import read_connect
-    from skipstone.spark.facts import finder
-    from skipstone.spark.session import is_connect
-    from skipstone.spark.store_cache import shelf
-    from skipstone.spark.txn_scan import TxnPruner, read_txn_table
-
-    listing = txn.listing()
-    if not len(listing):
-        raise UnsupportedError(
-            f"{txn.root} has no Parquet partitions", hint="there is nothing to read"
-        )
-    coverage = txn.coverage(listing)
-    if is_connect(spark):
-        for file in listing.files:
-            if file.length != file.size:
-                raise UnsupportedError(
-                    f"{file.path} is longer than its snapshot, which Spark cannot be told through "
-                    "Connect",
-                    hint="an append is being written: read again, or from a classic session",
-                )
-        wanted = {"mergeSchema": "true", **options}
-        return read_connect(spark, table, where, wanted, paths=listing.paths)
-
-    find_facts = finder({txn.root: table.index_location}, shelf(spark))
-
-    def find(relation: RelationInfo) -> TxnPruner:
-        return TxnPruner(
-            find_facts(relation),
-            relation,
-            listing,
-            storage=txn.storage,
-            partitions=txn.partitions,
-            coverage=coverage,
-        )
-
-    ready_for_spark(listing.files, txn.storage)
-    frame = read_txn_table(spark, listing, options, find)
-    return frame if where is None else frame.where(where)

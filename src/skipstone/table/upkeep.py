@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    SkipstoneError,
+    UnsupportedError,
+)
 from skipstone.facts.check import check
 from skipstone.facts.describe import describe
-from skipstone.facts.publish_sidecars import export_containers, export_pms
+from skipstone.facts.publish_sidecars import (
+    export_containers,
+    export_pms,
+)
 from skipstone.facts.reports import (
     CheckReport,
     CompactReport,
@@ -20,37 +27,71 @@ from skipstone.facts.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.facts.upkeep import compact, drop_index, drop_store, vacuum
-from skipstone.facts.xskipper import XskipperStore, publish
+from skipstone.facts.upkeep import (
+    compact,
+    drop_index,
+    drop_store,
+    vacuum,
+)
+from skipstone.facts.xskipper import (
+    XskipperStore,
+    publish,
+)
 from skipstone.indexes.registry import kind as registered
 from skipstone.planning.prove import prove
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.questdb.txn_snapshot import is_txn_table
 from skipstone.rewrite.check_encrypted_files import check_seals
 
-from .data_keys import bound
+from .file_format import (
+    ParquetFormat,
+    bound,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import timedelta
 
+    from skipstone.advisor import (
+        Advice,
+        Asked,
+        Query,
+        Savings,
+    )
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.questdb.migrate import MigrateReport
 
-    from .table import Table
+    from .file_format import Progress
+    from .open_table import OpenTable
 
 __all__ = [
+    "advise_table",
     "check_table",
     "compact_table",
-    "drop",
-    "export_sidecars",
+    "describe_table",
+    "drop_from_table",
     "export_table",
+    "migrate_table",
     "vacuum_table",
 ]
 
 _LOG = logging.getLogger("skipstone")
 
 
-def drop(table: Table, index: str | None) -> DropReport:
-    """Remove one index (``"user_id:bloom"``), or all of them; the data is not touched."""
+def describe_table(table: OpenTable) -> Description:
+    """See ``Table.describe``."""
+    listing = table.listing()
+    found = describe(table.path, table.match(listing))
+    coverage = table.coverage(listing)
+    if coverage is None:
+        return found
+    return replace(found, notes=(f"these are {coverage}", *found.notes))
+
+
+def drop_from_table(table: OpenTable, index: str | None) -> DropReport:
+    """See ``Table.drop``."""
+    table.store.require_own()
     matched = table.match(table.listing())
     before = describe(table.path, matched)
     if not before.indexes:
@@ -72,7 +113,7 @@ def drop(table: Table, index: str | None) -> DropReport:
     )
 
 
-def _drop_one(table: Table, index: str, before: Description) -> tuple[IndexInfo, ...]:
+def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexInfo, ...]:
     column, _, kind = index.rpartition(":")
     known = registered(kind.partition("(")[0])
     name = kind.partition("(")[0] if known is None else known.name
@@ -92,13 +133,9 @@ def _drop_one(table: Table, index: str, before: Description) -> tuple[IndexInfo,
 
 
 def check_table(
-    table: Table, *, deep: bool, sample: int, decryption: Decryption | None = None
+    table: OpenTable, *, deep: bool, sample: int, decryption: Decryption | None = None
 ) -> CheckReport:
-    """Find facts that are stale, missing, orphaned or corrupt; with keys, files that do not belong.
-
-    ``deep`` also decodes ``sample`` files, proves each of their facts true, and compares what
-    plans read with what matches.
-    """
+    """See ``Table.check``."""
     if deep and isinstance(table.store, XskipperStore):
         raise UnsupportedError(
             f"{table.location.root} is a store of Xskipper",
@@ -106,7 +143,7 @@ def check_table(
         )
     decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
     listing = table.listing()
-    found = check(table.store, listing, table.reading.fingerprint(None, table.store))
+    found = check(table.store, listing, table.file_format.fingerprint(None, table.store))
     corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
     proof = None
     if deep:
@@ -149,13 +186,14 @@ def check_table(
     )
 
 
-def compact_table(table: Table) -> CompactReport:
-    """Rewrite the facts into few parts, without those of files that are gone or changed."""
+def compact_table(table: OpenTable) -> CompactReport:
+    """See ``Table.compact``."""
+    table.store.require_own()
     started = time.perf_counter()
     done = compact(table.store, table.listing)
     if table.store.storage.has_children(table.location.xskipper):
         try:
-            export_table(table, None)
+            _export_facts(table, None)
         except UnsupportedError as error:
             _LOG.warning("%s is left as it is: %s", table.location.xskipper, error)
     return CompactReport(
@@ -171,22 +209,20 @@ def compact_table(table: Table) -> CompactReport:
     )
 
 
-def export_table(table: Table, destination: str | None) -> ExportReport:
-    """Publish the facts as a store of Xskipper, at ``destination`` or beside them."""
-    listing = table.listing()
-    return publish(
-        table.match(listing),
-        PartitionColumns.of_paths(table.path, listing.paths),
-        table=table.path,
-        base=destination or table.location.xskipper,
-        options=table.storage_options,
-        keys=table.store.keys,
-    )
-
-
-def export_sidecars(table: Table, destination: str, kind: str) -> ExportReport:
-    """Publish file indexes as Paimon's sidecars (``"paimon"``), or ``_pm`` files (``"questdb"``),
-    below ``destination``."""
+def export_table(table: OpenTable, destination: str | None, kind: str) -> ExportReport:
+    """See ``Table.export``."""
+    table.store.require_own()
+    if kind == "xskipper":
+        return _export_facts(table, destination)
+    if kind not in ("paimon", "questdb"):
+        raise UnsupportedError(
+            f"an export as {kind!r}",
+            hint="kind='xskipper', kind='paimon' and kind='questdb' are what there is",
+        )
+    if destination is None:
+        raise UnsupportedError(
+            "an export of sidecars to nowhere", hint="name the directory they go to"
+        )
     if table.store.snapshot().sealed:
         raise UnsupportedError(
             f"the index of {table.path} is encrypted, and its sidecars would go out in the clear",
@@ -201,8 +237,21 @@ def export_sidecars(table: Table, destination: str, kind: str) -> ExportReport:
     )
 
 
-def vacuum_table(table: Table, older_than: timedelta, *, dry_run: bool) -> VacuumReport:
-    """Remove what a crash left: temporary files, broken parts, packs that no part names."""
+def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:
+    listing = table.listing()
+    return publish(
+        table.match(listing),
+        PartitionColumns.of_paths(table.path, listing.paths),
+        table=table.path,
+        base=destination or table.location.xskipper,
+        options=table.storage_options,
+        keys=table.store.keys,
+    )
+
+
+def vacuum_table(table: OpenTable, older_than: timedelta, *, dry_run: bool) -> VacuumReport:
+    """See ``Table.vacuum``."""
+    table.store.require_own()
     seconds = older_than.total_seconds()
     done = vacuum(table.store, seconds, dry_run=dry_run)
     return VacuumReport(
@@ -212,4 +261,65 @@ def vacuum_table(table: Table, older_than: timedelta, *, dry_run: bool) -> Vacuu
         bytes_removed=sum(done.removed.values()),
         older_than_seconds=seconds,
         dry_run=dry_run,
+    )
+
+
+def migrate_table(
+    table: OpenTable,
+    destination: str | None,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MigrateReport:
+    """See ``Table.migrate``."""
+    from skipstone.questdb.migrate import migrate
+
+    if destination is None and not is_txn_table(table.path, table.storage):
+        destination = f"{table.location.root}/pm"
+    return migrate(
+        table.path,
+        table.storage,
+        listing=table.listing,
+        destination=destination,
+        dry_run=dry_run,
+        storage_options=table.storage_options,
+        progress=progress,
+    )
+
+
+def advise_table(
+    table: OpenTable, sample: int, queries: Iterable[Asked | Query] | None
+) -> Advice | Savings:
+    """See ``Table.advise``."""
+    from skipstone.advisor import advise, advise_queries, queries_of
+
+    listing = table.listing()
+    keys = table.keys.get()
+    schema = None
+    if isinstance(table.file_format, ParquetFormat) and table.txn is None and len(listing):
+        schema = table.file_format.schema(listing, (), None, table.store)
+    if queries is None:
+        return advise(
+            listing,
+            table.storage,
+            sample=sample,
+            table=table.path,
+            schema=schema,
+            decryption=keys,
+            storage_options=table.storage_options or None,
+        )
+    if not isinstance(table.file_format, ParquetFormat):
+        raise UnsupportedError(
+            f"{table.path} is not a table of Parquet files: indexes cannot be tried without Spark",
+            hint="leave the queries out, and rules decide from a sample",
+        )
+    return advise_queries(
+        listing,
+        table.storage,
+        queries_of(queries),
+        sample=sample,
+        table=table.path,
+        schema=table.schema(listing) if len(listing) else None,
+        storage_options=table.storage_options,
+        decryption=keys,
     )

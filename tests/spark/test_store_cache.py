@@ -1,4 +1,4 @@
-"""What one DataFrame has read of an index, the next one finds on the shelf; never anything old."""
+"""Index data that one DataFrame has read is cached for the next one, and never outdated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import skipstone
 from skipstone.facts import Store
 from skipstone.facts.xskipper import XskipperStore
-from skipstone.spark.store_cache import Shelf, shelf
+from skipstone.spark.facts import StoreCache, store_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,13 +46,13 @@ def read(table: skipstone.Table) -> Store:
 
 
 def test_the_store_of_a_place_is_kept(table: skipstone.Table) -> None:
-    kept = Shelf()
+    kept = StoreCache()
     first = kept.kept(read(table))
     assert kept.kept(skipstone.Table(table.path).store) is first
 
 
 def test_the_one_used_longest_ago_goes_first(tmp_path: Path) -> None:
-    kept = Shelf(most=2)
+    kept = StoreCache(most=2)
     a, b, c = (Store.of_table(str(tmp_path / name)) for name in "abc")
     for store in (a, b, a, c):
         assert kept.kept(store) is store
@@ -62,7 +62,7 @@ def test_the_one_used_longest_ago_goes_first(tmp_path: Path) -> None:
 
 
 def test_no_more_bytes_are_kept_than_allowed(table: skipstone.Table, tmp_path: Path) -> None:
-    kept = Shelf(limit=1)
+    kept = StoreCache(limit=1)
     first = kept.kept(read(table))
     assert kept.kept(skipstone.Table(table.path).store) is first, "the only one is in use"
     kept.kept(Store.of_table(str(tmp_path / "other")))
@@ -71,7 +71,7 @@ def test_no_more_bytes_are_kept_than_allowed(table: skipstone.Table, tmp_path: P
 
 
 def test_a_foreign_store_is_not_kept(table: skipstone.Table) -> None:
-    kept = Shelf()
+    kept = StoreCache()
     foreign = XskipperStore(table.store.location, table.store.storage)
     assert kept.kept(foreign) is foreign
     assert len(kept) == 0
@@ -87,7 +87,7 @@ def test_a_second_frame_reads_no_facts_again(spark: SparkSession, table: skipsto
         return int(scan.files_kept)
 
     assert files("id = 25") == 1
-    store = shelf(spark).kept(skipstone.Table(table.path).store)
+    store = store_cache(spark).kept(skipstone.Table(table.path).store)
     held = store.snapshot()
     assert held.nbytes > 0
     assert files("id >= 25") == 2

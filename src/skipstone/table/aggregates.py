@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import (
+    dataclass,
+    replace,
+)
 from functools import partial
 from operator import index as whole
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+)
 
 import numpy as np
+import pyarrow as pa
 
-from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.human import of_total, plural
+from skipstone.errors import (
+    PredicateError,
+    UnsupportedError,
+)
+from skipstone.human import (
+    of_total,
+    plural,
+)
 from skipstone.paimon.kinds import RangeBitmap
 from skipstone.paimon.top_rows import TopFile
-from skipstone.planning.top_rows import Order, TopCandidate, top_rows
-from skipstone.predicate.types import column_name, split_names
+from skipstone.planning.top_rows import (
+    Order,
+    TopCandidate,
+    top_rows,
+)
+from skipstone.predicate.literals import (
+    from_key,
+    stored,
+)
+from skipstone.predicate.types import (
+    column_name,
+    spark_type,
+)
+from skipstone.pruning.column_types import is_text
 from skipstone.pruning.counting import known_count
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.table_schema import spelled_path
 
+from .planning import PlanRequest, orders_of, plan_query, sort_column
 from .txn_table import Partial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from skipstone.paimon.adjacent_index import AdjacentRows
-    from skipstone.pruning import Fetched, Reason, RowSet
+    from skipstone.pruning import (
+        Fetched,
+        Reason,
+        RowSet,
+    )
+    from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan
     from skipstone.storage import ByteRange
 
-    from .table import Table, Where
+    from .open_table import OpenTable, Where
 
-__all__ = ["FirstRows", "count_rows", "first_rows", "orders_of"]
-
-_ORDER = re.compile(
-    r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
-    r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
-    re.IGNORECASE,
-)
+__all__ = ["FirstRows", "count_rows", "extreme", "first_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -99,27 +123,8 @@ def _ranges(rows: RowSet | None) -> list[list[int]] | None:
     return found
 
 
-def orders_of(order_by: str | Sequence[str]) -> list[Order]:
-    """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
-
-    ``PredicateError`` for text that is none.
-    """
-    items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
-    found = []
-    for item in items:
-        match = _ORDER.fullmatch(item)
-        if match is None:
-            raise PredicateError(
-                f"{item!r} is no sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
-            )
-        descending = (match["way"] or "").lower() == "desc"
-        nulls = (match["nulls"] or ("last" if descending else "first")).lower()
-        found.append(Order(match["column"], descending, nulls == "first"))
-    return found
-
-
 def first_rows(
-    table: Table, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
+    table: OpenTable, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
 ) -> FirstRows:
     """See ``Table.top``."""
     limit = whole(limit)  # TypeError for what is no whole number
@@ -128,10 +133,10 @@ def first_rows(
     orders = orders_of(order_by)
     if not orders:
         raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
-    plan = table.plan(where, time_zone=time_zone)
+    plan = plan_query(table, PlanRequest(where=where, time_zone=time_zone))
     listing = plan.listing
     schema = table.schema(listing)
-    columns = [_column(table, schema, order.column) for order in orders]
+    columns = [column_name(sort_column(table, schema, order.column)) for order in orders]
     order = Order(columns[0], orders[0].descending, orders[0].nulls_first)
     matched = table.match(listing)
     indexes = [
@@ -165,16 +170,6 @@ def first_rows(
         files_total=len(listing),
         reasons=found.reasons,
     )
-
-
-def _column(table: Table, schema: Any, name: str) -> str:
-    path = spelled_path(schema, name)
-    if path is None:
-        near = get_close_matches(name, schema.names, 1)
-        raise PredicateError(
-            f"there is no column {name!r} in {table.path}", nearest=near[0] if near else None
-        )
-    return column_name(path)
 
 
 def _candidate(
@@ -212,7 +207,7 @@ def _candidate(
     return TopCandidate(file=file, rows=rows, among=among, index=found)
 
 
-def _fetch(table: Table, beside: AdjacentRows | None) -> Any:
+def _fetch(table: OpenTable, beside: AdjacentRows | None) -> Any:
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         theirs = [] if beside is None else [r for r in ranges if r.path in beside.versions]
         ours = [each for each in ranges if each not in set(theirs)]
@@ -224,11 +219,11 @@ def _fetch(table: Table, beside: AdjacentRows | None) -> Any:
     return fetch
 
 
-def count_rows(table: Table, where: Where, time_zone: str) -> int:
+def count_rows(table: OpenTable, where: Where, time_zone: str) -> int:
     """See ``Table.count``."""
     from skipstone.execution import QueryReader
 
-    plan = table.plan(where, time_zone=time_zone)
+    plan = plan_query(table, PlanRequest(where=where, time_zone=time_zone))
     count, rest = known_count(plan)
     if rest:
         if not isinstance(plan.reader, QueryReader):
@@ -240,3 +235,65 @@ def count_rows(table: Table, where: Where, time_zone: str) -> int:
         unknown[rest] = True
         count += plan.reader.count(replace(plan, keep=unknown))
     return count if plan.coverage is None else Partial(count, plan.coverage)
+
+
+def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool) -> Any:
+    """See ``Table.min`` and ``Table.max``."""
+    from skipstone.execution import QueryReader
+    from skipstone.execution.sort_tables import order_of
+
+    way = "desc nulls last" if greatest else "asc nulls last"
+    request = PlanRequest(
+        where=where, columns=[column], order_by=[f"{column} {way}"], limit=1, time_zone=time_zone
+    )
+    plan = plan_query(table, request)
+    reader = plan.reader
+    if not isinstance(reader, QueryReader):
+        raise UnsupportedError(
+            f"{table.path} must be read, which takes Spark",
+            hint="ask with Table.read(spark, where)",
+        )
+    field = reader.schema.field(0)
+    bounds = reader.bounds(column) if reader.bounds is not None else None
+    told = np.zeros_like(plan.keep)
+    type = spark_type(field.type)
+    assert type is not None  # a column that can be sorted has one
+    found: list[pa.Array] = []
+    if bounds is not None and type == bounds.type and not is_text(type):
+        told = plan.must & _exact(bounds, plan)
+        ends = (bounds.hi if greatest else bounds.lo).take(told & bounds.lo.valid).to_list()
+        keys = [key for key in ends if key is not None]
+        if keys:
+            value = from_key(max(keys) if greatest else min(keys), type)
+            found.append(pa.array([_scalar(value, type)], type))
+    rest = replace(plan, keep=plan.keep & ~told)
+    if rest.keep.any():
+        read = stored(reader.table_of(rest).column(0), type)
+        found.append(read.drop_null())
+    every = pa.concat_arrays(found) if found else pa.nulls(0, type)
+    if not len(every):
+        return None
+    order = Order(column, descending=greatest, nulls_first=False)
+    return every[int(order_of([every], [order], 1)[0])].as_py()
+
+
+def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
+    """Files whose bounds are values of theirs: built here, and not cut (texts may be); or that are
+    known to have none."""
+    only_null = (bounds.nulls >= 0) & (bounds.nulls == plan.row_counts)
+    return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)
+
+
+def _scalar(value: Any, type: pa.DataType) -> pa.Scalar:
+    """A value of the stored domain as a scalar of its type."""
+    if pa.types.is_decimal(type):
+        from decimal import Decimal
+
+        return pa.scalar(Decimal(value).scaleb(-type.scale), type)
+    if pa.types.is_boolean(type):
+        return pa.scalar(bool(value))
+    if pa.types.is_date(type):
+        return pa.scalar(int(value), pa.int32()).cast(type)
+    if pa.types.is_timestamp(type) or pa.types.is_duration(type):
+        return pa.scalar(int(value), pa.int64()).cast(type)
+    return pa.scalar(value, type)

@@ -22,20 +22,38 @@ import re
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from dataclasses import (
+    dataclass,
+    field,
+)
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import (
+    WeakKeyDictionary,
+    WeakValueDictionary,
+)
+
+from skipstone.human import (
+    duration,
+    of_total,
+    percent,
+    plural,
+    size,
+)
 
 from .jvm import Jvm
-from .scan import QueryScans, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import (
+        Iterator,
+        Mapping,
+    )
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from .file_index import SkippingFileIndex
+    from skipstone.pruning import Reason
+
     from .jvm import JavaObject
 
 __all__ = ["QueryScans", "Scan", "ScanLog", "last_scan", "scan_log"]
@@ -44,6 +62,12 @@ _REMEMBERED = 1_000  # queries, and threads
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
+
+
+class LocatedIndex(Protocol):
+    """A file index that stands in for the one of a relation (``SkippingFileIndex``)."""
+
+    original: JavaObject
 
 
 @dataclass(slots=True, eq=False)
@@ -63,17 +87,17 @@ class ScanLog:
         self._queries: OrderedDict[object, _Query] = OrderedDict()
         self._last: OrderedDict[int, _Query] = OrderedDict()
         self._captures: dict[int, list[Scan]] = {}
-        self._indexes: WeakValueDictionary[int, SkippingFileIndex] = WeakValueDictionary()
+        self._indexes: WeakValueDictionary[int, LocatedIndex] = WeakValueDictionary()
         self._numbers = itertools.count(1)
         self._local = threading.local()
 
-    def register(self, index: SkippingFileIndex) -> int:
+    def register(self, index: LocatedIndex) -> int:
         """A number for a file index, to find it by."""
         number = next(self._numbers)
         self._indexes[number] = index
         return number
 
-    def find(self, location: JavaObject) -> SkippingFileIndex | None:
+    def find(self, location: JavaObject) -> LocatedIndex | None:
         """The Python object behind a location of a relation; ``None`` for one of Spark's own.
 
         py4j hands a proxy back as a Java object like any other; what it prints leads home.
@@ -219,3 +243,176 @@ def scan_log(spark: SparkSession) -> ScanLog:
 def last_scan(spark: SparkSession) -> QueryScans | None:
     """Every scan of the last query that this thread ran through an index; ``None`` before that."""
     return scan_log(spark).last()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """One file scan of a query.
+
+    - ``files_listed``, ``bytes_listed``: what Spark listed, before it pruned partitions;
+    - ``files_total``, ``bytes_total``: what plain Spark would have read, after partition pruning;
+    - ``files_kept``, ``bytes_kept``: what was left to read.
+
+    ``report`` is the pruner's: a ``Plan`` with a step for every index. ``reasons`` are those of the
+    scan itself: why nothing was asked, or which files changed meanwhile.
+    """
+
+    table: str
+    format: str
+    predicate: str | None
+    files_listed: int
+    bytes_listed: int
+    files_total: int
+    bytes_total: int
+    files_kept: int
+    bytes_kept: int
+    report: Any = None
+    reasons: tuple[Reason, ...] = ()
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"scan of {self.table} ({self.format})"]
+        if self.predicate is not None and self.report is None:
+            lines.append(f"  where {self.predicate}")
+        if self.report is not None:
+            shown = str(self.report).splitlines()
+            # A plan ends with its totals, over all that was listed; those of the scan come below.
+            if shown and shown[-1].startswith("read "):
+                del shown[-1]
+            lines.extend(f"  {line}" for line in shown)
+            lines.extend(f"  {line}" for line in self._whole_files)
+        lines.extend(f"  note: {reason}" for reason in self.reasons)
+        if self.files_total != self.files_listed:
+            lines.append(
+                f"  partitions: {of_total(self.files_total, self.files_listed, 'files')}, "
+                f"{size(self.bytes_total)} of {size(self.bytes_listed)}"
+            )
+        lines.append(f"  {self.summary}")
+        return "\n".join(lines)
+
+    @property
+    def _whole_files(self) -> list[str]:
+        """What the native reader cannot be told: that of a file only some rows may match."""
+        rows = getattr(self.report, "rows_of_files_kept", -1)
+        left = getattr(self.report, "rows_kept", -1)
+        if not 0 <= left < rows:
+            return []
+        return [
+            f"Spark's own reader takes files whole: {of_total(left, rows, 'rows')} in them may "
+            'match; Table.query and format("skipstone") read the pages of those alone'
+        ]
+
+    @property
+    def summary(self) -> str:
+        """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``."""
+        skipped = percent(self.bytes_total - self.bytes_kept, self.bytes_total)
+        return (
+            f"read {of_total(self.files_kept, self.files_total, 'files')}, "
+            f"{size(self.bytes_kept)} of {size(self.bytes_total)} ({skipped} skipped), "
+            f"planned in {duration(sum(self.milliseconds.values()))}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        report = getattr(self.report, "to_dict", None)
+        return {
+            "table": self.table,
+            "format": self.format,
+            "predicate": self.predicate,
+            "files": {
+                "kept": self.files_kept,
+                "total": self.files_total,
+                "listed": self.files_listed,
+            },
+            "bytes": {
+                "kept": self.bytes_kept,
+                "total": self.bytes_total,
+                "listed": self.bytes_listed,
+            },
+            "report": report() if report is not None else None,
+            "reasons": [str(reason) for reason in self.reasons],
+            "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryScans:
+    """All scans of one query. ``execution`` is Spark's id of the run, as its UI shows it.
+
+    ``untouched`` says why other relations of the plan were left as they are.
+    """
+
+    scans: tuple[Scan, ...]
+    execution: int | None = None
+    untouched: tuple[Reason, ...] = ()
+
+    def __iter__(self) -> Iterator[Scan]:
+        return iter(self.scans)
+
+    def __len__(self) -> int:
+        return len(self.scans)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def files_total(self) -> int:
+        """Files that plain Spark would have read."""
+        return sum(scan.files_total for scan in self.scans)
+
+    @property
+    def files_kept(self) -> int:
+        """Files left to read."""
+        return sum(scan.files_kept for scan in self.scans)
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of the files that plain Spark would have read."""
+        return sum(scan.bytes_total for scan in self.scans)
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of the files left to read."""
+        return sum(scan.bytes_kept for scan in self.scans)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "execution": self.execution,
+            "files": {"kept": self.files_kept, "total": self.files_total},
+            "bytes": {"kept": self.bytes_kept, "total": self.bytes_total},
+            "scans": [scan.to_dict() for scan in self.scans],
+            "untouched": [str(reason) for reason in self.untouched],
+        }
+
+    def __str__(self) -> str:
+        lines = [str(scan) for scan in self.scans]
+        lines.extend(f"left alone: {reason}" for reason in self.untouched)
+        if len(self.scans) > 1:
+            lines.append(
+                f"together: {of_total(self.files_kept, self.files_total, 'files')}, "
+                f"{size(self.bytes_kept)} of {size(self.bytes_total)}"
+            )
+        return "\n".join(lines) or "no scan of files"
+
+    def __repr__(self) -> str:
+        return (
+            f"QueryScans({plural(len(self.scans), 'scan')}: "
+            f"{of_total(self.files_kept, self.files_total, 'files')}, "
+            f"{size(self.bytes_kept)} of {size(self.bytes_total)})"
+        )
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for scan in self.scans:
+            html = getattr(scan.report, "_repr_html_", None)
+            said = [*scan._whole_files, *map(str, scan.reasons)]
+            notes = "".join(f"<li>{escape(text)}</li>" for text in said)
+            parts.append(
+                f"<p><b>{escape(scan.table)}</b> ({escape(scan.format)})<br>"
+                f"{escape(scan.summary)}</p>"
+                + (html() if html is not None else "")
+                + (f"<ul>{notes}</ul>" if notes else "")
+            )
+        parts.extend(f"<p>left alone: {escape(str(reason))}</p>" for reason in self.untouched)
+        return "".join(parts) or "<p>no scan of files</p>"

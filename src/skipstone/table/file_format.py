@@ -1,41 +1,79 @@
-"""How a table's files are read: Parquet by its own footers, everything else by Spark's reader.
+"""The file format of a table: how its files are read, and the keys that open them.
 
-The two differ in four things: what the schema is, under which fingerprint facts are stored and
-asked for, which job builds them, and how Spark is told to read. A table of CSV, JSON or ORC has
-the schema and the values that a session makes of it; without a session it can only be described
-by what it was when it was indexed.
+Parquet files are read by their own footers. CSV, JSON and ORC files are read by Spark: their schema
+and values are what a session makes of them. Without a session such a table has only the schema that
+it was indexed under. The formats differ in four things: the schema, the fingerprint under which
+facts are stored, the job that builds facts, and how plain Spark reads the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import (
+    Callable,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Protocol,
+    TypeAlias,
+)
 
-from skipstone.build.job import BuildJob, Outcome, run_here
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.build.job import (
+    BuildJob,
+    Outcome,
+    run_here,
+)
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+)
 from skipstone.execution.summary_footers import SummaryFooters
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
-from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
+from skipstone.pruning.table_schema import (
+    sampled,
+    schema_of_columns,
+    table_schema,
+)
 from skipstone.questdb.txn_files import opener
 from skipstone.questdb.txn_snapshot import TxnListing
 
-from .data_keys import DataKeys
-
 if TYPE_CHECKING:
+    from collections.abc import (
+        Collection,
+        Mapping,
+    )
+
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import (
+        DataFrame,
+        SparkSession,
+    )
 
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.spark.text_sources import SourceTable
-    from skipstone.storage import Listing, Storage
+    from skipstone.storage import (
+        Listing,
+        Storage,
+    )
 
-__all__ = ["ParquetReading", "Progress", "Reading", "SourceReading", "reading_of"]
+__all__ = [
+    "HINT",
+    "DataKeys",
+    "FileFormat",
+    "ParquetFormat",
+    "Progress",
+    "SparkFormat",
+    "bound",
+    "file_format_of",
+]
 
 Progress: TypeAlias = Callable[[int, int], None]
 
 
-class Reading(Protocol):
+class FileFormat(Protocol):
     """See the module; ``spark`` is ``None`` where a call was given no session."""
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
@@ -63,7 +101,7 @@ class Reading(Protocol):
         """The table as plain Spark reads it."""
 
 
-class ParquetReading:
+class ParquetFormat:
     """Files that say themselves what is in them."""
 
     def __init__(self, root: str, storage: Storage, keys: DataKeys | None = None) -> None:
@@ -151,9 +189,9 @@ class ParquetReading:
         """In this process, or as a Spark job."""
         if spark is None:
             return run_here(job, files, progress)
-        from skipstone.spark.build_job import run_on_spark
+        from skipstone.spark.jobs import build_on_spark
 
-        return run_on_spark(spark, job, files, progress)
+        return build_on_spark(spark, job, files, progress)
 
     def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         """``spark.read.parquet``."""
@@ -161,7 +199,7 @@ class ParquetReading:
         return frame
 
 
-class SourceReading:
+class SparkFormat:
     """CSV, JSON or ORC under reader ``options``, and ``schema`` (DDL or Spark's JSON) if given."""
 
     def __init__(
@@ -224,17 +262,79 @@ class SourceReading:
         return self.source.read(spark, self.root)
 
 
-def reading_of(
+def file_format_of(
     root: str,
     storage: Storage,
     format: str,
     options: Mapping[str, str] | None,
     schema: str | None,
     keys: DataKeys | None = None,
-) -> Reading:
+) -> FileFormat:
     """How the files below ``root`` are read; ``UnsupportedError`` for a format without an index."""
     if format == "parquet":
-        return ParquetReading(root, storage, keys)
+        return ParquetFormat(root, storage, keys)
     if keys:
         raise UnsupportedError(f"{root}: keys are for Parquet files, not for {format}")
-    return SourceReading(root, format, options or {}, schema)
+    return SparkFormat(root, format, options or {}, schema)
+
+
+#: what to do about a file whose keys were not given
+HINT = (
+    "give the table the keys of its files: Table(…, decryption=skipstone.Decryption(…)), on the"
+    " command line --footer-key, --column-key, --kms or --keys"
+)
+
+
+class DataKeys:
+    """The keys of a table's encrypted files.
+
+    ``aad_prefix`` in bytes is what the prefixes of the table begin with, as ``Table.encrypt`` makes
+    them (``TablePrefix``): each file must then be in its own place. If it is a function, it returns
+    the whole prefix of a file. Without either, a file's own prefix is believed.
+
+    Where keys are given, a ``_metadata`` and file indexes in the clear beside the files are not
+    believed: anybody could have written them. Facts in the clear are, as a user asked for them.
+
+    ``decryption`` is what opens the files below ``root``, or a function that makes it when it
+    is needed first; ``None`` for files in the clear."""
+
+    __slots__ = ("_found", "_given", "_root")
+
+    def __init__(
+        self, root: str, decryption: Decryption | Callable[[], Decryption] | None = None
+    ) -> None:
+        if decryption is not None and not callable(decryption):
+            _checked(decryption)
+        self._root, self._given = root, decryption
+        self._found: Decryption | None = None
+
+    def __bool__(self) -> bool:
+        return self._given is not None
+
+    def __repr__(self) -> str:
+        return f"DataKeys({self._root!r}, {'some' if self else 'none'})"
+
+    def get(self) -> Decryption | None:
+        """The keys, bound to the places of the files; ``KeyUnavailableError`` where the function
+        fails that makes them."""
+        if self._found is None and self._given is not None:
+            self._found = bound(self._root, self._given)
+        return self._found
+
+    def none_given(self, path: str) -> KeyUnavailableError:
+        """What to say of a file that is encrypted."""
+        return KeyUnavailableError(f"{path} is encrypted, and no key was given", hint=HINT)
+
+
+def bound(root: str, decryption: Decryption | Callable[[], Decryption]) -> Decryption:
+    """Keys for the files of the table at ``root``; see the module."""
+    from skipstone.rewrite.file_jobs import bound_to, given
+
+    made = _checked(given(decryption, "the keys of the data"))
+    return made.replaced(aad_prefix=bound_to(root, made.aad_prefix, None))
+
+
+def _checked(decryption: Decryption) -> Decryption:
+    if not hasattr(decryption, "has_keys"):
+        raise TypeError(f"decryption is a skipstone.Decryption, not {type(decryption).__name__}")
+    return decryption

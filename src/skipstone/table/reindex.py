@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import SkipstoneError
 from skipstone.storage import open_storage
 
+from .build import BuildRequest, build_table, refresh_table
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,17 +20,17 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.pruning.kind import Index
 
-    from .table import Table
+    from .open_table import OpenTable
 
-__all__ = ["IndexAfter"]
+__all__ = ["IndexAfterRewrite"]
 
 
-class IndexAfter:
+class IndexAfterRewrite:
     """The index of a table whose files were written anew; ``keys`` open them."""
 
     def __init__(
         self,
-        table: Table,
+        table: OpenTable,
         spark: SparkSession | None,
         keys: Decryption | None,
         *,
@@ -101,8 +103,12 @@ class IndexAfter:
     def sealed(self, encryption: IndexEncryption) -> tuple[Any, str]:
         """What was dropped, built anew and encrypted; or why it was not."""
         return self._tried(
-            lambda: self.table.build(
-                self.spark, self.dropped, encryption=encryption, decryption=self.keys
+            lambda: build_table(
+                self.table,
+                self.spark,
+                self.dropped,
+                BuildRequest(decryption=self.keys),
+                encryption=encryption,
             )
         )
 
@@ -111,8 +117,10 @@ class IndexAfter:
         if self._store is None or not self.table.store.snapshot().definitions:
             return None, ""
         return self._tried(
-            lambda: self.table.refresh(
-                self.spark, decryption=self.keys, plaintext_index=self.plaintext_index
+            lambda: refresh_table(
+                self.table,
+                self.spark,
+                BuildRequest(decryption=self.keys, plaintext_index=self.plaintext_index),
             )
         )
 

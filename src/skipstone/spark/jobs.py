@@ -1,0 +1,250 @@
+"""Work as Spark jobs: the parts of the work are shared out over tasks, and results come back.
+
+A task receives the number of its part. The work and the parts travel compressed within the function
+of the job: they stand in no setting, no plan and no log. A result comes back pickled, in a column
+``result``. No row of user data passes through the JVM. ``mapInArrow`` over a range works alike on a
+classic session, a standalone cluster and Spark Connect.
+
+Three jobs have this shape: builds (a task publishes its own parts of the index), verbs that do
+something with each file, and plans whose facts outgrow the driver. For the last, the store's runs
+of fact rows (``facts/runs.py``) are shared out by bytes. A task reads the columns that the
+predicate needs, evaluates the same tree with the same evidence as the driver would
+(``planning/runs.py``), and returns only bits per leaf.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+import zlib
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from skipstone.build.job import shares
+
+from .session import is_connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.build.job import BuildJob, Outcome
+    from skipstone.facts.runs import FactRun
+    from skipstone.planning.runs import RunAnswer, RunJob, Runner
+    from skipstone.storage import Listing
+
+__all__ = [
+    "RESULT_SCHEMA",
+    "build_on_spark",
+    "files_on_spark",
+    "packed",
+    "parallelism",
+    "plan_on_spark",
+    "result_batch",
+    "results_of",
+    "unpacked",
+    "watched",
+]
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+# Small enough that a task's share is soon published, large enough that starting one is cheap.
+BYTES_PER_TASK = 256 * 2**20
+TASKS_PER_CORE = 3
+# Bytes of facts that one task of a plan reads.
+FACT_BYTES_PER_TASK = 64 * 2**20
+
+RESULT_SCHEMA = "result binary"
+_DESCRIPTION = "spark.job.description"
+
+
+def build_on_spark(
+    spark: SparkSession,
+    job: BuildJob,
+    listing: Listing,
+    progress: Callable[[int, int], None] | None,
+) -> list[Outcome]:
+    """Build the facts of the files of ``listing``; the outcome of each."""
+    if not len(listing):
+        return []
+    parts = _parts(spark, listing)
+    with watched(spark, len(parts), len(listing), progress):
+        return _run(spark, job.run, parts)
+
+
+def files_on_spark(
+    spark: SparkSession,
+    opened: Callable[[], Callable[[str, int], Result]],
+    listing: Listing,
+    progress: Callable[[int, int], None] | None,
+) -> list[Result]:
+    """Call a function with the path and size of each file; ``opened`` makes it in each task."""
+    parts = [[(each.path, each.size or 0) for each in part] for part in _parts(spark, listing)]
+    with watched(spark, len(parts), len(listing), progress):
+        return _run(spark, partial(_each_file, opened), parts)
+
+
+def _each_file(
+    opened: Callable[[], Callable[[str, int], Result]], part: Sequence[tuple[str, int]]
+) -> list[Result]:
+    one = opened()
+    return [one(path, size) for path, size in part]
+
+
+def plan_on_spark(spark: SparkSession) -> Runner:
+    """A runner that evaluates runs of facts as tasks of ``spark``."""
+
+    def run(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
+        if not runs:
+            return []
+        with _described(spark, "skipstone: facts of a plan"):
+            return _run(spark, partial(_answers, job), _fact_shares(runs))
+
+    return run
+
+
+def _answers(job: RunJob, runs: Sequence[FactRun]) -> list[RunAnswer]:
+    return [job.run(run) for run in runs]
+
+
+def _fact_shares(runs: Sequence[FactRun]) -> list[list[FactRun]]:
+    """Runs in shares of about ``FACT_BYTES_PER_TASK``; neighbours stay together."""
+    found: list[list[FactRun]] = []
+    held = FACT_BYTES_PER_TASK
+    for run in runs:
+        if held + run.nbytes > FACT_BYTES_PER_TASK:
+            found.append([])
+            held = 0
+        found[-1].append(run)
+        held += run.nbytes
+    return found
+
+
+# -- the shape of a job ----------------------------------------------------------------------------
+
+
+def _parts(spark: SparkSession, listing: Listing) -> list[Any]:
+    wanted = max(TASKS_PER_CORE * parallelism(spark), int(listing.sizes.sum()) // BYTES_PER_TASK)
+    return shares(listing, wanted)
+
+
+def _run(
+    spark: SparkSession, work: Callable[[Part], Iterable[Result]], parts: Sequence[Part]
+) -> list[Result]:
+    """The results of ``work`` over every part, one task for each."""
+    data = packed((work, parts))
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from skipstone.spark.jobs import run_numbered
+
+        return run_numbered(data, batches)
+
+    return results_of(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, RESULT_SCHEMA))
+
+
+def run_numbered(data: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The worker's side of ``_run``: works on the parts whose numbers come in."""
+    work, parts = unpacked(data)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield result_batch(work(parts[number]))
+
+
+def packed(work: Any) -> bytes:
+    """Pickled and compressed; by value where need be, as a user's function may be a notebook's."""
+    from pyspark import cloudpickle
+
+    data: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    return zlib.compress(data, 1)
+
+
+def unpacked(data: bytes) -> Any:
+    """The inverse of ``packed``."""
+    return pickle.loads(zlib.decompress(data))
+
+
+def result_batch(results: Iterable[Any]) -> pa.RecordBatch:
+    """Results as a batch of ``RESULT_SCHEMA``."""
+    import pyarrow as pa
+
+    values = [pickle.dumps(each) for each in results]
+    return pa.RecordBatch.from_pydict({"result": pa.array(values, pa.binary())})
+
+
+def results_of(frame: DataFrame) -> list[Any]:
+    """Runs the job of a frame of ``RESULT_SCHEMA``; its results."""
+    return [pickle.loads(row["result"]) for row in frame.collect()]
+
+
+@contextmanager
+def _described(spark: SparkSession, text: str) -> Iterator[None]:
+    """Jobs started meanwhile have this description in Spark's UI."""
+    if is_connect(spark):
+        yield
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Tasks that run at once, as far as the session tells."""
+    if not is_connect(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    # Connect does not tell; leaf-node parallelism is the documented stand-in where it is set.
+    found: Any = spark.conf.get("spark.sql.leafNodeDefaultParallelism", None)
+    return int(found) if found else 8
+
+
+@contextmanager
+def watched(
+    spark: SparkSession,
+    tasks: int,
+    total: int,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[None]:
+    """Report finished tasks, in files, while the job runs; on Connect only its end is known."""
+    if progress is None:
+        yield
+        return
+    progress(0, total)
+    if is_connect(spark):
+        yield
+        progress(total, total)
+        return
+    context = spark.sparkContext
+    tag = f"skipstone-{uuid.uuid4()}"
+    done = threading.Event()
+    per_task = total / tasks
+
+    def watch() -> None:
+        tracker = context.statusTracker()
+        while not done.wait(0.5):
+            finished = 0
+            for job_id in tracker.getJobIdsForGroup(tag):
+                info = tracker.getJobInfo(job_id)
+                for stage in info.stageIds if info is not None else ():
+                    stage_info = tracker.getStageInfo(stage)
+                    finished += stage_info.numCompletedTasks if stage_info is not None else 0
+            progress(min(total, round(finished * per_task)), total)
+
+    watcher = threading.Thread(target=watch, name="skipstone-progress", daemon=True)
+    context.setJobGroup(tag, "skipstone build")
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]
+    progress(total, total)

@@ -1,0 +1,193 @@
+"""The functions of the package that take a session, a DataFrame or a path."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
+
+from skipstone.errors import SkipstoneError
+from skipstone.paimon.options import is_option
+
+from .file_format import SparkFormat
+from .table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.facts.reports import BuildReport
+    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.master_keys import KeySource
+    from skipstone.pruning.plan import Plan
+    from skipstone.rewrite.file_jobs import Given
+    from skipstone.spark.facts import Locations
+    from skipstone.spark.scan_log import QueryScans
+    from skipstone.spark.watch import Watch
+
+    from .open_table import Where
+
+__all__ = ["explain", "last_scan", "read", "skip", "watch"]
+
+
+def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
+    """``df`` reading only the files that its filters need, wherever it reads an indexed table.
+
+    >>> skipstone.skip(spark.read.parquet("lake/events")).where("user_id = 'u-8814'").show()
+
+    Works on any DataFrame of a classic session: paths, views, catalog tables, joins, aggregates.
+    ``index_location`` is where the index lies when it is not beside the table: one for all tables,
+    or a mapping from table path to location. A location may be one of Xskipper's stores
+    (``XskipperLocation``). The rows are those of plain Spark; relations without an index are read
+    as before.
+    """
+    from skipstone.spark.facts import finder, store_cache
+    from skipstone.spark.session import is_connect, require_frame
+    from skipstone.spark.skip import skip as skip_frame
+
+    require_frame(df)
+    cache = None if is_connect(df) else store_cache(df.sparkSession)
+    return skip_frame(df, finder(index_location, cache))
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    where: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    order_by: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    index_location: str | XskipperLocation | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    format: str = "parquet",
+    schema: str | None = None,
+    sidecars: bool | None = None,
+    partial: bool = False,
+    index_keys: KeySource | None = None,
+    decryption: Given[Decryption] | None = None,
+    **options: str,
+) -> DataFrame:
+    """``Table(path, …).read(spark, where, …)``, on classic sessions and Spark Connect alike.
+
+    >>> skipstone.read(spark, "lake/events", "user_id = 'u-8814'", columns=["ts", "amount"])
+
+    ``columns``, ``order_by`` and ``limit`` are those of ``Table.read``, the other arguments those
+    of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
+    (``**{"file-index.read.enabled": "false"}``).
+    """
+    # Spark reads other formats under the options of the table.
+    of_table = {key: v for key, v in options.items() if format != "parquet" or is_option(key)}
+    of_reader = {key: v for key, v in options.items() if key not in of_table}
+    table = Table(
+        path,
+        index_location=index_location,
+        storage_options=storage_options,
+        format=format,
+        options=of_table,
+        schema=schema,
+        sidecars=sidecars,
+        partial=partial,
+        index_keys=index_keys,
+        decryption=decryption,
+    )
+    return table.read(spark, where, columns=columns, order_by=order_by, limit=limit, **of_reader)
+
+
+@overload
+def explain(what: DataFrame) -> QueryScans: ...
+@overload
+def explain(what: str, where: Where = None) -> Plan: ...
+def explain(what: DataFrame | str, where: Where = None) -> Plan | QueryScans:
+    """What a query would read, and why it skips the rest; nothing is run.
+
+    >>> print(skipstone.explain("lake/events", "user_id = 'u-8814'"))
+
+    Of a DataFrame: its file scans. Of the path of a table: the plan for ``where``.
+    """
+    if isinstance(what, str):
+        return Table(what).explain(where)
+    from skipstone.spark.session import require_frame
+    from skipstone.spark.skip import explain as explain_frame
+
+    require_frame(what)
+    return explain_frame(what)
+
+
+def last_scan(spark: SparkSession) -> QueryScans:
+    """Every file scan of this thread's last query: files and bytes kept of the total, and why.
+
+    >>> print(skipstone.last_scan(spark))
+
+    It has no scans before the first query that reads through an index.
+    """
+    from skipstone.spark.scan_log import QueryScans
+    from skipstone.spark.scan_log import last_scan as last
+    from skipstone.spark.session import require_session
+
+    require_session(spark)
+    return last(spark) or QueryScans(scans=())
+
+
+def watch(
+    spark: SparkSession,
+    table: Table | str,
+    *,
+    interval: float = 10.0,
+    name: str | None = None,
+    **options: Any,
+) -> Watch:
+    """Keep the index of ``table`` fresh: a streaming query refreshes it every ``interval`` seconds.
+
+    >>> with skipstone.watch(spark, "lake/events", interval=60) as watching:
+    ...     watching.awaitTermination(3_600)
+
+    New and replaced files get the indexes that the table has, in folders at any depth. A refresh
+    that finds none costs a listing. ``table`` is a path or a ``Table``, ``name`` the query's, and
+    ``options`` are those of ``Table.refresh`` (``memory``, ``pm``). Build an index first.
+
+    ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
+    gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
+    started again goes on where the index stands. Watches and builds may run side by side.
+
+    Raises ``SkipstoneError`` for a table without an index, before anything is started.
+    """
+    from skipstone.spark.session import is_connect, require_session
+    from skipstone.spark.watch import start_watch
+
+    require_session(spark)
+    watched = Table(table) if isinstance(table, str) else table
+    watched.store.require_own()
+    if not watched.store.snapshot().definitions:
+        raise SkipstoneError(
+            f"{watched.path} has no index", hint=f"run `skipstone build {watched.path}` first"
+        )
+    refresh = partial(_refresh, watched, options)
+    if is_connect(spark):
+        refresh = partial(_refresh_at_server, _arguments(watched), options)
+    return start_watch(spark, watched.path, refresh, interval=interval, name=name)
+
+
+def _refresh(table: Table, options: dict[str, Any], spark: SparkSession) -> BuildReport:
+    return table.refresh(spark, **options)
+
+
+def _refresh_at_server(
+    arguments: dict[str, Any], options: dict[str, Any], spark: SparkSession
+) -> BuildReport:
+    """A server of Spark Connect has no ``Table`` yet."""
+    return Table(**arguments).refresh(spark, **options)
+
+
+def _arguments(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "path": table.path,
+        "index_location": table.index_location,
+        "storage_options": table.storage_options,
+        "partial": table.partial,
+    }
+    if isinstance(table.file_format, SparkFormat):
+        source = table.file_format.source
+        found |= {"format": source.format, "options": source.options, "schema": source.schema}
+    return found

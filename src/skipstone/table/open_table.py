@@ -1,0 +1,192 @@
+"""``OpenTable``: where the files and the index of a table lie, and how both are opened.
+
+Every verb of ``Table`` is a function over this value. It lists the files, finds their schema,
+matches them with the facts of the index, and keeps what queries share. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from skipstone.errors import UnsupportedError
+from skipstone.facts.index_encryption import keys_of
+from skipstone.facts.location import KeyedLocation
+from skipstone.facts.xskipper import find_store
+from skipstone.identity import canonical_path
+from skipstone.paimon.adjacent_index import AdjacentIndexes
+from skipstone.paimon.options import FileIndexOptions, is_option
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.storage import open_storage, table_format
+
+from .file_format import DataKeys, ParquetFormat, file_format_of
+from .txn_table import TxnTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from skipstone.execution import Engine
+    from skipstone.facts import Location, Matched, Store
+    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.identity import ObjectId
+    from skipstone.paimon.adjacent_index import AdjacentRows
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.master_keys import KeySource
+    from skipstone.pruning.plan import Coverage
+    from skipstone.rewrite.file_jobs import Given
+    from skipstone.storage import Listing, Storage
+
+__all__ = ["OpenTable", "Where"]
+
+#: SQL text, or pyarrow's DNF tuples
+Where: TypeAlias = "str | Any"
+
+
+class OpenTable:
+    """A table's files and its index; see the module, and ``Table`` for the arguments."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        index_location: str | XskipperLocation | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        format: str = "parquet",
+        options: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        sidecars: bool | None = None,
+        partial: bool = False,
+        index_keys: KeySource | None = None,
+        decryption: Given[Decryption] | None = None,
+    ) -> None:
+        self.path = canonical_path(path)
+        self.storage_options = dict(storage_options or {})
+        self.storage: Storage = open_storage(self.path, self.storage_options)
+        given = options or {}
+        #: Paimon's options of file indexes
+        self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
+        own = {key: value for key, value in given.items() if not is_option(key)}
+        #: the keys of the data files
+        self.keys = DataKeys(self.path, decryption)
+        self.file_format = file_format_of(self.path, self.storage, format, own, schema, self.keys)
+        keys = keys_of(index_keys)
+        self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
+        self.partial = partial
+        #: where transparent reading looks for the index
+        self.index_location: str | XskipperLocation | KeyedLocation
+        self.index_location = index_location or self.location.root
+        if keys is not None and isinstance(self.index_location, str):
+            self.index_location = KeyedLocation(self.index_location, keys)
+        self._adjacent = AdjacentIndexes(self.storage) if self.is_parquet else None
+        # File indexes beside encrypted files are in the clear, and anybody may have written them.
+        wanted = sidecars if sidecars is not None else not self.keys
+        self._uses_sidecars = wanted and self.file_index.read_enabled
+
+    @property
+    def location(self) -> Location:
+        """Where the index lies."""
+        return self.store.location
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the files are Parquet files, which are read without Spark too."""
+        return isinstance(self.file_format, ParquetFormat)
+
+    def require_parquet(self, hint: str | None = None) -> ParquetFormat:
+        """The file format, or ``UnsupportedError`` where it is not Parquet."""
+        if not isinstance(self.file_format, ParquetFormat):
+            raise UnsupportedError(f"{self.path} is not a table of Parquet files", hint=hint)
+        return self.file_format
+
+    def listing(self) -> Listing:
+        """The data files now. ``UnsupportedError`` for a table of a table format."""
+        found = table_format(self.path, self.storage)
+        if found is not None:
+            raise UnsupportedError(
+                f"{self.path} is a table of {found}: its directory holds files that are not part "
+                "of the table",
+                hint=f"read it through {found}, which has file statistics of its own",
+            )
+        if self.txn is not None:
+            return self.txn.listing()
+        listing = self.storage.list_files(self.path)
+        return listing if self._adjacent is None else self._adjacent.data_files(listing)
+
+    @property
+    def txn(self) -> TxnTable | None:
+        """The snapshots of a table with a ``_txn``; ``None`` for other tables."""
+        if self._txn is None and self.is_parquet:
+            self._txn = TxnTable.at(self.path, self.storage, partial=self.partial)
+        return self._txn
+
+    _txn: TxnTable | None = None
+
+    def coverage(self, listing: Listing) -> Coverage | None:
+        """How many of the partitions ``listing`` holds, for a table opened with ``partial``."""
+        return None if self.txn is None else self.txn.coverage(listing)
+
+    def has_sidecars(self) -> bool:
+        """Whether Paimon's file indexes lie beside the files now."""
+        if self._adjacent is None:
+            return False
+        self.listing()
+        return bool(self._adjacent)
+
+    def sidecars_of(
+        self,
+        listing: Listing,
+        columns: Iterable[str],
+        containers: Mapping[str, bytes] | None = None,
+    ) -> AdjacentRows | None:
+        """The evidence of file indexes beside the files of ``listing``, where they are used.
+
+        ``containers`` as for ``Table.plan``.
+        """
+        if self._adjacent is None or not self._uses_sidecars:
+            return None
+        if not self._adjacent and not containers:
+            return None
+        return self._adjacent.rows_of(listing, columns, containers)
+
+    def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
+        """The table's schema as Spark reads it, partition columns last."""
+        import pyarrow as pa
+
+        schema = self.file_format.schema(listing, (), spark, self.store)
+        partitions = PartitionColumns.of_paths(self.path, listing.paths)
+        # Where a folder and the files both have a column, Spark takes the folder's value.
+        folders = {name.lower() for name in partitions.values}
+        data = [field for field in schema if field.name.lower() not in folders]
+        extra = [pa.field(name, values.type) for name, values in partitions.values.items()]
+        return pa.schema([*data, *extra])
+
+    def match(self, listing: Listing, spark: SparkSession | None = None) -> Matched:
+        """The facts of the files of ``listing``."""
+        fingerprint = self.file_format.fingerprint(spark, self.store)
+        return self.store.snapshot().match(listing, fingerprint)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What queries share: opened files, and the schema of the files.
+
+        ``UnsupportedError`` for a table that only Spark reads.
+        """
+        from skipstone.execution import Engine
+
+        files = self.require_parquet("read it with Spark: Table.read(spark, where)")
+        engine = Engine(self.storage, self.storage_options)
+        if self.txn is not None:
+            engine.files.opening = self.txn.opening_of
+        elif not self.keys:
+            engine.files.summary = files.summary
+        if self.keys:
+            opening, keys = engine.files.opening, self.keys
+
+            def with_keys(id: ObjectId) -> Mapping[str, Any]:
+                return {**opening(id), "decryption": keys.get()}
+
+            engine.files.opening = with_keys
+        return engine

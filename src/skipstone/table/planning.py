@@ -1,0 +1,388 @@
+"""A plan of a table: listing, facts, the predicate bound to the schema, and the planner's walk."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import (
+    TYPE_CHECKING,
+    Final,
+)
+
+import numpy as np
+
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    PredicateError,
+    SkipstoneError,
+    UnsupportedError,
+)
+from skipstone.indexes.minmax import (
+    MinMax,
+    intervals_of,
+)
+from skipstone.planning.objects import plan_objects
+from skipstone.planning.runs import (
+    IN_MEMORY,
+    Outgrown,
+    in_turn,
+)
+from skipstone.planning.top_rows import Order
+from skipstone.predicate import (
+    Const,
+    bind,
+    from_dnf,
+    parse_sql,
+    to_sql,
+)
+from skipstone.predicate.literals import Keys
+from skipstone.predicate.tree import leaves
+from skipstone.predicate.types import (
+    column_path,
+    spark_type,
+    split_names,
+)
+from skipstone.pruning import (
+    Cause,
+    Reason,
+)
+from skipstone.pruning.costs import (
+    LOCAL,
+    REMOTE,
+)
+from skipstone.pruning.interval import Intervals
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import (
+    find_field,
+    spelled_path,
+)
+from skipstone.questdb.txn_snapshot import TxnListing
+from skipstone.storage.listing import SUMMARY
+
+from .file_format import ParquetFormat
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        Mapping,
+        Sequence,
+    )
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from skipstone.execution import (
+        QueryReader,
+    )
+    from skipstone.execution.ordering import FileBounds
+    from skipstone.facts import Matched
+    from skipstone.planning.runs import Runner
+    from skipstone.predicate.tree import (
+        Bound,
+        Expr,
+    )
+    from skipstone.pruning.costs import Costs
+    from skipstone.pruning.plan import Plan
+    from skipstone.storage import Listing
+
+    from .open_table import OpenTable, Where
+
+__all__ = ["PlanRequest", "looked_into", "orders_of", "plan_query", "sort_column"]
+
+_ORDER = re.compile(
+    r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
+    r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A query to plan; see ``Table.plan``."""
+
+    where: Where = None
+    columns: Sequence[str] | None = None
+    order_by: str | Sequence[str] | None = None
+    limit: int | None = None
+    time_zone: str = "UTC"
+    spark: SparkSession | None = None
+    memory: int = IN_MEMORY
+    schema: pa.Schema | None = None
+    ansi: bool = True
+    containers: Mapping[str, bytes] | None = None
+    inside: bool = True
+
+
+def plan_query(table: OpenTable, request: PlanRequest) -> Plan:
+    """See ``Table.plan``."""
+    milliseconds: dict[str, float] = {}
+    clock = time.perf_counter()
+
+    def lap(phase: str) -> None:
+        nonlocal clock
+        now = time.perf_counter()
+        milliseconds[phase] = (now - clock) * 1e3
+        clock = now
+
+    listing = table.listing()
+    lap("listing")
+    matched = table.match(listing, request.spark)
+    txn = table.txn if isinstance(listing, TxnListing) else None
+    partitions = PartitionColumns.of_paths(table.path, listing.paths)
+    if txn is not None:
+        partitions = txn.partitions(listing)
+    lap("matching")
+    expr, text = _parsed(request.where)
+    schema = request.schema
+    if schema is None:
+        schema = _bindable(table, listing, matched, request.spark)
+    zone, ansi = request.time_zone, request.ansi
+    tree = bind(expr, schema, session_zone=zone, ansi=ansi, text=text, map_keys=True)
+    lap("binding")
+    named = {leaf.column for leaf in leaves(tree)}
+    beside = table.sidecars_of(listing, named, request.containers)
+    lap("sidecars")
+    query = _reader(table, tree, listing, schema, partitions, request)
+    plan = plan_objects(
+        tree,
+        listing,
+        [matched],
+        partitions,
+        table=table.path,
+        predicate=text or to_sql(expr),
+        milliseconds=milliseconds,
+        outgrown=Outgrown(
+            limit=request.memory,
+            runner=_runner(request.spark),
+            storage_options=table.storage_options,
+        ),
+        file_index=table.file_index.read_enabled,
+        beside=beside,
+        inside=query.footers if query is not None and request.inside else None,
+        costs=_costs(table, listing),
+        **({} if txn is None else txn.known(listing, schema)),
+    )
+    if query is None:
+        return plan
+    return replace(
+        plan,
+        reader=replace(query, bounds=_file_bounds(matched)),
+        reasons=(*plan.reasons, *_notes(table, listing), *_locked(query)),
+    )
+
+
+def _bindable(
+    table: OpenTable, listing: Listing, matched: Matched, spark: SparkSession | None
+) -> pa.Schema:
+    """The table's schema, with indexed columns that no sampled file has."""
+    import pyarrow as pa
+
+    schema = table.schema(listing, spark)
+    extra = {}
+    for definition in matched.snapshot.definitions:
+        for field in definition.types:
+            path = column_path(field.name)
+            known = find_field(schema, field.name) is not None or len(path) > 1
+            # A filter of Xskipper's does not say what it is over.
+            if not known and not pa.types.is_null(field.type):
+                extra[field.name] = field
+    return pa.schema([*schema, *extra.values()])
+
+
+def _file_bounds(matched: Matched) -> FileBounds:
+    """Bounds of a column over all files, by ``minmax``; of another's store nothing is relied on."""
+
+    def bounds(column: str) -> Intervals | None:
+        if not matched.snapshot.in_runs:
+            return None
+        for index in matched.evidence({column}):
+            if isinstance(index, MinMax) and index.column == column and index.stored is not None:
+                stored = index.stored
+                row = stored.row_of_file
+                held = row >= 0
+                held[held] = index.known(stored)[row[held]]
+                found = intervals_of(stored).where(np.where(held, row, 0))
+                return Intervals(
+                    type=found.type,
+                    lo=Keys(found.lo.data, found.lo.valid & held),
+                    hi=Keys(found.hi.data, found.hi.valid & held),
+                    rows=np.where(held, found.rows, -1),
+                    nulls=np.where(held, found.nulls, -1),
+                )
+        return None
+
+    return bounds
+
+
+def _runner(spark: SparkSession | None) -> Runner:
+    if spark is None:
+        return in_turn
+    from skipstone.spark.jobs import plan_on_spark
+
+    return plan_on_spark(spark)
+
+
+def _parsed(where: Where) -> tuple[Expr, str | None]:
+    """The predicate as a tree, and its text where it was text; nothing asked is TRUE."""
+    if where is None:
+        return Const(True), None
+    if isinstance(where, str):
+        return parse_sql(where), where
+    return from_dnf(where), None
+
+
+# Seconds to look into a file whose footer is known.
+_KNOWN: Final = 60e-6
+
+
+def _costs(table: OpenTable, listing: Listing) -> Costs:
+    """What it costs to look into the files of a listing: less where a summary has their footers."""
+    costs = REMOTE if table.storage.remote else LOCAL
+    if not isinstance(table.file_format, ParquetFormat) or not len(listing):
+        return costs
+    known = table.file_format.summary.known(listing) / len(listing)
+    return replace(costs, file=known * min(costs.file, _KNOWN) + (1 - known) * costs.file)
+
+
+def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
+    """Why a summary of the table was not used, or not for all files."""
+    if not isinstance(table.file_format, ParquetFormat):
+        return ()
+    if table.keys:
+        if table.storage.summary(table.path) is None:
+            return ()
+        text = "it is in the clear, and keys were given: the files' own footers are read"
+        return (Reason(cause=Cause.UNSUPPORTED, subject=SUMMARY, text=text),)
+    return table.file_format.summary.reasons(listing)
+
+
+def _locked(query: QueryReader) -> tuple[Reason, ...]:
+    """What the insides of files that were looked into could not say, for want of a key."""
+    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
+    found: Counter[tuple[str, str]] = Counter()
+    for at, failure in footers.failed.items():
+        if _is_locked(failure):
+            found["files", _shortly(failure, footers.listing.paths[at])] += 1
+    for view in footers.opened.values():
+        locked = view.locked
+        if locked:
+            for column, leaf in sorted(view.leaves(named).items()):
+                error = locked.get(leaf)
+                if error is not None:
+                    found[column, _shortly(error, view.opened.path)] += 1
+    return tuple(
+        Reason(cause=Cause.UNDECRYPTABLE, subject=subject, text=text, units=files)
+        for (subject, text), files in found.items()
+    )
+
+
+def looked_into(plan: Plan) -> Plan:
+    """``Plan.explained``, with what that met of files and columns without a key."""
+    from skipstone.execution import QueryReader
+
+    found = plan.explained()
+    if not isinstance(found.reader, QueryReader):
+        return found
+    known = {(each.subject, each.text) for each in found.reasons}
+    told = [each for each in _locked(found.reader) if (each.subject, each.text) not in known]
+    return replace(found, reasons=(*found.reasons, *told)) if told else found
+
+
+def _is_locked(error: Exception) -> bool:
+    from skipstone.parquet.encryption.ciphers import AuthenticationError
+
+    return isinstance(error, KeyUnavailableError | AuthenticationError)
+
+
+def _shortly(error: Exception, path: str) -> str:
+    """Without the file, of which there are many, and the place in it."""
+    text = error.about if isinstance(error, FormatError) else str(error.args[0])
+    return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
+
+
+def _reader(
+    table: OpenTable,
+    tree: Bound,
+    listing: Listing,
+    schema: pa.Schema,
+    partitions: PartitionColumns,
+    request: PlanRequest,
+) -> QueryReader | None:
+    """Who reads the rows of a plan; ``None`` for a table that only Spark reads.
+
+    Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for such a column
+    of the result.
+    """
+    from skipstone.execution import QueryReader
+    from skipstone.execution.plan_rows import output_schema
+
+    if not isinstance(table.file_format, ParquetFormat):
+        return None
+    columns, limit = request.columns, request.limit
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is 0 or more, not {limit}")
+    if columns is not None:
+        output_schema(schema, columns)
+    return QueryReader(
+        footers=table.engine.footers(listing, schema, partitions),
+        tree=tree,
+        columns=None if columns is None else tuple(columns),
+        orders=tuple(_orders(table, schema, request.order_by)),
+        limit=limit,
+    )
+
+
+def orders_of(order_by: str | Sequence[str]) -> list[Order]:
+    """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
+
+    ``PredicateError`` for text that is none.
+    """
+    items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
+    found = []
+    for item in items:
+        match = _ORDER.fullmatch(item)
+        if match is None:
+            raise PredicateError(
+                f"{item!r} is no sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
+            )
+        descending = (match["way"] or "").lower() == "desc"
+        nulls = (match["nulls"] or ("last" if descending else "first")).lower()
+        found.append(Order(match["column"], descending, nulls == "first"))
+    return found
+
+
+def _orders(
+    table: OpenTable, schema: pa.Schema, order_by: str | Sequence[str] | None
+) -> list[Order]:
+    found = []
+    for order in [] if order_by is None else orders_of(order_by):
+        path = sort_column(table, schema, order.column)
+        if len(path) > 1 or len(column_path(order.column)) > 1:
+            raise UnsupportedError(
+                f"cannot sort by {order.column}, which lies below another column",
+                hint="sort by columns of the root",
+            )
+        field = schema.field(path[0])
+        if spark_type(field.type) is None:
+            raise SkipstoneError(
+                f"cannot sort by {order.column}: it is {field.type}",
+                hint="sort by columns of numbers, texts, times or booleans",
+            )
+        found.append(Order(path[0], order.descending, order.nulls_first))
+    return found
+
+
+def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ...]:
+    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none."""
+    path = spelled_path(schema, name)
+    if path is None:
+        near = get_close_matches(name, schema.names, 1)
+        raise PredicateError(
+            f"there is no column {name!r} in {table.path} to sort by",
+            nearest=near[0] if near else None,
+            hint=None if near else "sort keys are columns, as in 'ts desc, id'",
+        )
+    return path
