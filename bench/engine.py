@@ -165,7 +165,7 @@ def _bytes(table: skipstone.Table, keys: Sequence[int], rows: int) -> Figure:
 def _files_of(table: skipstone.Table, key: int) -> list[str]:
     plan = table.plan(f"key = {key}")
     kept = [plan.listing.paths[at] for at in np.flatnonzero(plan.keep).tolist()]
-    return [path for path in kept if ParquetFile(path).read(f"key = {key}").num_rows]
+    return [path for path in kept if ParquetFile(path).query(f"key = {key}").num_rows]
 
 
 def pages_of(path: str, rows: Iterable[int]) -> int:

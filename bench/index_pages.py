@@ -3,7 +3,7 @@
 | file | what finds the rows |
 |---|---|
 | 2013 | trees of index pages alone: ``ParquetFile.index_pages("id").read`` |
-| today | column index and offset index: ``ParquetFile.read`` |
+| today | column index and offset index: ``ParquetFile.query`` |
 | neither | the footer's statistics, and page headers |
 
 The three files hold the same pages. Each lookup opens its file anew, the footer is read too. Bytes
@@ -129,9 +129,9 @@ def _look(file: Any, first: int, width: int, *, tree: bool) -> None:
     if tree:
         found = file.index_pages("id").read(first, first + width)
     elif width:
-        found = file.read(f"id BETWEEN {first} AND {first + width}")
+        found = file.query(f"id BETWEEN {first} AND {first + width}")
     else:
-        found = file.read(f"id = {first}")
+        found = file.query(f"id = {first}")
     if found.num_rows != width + 1:
         raise AssertionError(f"{found.num_rows} rows of {width + 1}")
 

@@ -89,12 +89,12 @@ def _point(path: str, total: int, runs: int) -> Iterator[Figure]:
     file = ParquetFile(path)
     ids = _ids(total)
     works: dict[str, Callable[[], object]] = {
-        "skipstone": lambda: _one(file.read(f"id = {next(ids)}").num_rows),
+        "skipstone": lambda: _one(file.query(f"id = {next(ids)}").num_rows),
         "datafusion": _datafusion(path, ids, pushdown=False),
         "datafusion with pushdown": _datafusion(path, ids, pushdown=True),
     }
     for group in range(ROW_GROUPS):
-        file.read(f"id = {group * (total // ROW_GROUPS)}")
+        file.query(f"id = {group * (total // ROW_GROUPS)}")
     taken = _in_a_row(runs, works)
     slow = interleaved(
         _FEW_RUNS, {"duckdb": _duckdb(path, ids), "polars": _polars(path, ids)}, warm=1
@@ -102,7 +102,7 @@ def _point(path: str, total: int, runs: int) -> Iterator[Figure]:
     ours = _ms(taken["skipstone"])
     theirs = min(_ms(taken["datafusion"]), _ms(taken["datafusion with pushdown"]))
     before = file.bytes_read
-    file.read(f"id = {next(ids)}")
+    file.query(f"id = {next(ids)}")
     read = file.bytes_read - before
     yield Figure(
         name="parquet_lookup.point",
@@ -119,12 +119,12 @@ def _point(path: str, total: int, runs: int) -> Iterator[Figure]:
         },
     )
     works = {
-        "skipstone": lambda: _one(ParquetFile(path).read(f"id = {next(ids)}").num_rows),
+        "skipstone": lambda: _one(ParquetFile(path).query(f"id = {next(ids)}").num_rows),
         "datafusion": lambda: _datafusion(path, ids, pushdown=True)(),
     }
     taken = interleaved(runs, works, warm=2)
     anew = ParquetFile(path)
-    anew.read(f"id = {next(ids)}")
+    anew.query(f"id = {next(ids)}")
     ours, theirs = _ms(taken["skipstone"]), _ms(taken["datafusion"])
     yield Figure(
         name="parquet_lookup.point anew",
@@ -199,7 +199,7 @@ def _absent(path: str, runs: int) -> Iterator[Figure]:
         assert found.fetchall() == [(0,)]
 
     def ours() -> None:
-        assert not file.read(f"key = {next(turn)}").num_rows
+        assert not file.query(f"key = {next(turn)}").num_rows
 
     taken = _in_a_row(runs, {"skipstone": ours})
     slow = interleaved(_FEW_RUNS, {"duckdb": duck})
@@ -223,10 +223,10 @@ def _absent(path: str, runs: int) -> Iterator[Figure]:
         },
     )
     taken = interleaved(
-        runs, {"skipstone": lambda: ParquetFile(path).read(f"key = {next(turn)}")}, warm=2
+        runs, {"skipstone": lambda: ParquetFile(path).query(f"key = {next(turn)}")}, warm=2
     )
     anew = ParquetFile(path)
-    anew.read(f"key = {next(turn)}")
+    anew.query(f"key = {next(turn)}")
     yield Figure(
         name="parquet_lookup.absent anew",
         value=_ms(taken["skipstone"]),

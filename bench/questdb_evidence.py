@@ -2,9 +2,8 @@
 
 Measured is the whole way from the bytes: open, pick the snapshot, find one column by its name among
 10,000, and decide `c5000 < 4.5` for all 10 row groups, of which 4 are left. Beside it: the same
-with the CRC (the peer is one CRC pass over the bytes), the same of a `_pm` that is kept open, a
-whole plan of 1,000 files, and reading the column of one row group without any footer, of 10,000
-columns and of 10.
+with the CRC (the peer is one CRC pass over the bytes), the same of a `_pm` that is kept open, and a
+whole plan of 1,000 files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import skipstone
 from skipstone.parquet.format.footer import Tail
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Level, Units
@@ -40,7 +38,7 @@ REPEATED = 100
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:
-    """Open and prune, with and without the CRC; many files; reading by the `_pm` alone."""
+    """Open and prune, with and without the CRC; many files."""
     toy = bench.sizes.runs == 1
     columns = 50 if toy else 10_000
     files = 3 if toy else 1_000
@@ -106,33 +104,6 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         value=1e3 * together,
         unit="ms",
         details={"files": files, "row_groups": files * ROW_GROUPS, "columns": columns},
-    )
-    path, small = folder / "data.parquet", folder / "narrow.parquet"
-
-    def read(where: str, pm: bytes, column: str) -> None:
-        file = skipstone.ParquetFile(where, pm=open_pm(pm, parquet_size=None, verify=False))
-        if file.read_rows([column], [(5, 6)]).num_rows != 1:
-            raise AssertionError("a row is missing")
-
-    pairs = interleaved(
-        2 * runs,
-        {
-            "wide": lambda: read(str(path), wide, schema.names[0]),
-            "narrow": lambda: read(str(small), narrow, "c5"),
-            "footer": lambda: pq.ParquetFile(path).read_row_group(5, columns=schema.names),
-        },
-        warm=1,
-    )
-    yield Figure(
-        name="questdb_evidence.read",
-        value=1e3 * median(pairs["wide"]),
-        unit="ms",
-        peer=Peer(
-            what="pyarrow, the same row group by the footer, ms",
-            value=1e3 * median(pairs["footer"]),
-        ),
-        ratio=median(pairs["footer"]) / median(pairs["wide"]),
-        details={"columns": columns, "of_10_columns_ms": 1e3 * median(pairs["narrow"])},
     )
 
 

@@ -152,7 +152,7 @@ def point_lookup(bench: Workbench) -> None:
     assert detail.rows is not None
     assert len(detail.rows) == PAGE, detail
     before = file.bytes_read
-    found = file.read("id = 43210", columns=["key", "tag", "n"])
+    found = file.query("id = 43210", columns=["key", "tag", "n"])
     assert found.num_rows == 1, found
     assert found["n"].to_pylist() == [[{"x": 43210, "y": None}] * (43210 % 3)], found
     assert file.bytes_read - before < path.stat().st_size / 20, file.bytes_read - before
@@ -163,11 +163,11 @@ def absent_key(bench: Workbench) -> None:
     path = lookups(bench.home / "lookups.parquet")
     file = ParquetFile(str(path))
     before = file.bytes_read
-    assert file.read("key = 12345").num_rows == 0  # odd: within min and max, and in no row
+    assert file.query("key = 12345").num_rows == 0  # odd: within min and max, and in no row
     spent = file.bytes_read - before
     size = int(pc.sum(file.chunks()["bloom_filter_length"]).as_py())
     assert spent < size / 10, f"{spent} bytes read of filters of {size}"
-    assert file.read("key = 12346", ["key"])["key"].to_pylist() == [12346]
+    assert file.query("key = 12346", ["key"])["key"].to_pylist() == [12346]
     assert file.count("key IN (1, 3, 5, 7)") == 0
 
 
@@ -185,8 +185,8 @@ def dictionaries(bench: Workbench) -> None:
 @point("parquet: NaN is the largest and found, where statistics leave it out")
 def nan_found(bench: Workbench) -> None:
     file = ParquetFile(str(lookups(bench.home / "lookups.parquet")))
-    assert file.read("f > 100", ["id"])["id"].to_pylist() == [77_777]
-    assert file.read("f = double('NaN')", ["id"])["id"].to_pylist() == [77_777]
+    assert file.query("f > 100", ["id"])["id"].to_pylist() == [77_777]
+    assert file.query("f = double('NaN')", ["id"])["id"].to_pylist() == [77_777]
     assert file.count("f < 0.5") == 50_000
 
 

@@ -23,9 +23,7 @@ from skipstone.questdb.format.txn import Partition
 from skipstone.questdb.txn_snapshot import TxnSnapshot
 from skipstone.storage import open_storage
 from tests.accept.registry import Missing, point
-from tests.oracle import matching_rows
 from tests.questdb import partitions as migrating
-from tests.questdb.evidence import written
 from tests.questdb.format.golden import case
 from tests.txn_tables import DAY, TxnFolder, micros, rows_at
 
@@ -122,75 +120,6 @@ def unmigrated(bench: Workbench) -> None:
     assert bench.skipstone("migrate", plain).code == 0
     assert sorted(plain.rglob("*")) == before
     assert (bench.home / "_plain.skipstone" / "pm" / "_pm").is_file()
-
-
-def partition(bench: Workbench) -> tuple[Path, Path, pa.Table]:
-    """A data file as QuestDB writes it and its `_pm`: ten row groups, ``gone`` null in nine."""
-    n = 1_000
-    table = pa.table(
-        {
-            "ts": pa.array(np.arange(n) * 1_000_000, pa.timestamp("us", "UTC")),
-            "price": pa.array([None if i % 9 == 0 else i / 4 for i in range(n)]),
-            "sym": [f"s{i // 250}" for i in range(n)],
-            "gone": pa.array([None] * 900 + list(range(100)), pa.int64()),
-        }
-    )
-    data = written.parquet(table, 100, questdb=True)
-    folder = bench.home / "partition"
-    folder.mkdir()
-    (folder / "data.parquet").write_bytes(data)
-    (folder / "_pm").write_bytes(written.pm_of(data))
-    return folder / "data.parquet", folder / "_pm", table
-
-
-@point("questdb: a file is planned and read by its _pm, with the footer wiped out")
-def without_footer(bench: Workbench) -> None:
-    path, pm, table = partition(bench)
-    data = bytearray(path.read_bytes())
-    length = int.from_bytes(data[-8:-4], "little")
-    data[-8 - length :] = bytes(8 + length)
-    path.write_bytes(data)
-    file = skipstone.ParquetFile(path, pm=pm)
-    for where in (
-        "ts >= TIMESTAMP '1970-01-01 00:08:20Z' AND price < 130",
-        "sym = 's3' OR sym IN ('s0')",
-        "price BETWEEN 10 AND 12.5",
-        "price IS NULL AND gone IS NOT NULL",
-        "sym <> 's0' AND sym NOT IN ('s1')",
-        "sym LIKE 's2%'",
-    ):
-        expected = matching_rows(table, where)
-        assert file.read(where).equals(table.take(expected)), where
-        assert file.count(where) == len(expected), where
-
-
-@point("questdb: counts that row groups decide read nothing, and chunks of nulls are not fetched")
-def nothing_read(bench: Workbench) -> None:
-    path, pm, _ = partition(bench)
-    file = skipstone.ParquetFile(path, pm=pm)
-    assert file.count("gone IS NULL") == 900
-    assert file.count("ts < TIMESTAMP '1970-01-01 00:05:00Z'") == 300
-    assert file.plan("sym = 's3'").details[0].row_groups == (7, 8, 9)
-    assert file.read_rows(["gone"], [(0, 900)]).column(0).null_count == 900
-    assert file.bytes_read == 0, file.bytes_read
-
-
-@point("questdb: a damaged _pm costs the footer and no row, with the reason")
-def damaged(bench: Workbench) -> None:
-    path, pm, table = partition(bench)
-    broken = bytearray(pm.read_bytes())
-    broken[len(broken) // 2] ^= 1
-    file = skipstone.ParquetFile(path, pm=bytes(broken))
-    assert file.read().equals(table)
-    assert "CRC32" in str(file.plan("sym = 's3'").reasons[0])
-
-
-@point("questdb: recorded Parquet files read alike by footer and by _pm")
-def alike(bench: Workbench) -> None:
-    for path in sorted(golden().glob("*.parquet")):
-        if path.with_suffix(".pm").exists():
-            file = skipstone.ParquetFile(path, pm=path.with_suffix(".pm"))
-            assert file.read().equals(skipstone.ParquetFile(path).read()), path.name
 
 
 def _row_groups(home: Path, files: int = 3) -> Path:
@@ -306,7 +235,7 @@ def live_ids(root: Path) -> list[int]:
     snapshot = TxnSnapshot.open(str(root), open_storage(str(root)))
     found: list[int] = []
     for file in snapshot.files:
-        rows = skipstone.ParquetFile(file.path, pm=file.pm, size=file.size).read()
+        rows = skipstone.ParquetFile(file.path, size=file.size).query()
         assert len(rows) == file.rows
         found += rows["id"].to_pylist()
     return sorted(found)

@@ -53,9 +53,9 @@ def retrofitted(bench: Workbench) -> None:
     file = ParquetFile(out)
     assert file.verify().ok
     before = file.bytes_read
-    assert file.read("id = 4321").num_rows == 1
+    assert file.query("id = 4321").num_rows == 1
     assert file.bytes_read - before < 60_000
-    assert file.read("f > 1999").num_rows == sum(i % 7 == 0 for i in range(6_000)) + sum(
+    assert file.query("f > 1999").num_rows == sum(i % 7 == 0 for i in range(6_000)) + sum(
         i % 7 != 0 and i % 5 != 0 and i / 3 > 1999 for i in range(6_000)
     )
 

@@ -28,7 +28,7 @@ def encrypted(bench: Workbench) -> None:
     encrypt(path, encryption=Encryption(footer_key=key, aad_prefix=b"orders"))
     assert b"Bergen" not in path.read_bytes()
     keys = skipstone.Decryption(footer_key=key, aad_prefix=b"orders")
-    assert skipstone.ParquetFile(path, decryption=keys).read().equals(rows)
+    assert skipstone.ParquetFile(path, decryption=keys).query().equals(rows)
     properties = pe.create_decryption_properties(footer_key=key)
     assert pq.read_table(path, decryption_properties=properties).equals(rows)
     decrypt(path, decryption=keys)

@@ -78,12 +78,12 @@ def apart(bench: Workbench) -> None:
     split_columns(rows, path, row_group_size=10_000, max_rows_per_page=1_000)
     file = ParquetFile(path)
     assert file.plan("id = 33333").rows_kept == 1_000
-    assert file.read("id = 33333")["s"].to_pylist() == ["v33"]
+    assert file.query("id = 33333")["s"].to_pylist() == ["v33"]
     assert file.verify().ok
     sides = {name.rpartition(".")[2]: bench.home / name for name in file.column_files}
     assert pq.read_table(sides["s"]).num_rows == 50_000
     sides["s"].unlink()
     file = ParquetFile(path)
-    assert file.read("id = 33333", ["id"]).num_rows == 1
+    assert file.query("id = 33333", ["id"]).num_rows == 1
     with pytest.raises(OSError, match="which is not there"):
-        file.read("id = 33333")
+        file.query("id = 33333")

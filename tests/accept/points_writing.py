@@ -87,7 +87,7 @@ def sealed(bench: Workbench) -> None:
     assert "é49".encode() not in path.read_bytes()
     keys = skipstone.Decryption(footer_key=key, aad_prefix=b"events")
     file = skipstone.ParquetFile(path, decryption=keys)
-    assert file.read("id = 4321").num_rows == 1
+    assert file.query("id = 4321").num_rows == 1
     assert file.bloom_filter(0, "s") is not None
     properties = pe.create_decryption_properties(footer_key=key)
     theirs = pq.read_table(path, decryption_properties=properties)

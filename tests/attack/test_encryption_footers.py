@@ -58,9 +58,9 @@ def forged(path: Path) -> None:
 def test_a_file_in_the_clear_that_says_it_is_encrypted(tmp_path: Path, keys: str) -> None:
     forged(tmp_path / "x.parquet")
     with pytest.raises(FormatError, match="no column is encrypted"):
-        ParquetFile(tmp_path / "x.parquet", decryption=Decryption(**KEYS[keys])).read()
+        ParquetFile(tmp_path / "x.parquet", decryption=Decryption(**KEYS[keys])).query()
     allowed = Decryption(**KEYS[keys], allow_plaintext_files=True)
-    assert ParquetFile(tmp_path / "x.parquet", decryption=allowed).read().num_rows == 3
+    assert ParquetFile(tmp_path / "x.parquet", decryption=allowed).query().num_rows == 3
 
 
 def test_one_column_of_an_encrypted_file_put_into_the_clear(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_one_column_of_an_encrypted_file_put_into_the_clear(tmp_path: Path) -> N
     )
     file = ParquetFile(path, decryption=Decryption(column_keys={"a": A}))
     with pytest.raises(SkipstoneError, match="key of column 'a' was given"):
-        file.read(columns=["a"])
+        file.query(columns=["a"])
     with pytest.raises(FormatError, match="signature"):
         ParquetFile(path, decryption=Decryption(footer_key=FOOTER, column_keys={"a": A}))
 
@@ -112,5 +112,5 @@ def test_who_has_the_key_of_one_column_reads_that_one(tmp_path: Path) -> None:
     )
     encrypt(path, encryption=some)
     file = ParquetFile(path, decryption=Decryption(column_keys={"a": A}))
-    assert file.read().to_pydict() == {"a": [1, 2, 3], "b": ["x", "y", "z"]}
+    assert file.query().to_pydict() == {"a": [1, 2, 3], "b": ["x", "y", "z"]}
     assert not file.signature_verified

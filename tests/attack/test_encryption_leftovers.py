@@ -122,7 +122,7 @@ def test_a_writer_who_comes_too_late_takes_no_keys_away(
     monkeypatch.setattr(LocalStorage, "put", late)
     encrypt(tmp_path / "x.parquet", target, encryption=seals)
     keys = Decryption(kms=kms)
-    assert ParquetFile(target, decryption=keys).read().to_pydict() == {"s": ["CANARY"]}
+    assert ParquetFile(target, decryption=keys).query().to_pydict() == {"s": ["CANARY"]}
 
 
 def test_file_indexes_beside_the_files_are_named(tmp_path: Path) -> None:

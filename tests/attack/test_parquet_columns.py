@@ -45,7 +45,7 @@ def test_views_read_as_arrow_reads_them(name: str, tmp_path: Path) -> None:
     assert found.column("v").to_pylist() == [values[n] for n in scattered]
     assert found.column("v").type == VIEWS[name].type
     wanted = ", ".join(map(str, scattered))
-    assert file.read(f"k IN ({wanted})", ["v"]).equals(found)
+    assert file.query(f"k IN ({wanted})", ["v"]).equals(found)
     assert file.read_rows(["v"], [(3, 5), (60, 160)]).column("v").to_pylist() == [
         values[n] for n in (3, 4, *range(60, 160))
     ]
@@ -57,18 +57,18 @@ def test_a_predicate_over_views_gives_its_rows(tmp_path: Path) -> None:
     file = written(table, tmp_path / "t.parquet")
     expected = [row for row in table.to_pylist() if row["v"] is not None and "7" in row["v"]]
     assert len(expected) > 20
-    assert file.read("v LIKE '%7%'").to_pylist() == expected
-    assert file.read("v = '77'").to_pylist() == []
-    assert file.read(f"v = '{'7' * 7}'", ["v"]).to_pylist() == [{"v": "7" * 7}]
+    assert file.query("v LIKE '%7%'").to_pylist() == expected
+    assert file.query("v = '77'").to_pylist() == []
+    assert file.query(f"v = '{'7' * 7}'", ["v"]).to_pylist() == [{"v": "7" * 7}]
 
 
 def test_rows_without_columns_are_counted(tmp_path: Path) -> None:
     table = pa.table({"k": range(ROWS), "odd": [n % 2 for n in range(ROWS)]})
     file = written(table, tmp_path / "t.parquet")
-    assert file.read("odd = 1", []).num_rows == ROWS // 2
-    assert file.read("odd = 1 AND k < 60", []).num_rows == 30
-    assert file.read("k < 60", []).num_rows == 60
-    assert file.read("k < 0", []).num_rows == 0
+    assert file.query("odd = 1", []).num_rows == ROWS // 2
+    assert file.query("odd = 1 AND k < 60", []).num_rows == 30
+    assert file.query("k < 60", []).num_rows == 60
+    assert file.query("k < 0", []).num_rows == 0
     assert file.read_rows([], [(10, 20), (49, 52)]).num_rows == 13
     assert sum(batch.num_rows for batch in file.iter_rows([], [(10, 20), (49, 52)])) == 13
     assert sum(batch.num_rows for batch in file.iter_rows([])) == ROWS
@@ -95,12 +95,12 @@ def test_a_field_of_a_struct_is_no_column_with_a_dot(names: list[str], tmp_path:
         "s.x = 10": [],
         "NOT (s.x = 2) OR `s.x` IS NULL": [0, 3],
     }.items():
-        assert file.read(where).to_pylist() == [rows[n] for n in expected], where
+        assert file.query(where).to_pylist() == [rows[n] for n in expected], where
         assert file.count(where) == len(expected), where
 
 
 def test_two_columns_of_one_name_keep_their_values(tmp_path: Path) -> None:
     table = pa.table([[1, 2, 3], [4, 5, 6], [7, 8, 9]], names=["a", "a", "b"])
     file = written(table, tmp_path / "t.parquet")
-    assert [each.to_pylist() for each in file.read("b = 8").columns] == [[2], [5], [8]]
-    assert [each.to_pylist() for each in file.read("b > 7").columns] == [[2, 3], [5, 6], [8, 9]]
+    assert [each.to_pylist() for each in file.query("b = 8").columns] == [[2], [5], [8]]
+    assert [each.to_pylist() for each in file.query("b > 7").columns] == [[2, 3], [5, 6], [8, 9]]

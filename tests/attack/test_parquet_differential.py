@@ -18,7 +18,7 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.take_rows import take_rows
+from skipstone.parquet.reading.row_ranges import take_rows
 from skipstone.predicate import bind, to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
@@ -122,6 +122,6 @@ def test_rows_are_those_of_brute_force(
             file.verify()
         rows = take_rows(whole, np.array(expected, np.int64))
         assert file.count(where) == len(expected)
-        assert repr(file.read(where).to_pylist()) == repr(rows.to_pylist())
+        assert repr(file.query(where).to_pylist()) == repr(rows.to_pylist())
         first = whole.column_names[:1]
-        assert repr(file.read(where, first).to_pylist()) == repr(rows.select(first).to_pylist())
+        assert repr(file.query(where, first).to_pylist()) == repr(rows.select(first).to_pylist())

@@ -26,7 +26,7 @@ def test_a_file_without_row_groups(tmp_path: Path) -> None:
     pq.ParquetWriter(tmp_path / "t.parquet", SCHEMA).close()
     file = ParquetFile(str(tmp_path / "t.parquet"))
     assert (file.count(), file.count("a = 1"), file.count("s.x IS NULL")) == (0, 0, 0)
-    assert file.read("a IS NULL").schema.equals(SCHEMA)
+    assert file.query("a IS NULL").schema.equals(SCHEMA)
     assert file.read_rows(["a"], [(0, 5)]).num_rows == 0
     assert file.pages().num_rows == file.chunks().num_rows == 0
     assert file.verify().ok
@@ -40,9 +40,9 @@ def test_row_groups_without_rows_between_others(tmp_path: Path, index: bool) -> 
             writer.write_table(TABLE.slice(0, rows))
     file = ParquetFile(str(path))
     assert file.row_groups().column("num_rows").to_pylist() == [0, 3, 0, 0, 3, 0]
-    assert file.read().to_pylist() == 2 * TABLE.to_pylist()
+    assert file.query().to_pylist() == 2 * TABLE.to_pylist()
     for where, count in {"a = 1": 2, "s.x IS NULL": 4, "s.x = 1 OR a IS NULL": 4}.items():
-        assert file.count(where) == file.read(where).num_rows == count
+        assert file.count(where) == file.query(where).num_rows == count
     assert file.read_rows(["a"], [(2, 4)]).column("a").to_pylist() == [None, 1]
     assert file.verify().ok
 
@@ -57,7 +57,7 @@ def test_one_row_per_page(tmp_path: Path, index: bool) -> None:
         write_page_index=index,
     )  # fmt: skip
     file = ParquetFile(str(path))
-    assert file.read("a IN (5, 1999, 1000)").equals(table.take([5, 1000, 1999]))
+    assert file.query("a IN (5, 1999, 1000)").equals(table.take([5, 1000, 1999]))
     odd = [(n, n + 1) for n in range(1, count, 2)]
     assert file.read_rows(None, odd).equals(table.take(list(range(1, count, 2))))
 
@@ -71,7 +71,7 @@ def test_rows_that_span_pages(tmp_path: Path) -> None:
     )  # fmt: skip
     file = ParquetFile(str(path))
     assert file.read_rows(["l"], [(3, 5)]).column("l").to_pylist() == lists[3:]
-    assert file.read("k = 0", ["l"]).column("l").to_pylist() == lists[:1]
+    assert file.query("k = 0", ["l"]).column("l").to_pylist() == lists[:1]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def summary(tmp_path: Path) -> Path:
 
 def test_pages_and_indexes_of_a_summary(summary: Path) -> None:
     file = ParquetFile(str(summary / "_metadata"))
-    assert file.read("a IN (3, 17, 38)").column("s").to_pylist() == ["p=a b", "p=%2F", "plain"]
+    assert file.query("a IN (3, 17, 38)").column("s").to_pylist() == ["p=a b", "p=%2F", "plain"]
     pages = file.pages(["a"]).filter(pa.compute.field("page_type") == "DATA_PAGE")
     assert pages.num_rows == 8
     assert pages.column("num_rows").to_pylist() == [5] * 8
@@ -108,11 +108,11 @@ def test_pages_and_indexes_of_a_summary(summary: Path) -> None:
 
 def test_a_file_of_a_summary_that_changes_while_it_is_read(summary: Path) -> None:
     file = ParquetFile(str(summary / "_metadata"))
-    assert file.read("a = 21").num_rows == 1
+    assert file.query("a = 21").num_rows == 1
     changed = summary / "p=é" / "x y%.parquet"
     data = changed.read_bytes()
     changed.unlink()
     changed.write_bytes(data[:100] + b"?" + data[101:])
     with pytest.raises(StaleError):
-        file.read("a = 22", ["s"])
-    assert file.read("a = 1").num_rows == 1
+        file.query("a = 22", ["s"])
+    assert file.query("a = 1").num_rows == 1

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.parquet.format.metadata import ColumnChunk, FileMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.reading.arrow_shape import check_entries
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.list_entries import check_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ class Lying:
         self.open()
         for where, wanted in QUESTIONS.items():
             expected = [row for row in TABLE.to_pylist() if wanted(row)]
-            for ask, right in ((ParquetFile.read, expected), (ParquetFile.count, len(expected))):
+            for ask, right in ((ParquetFile.query, expected), (ParquetFile.count, len(expected))):
                 try:
                     found = ask(ParquetFile(str(self.path)), where)
                 except FormatError:
@@ -140,7 +140,7 @@ def test_the_offset_index_of_another_chunk(
     """Its pages do not lie in the chunk. Other columns are still read."""
     lying.set(A, **index_of(lying.chunk(*source), *names))
     lying.check()
-    assert lying.open().read("x = 13", ["b"]).to_pylist() == [{"b": 37 * 13 % ROWS}]
+    assert lying.open().query("x = 13", ["b"]).to_pylist() == [{"b": 37 * 13 % ROWS}]
 
 
 def test_the_column_index_of_another_row_group(lying: Lying) -> None:
@@ -268,7 +268,7 @@ def test_null_counts_that_leave_out_nulls_of_the_group_above(tmp_path: Path, ind
         "s.d = 'b'": 0,
     }.items():
         assert file.count(where) == count, where
-        assert file.read(where).num_rows == count, where
+        assert file.query(where).num_rows == count, where
     if index:
         # Histograms of levels tell what the counts do not: no page of 10 nulls is read.
         before = file.bytes_read

@@ -26,11 +26,10 @@ from skipstone.live import LiveTable
 from skipstone.predicate import bind, to_sql
 from skipstone.predicate.types import column_name
 from skipstone.pruning import costs as cost
-from skipstone.questdb.pm_of_data_file import make_pm
 from tests.live.tables import DAY, rows
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
-from tests.questdb.evidence.written import parquet, with_ids
+from tests.questdb.evidence.written import with_ids
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ, columns, predicates
 from tests.table.test_query import picked, rows_of
 
@@ -38,77 +37,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Expr
 
 OLD = (1_700_000_000, 1_700_000_000)
-
-# -- a `_pm` and what it cannot keep ---------------------------------------------------------------
-
-#: Values beyond what the type that QuestDB takes them for would show.
-TOLD_BY_FOOTERS = [
-    pa.array([1, 2**32 - 1, None], pa.uint32()),
-    pa.array([1, 2**64 - 1, None], pa.uint64()),
-    pa.array([1, 2**16 - 1, None], pa.uint16()),
-    pa.array([1, 2_000, None], pa.time32("ms")),
-    pa.array([1, 2_000, None], pa.time64("us")),
-    pa.array([1, 2_000, None], pa.timestamp("us")),
-    pa.array([1, 2_000, None], pa.timestamp("ms")),
-    pa.array([1, 2_000, None], pa.timestamp("us", "Europe/Berlin")),
-    pa.array([1, 2_000, None], pa.duration("us")),
-    pa.array(["a", "b", None], pa.large_string()),
-]
-TOLD_BY_BOTH = [
-    pa.array([1, -(2**31), None], pa.int32()),
-    pa.array([1, -(2**63), None], pa.int64()),
-    pa.array([1, 2_000, None], TIMESTAMP),
-    pa.array([1, -2_000, None], pa.date32()),
-    pa.array([b"", b"\xff", None], pa.binary()),
-    pa.array(["", "é", None], pa.string()),
-    pa.array([0.0, float("nan"), None], pa.float32()),
-]
-
-
-def made_pm(data: bytes, *, inlined: bool = False) -> bytes:
-    """The `_pm` that a build makes."""
-    length = int.from_bytes(data[-8:-4], "little")
-    return make_pm(data[-8 - length : -8], len(data), mode="inlined" if inlined else "external")
-
-
-@pytest.mark.parametrize("values", [*TOLD_BY_FOOTERS, *TOLD_BY_BOTH], ids=lambda a: str(a.type))
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_a_file_by_its_own_pm_is_the_file_by_its_footer(
-    tmp_path: Path, values: pa.Array, dictionary: bool
-) -> None:
-    """Field IDs and no dictionary is how QuestDB writes: others may as well."""
-    data = parquet(with_ids(pa.table({"c": values})), 2, use_dictionary=dictionary)
-    path = tmp_path / "x.parquet"
-    path.write_bytes(data)
-    file = skipstone.ParquetFile(path)
-    seen = skipstone.ParquetFile(path, pm=made_pm(data))
-    found, expected = seen.read(), file.read()
-    assert found.schema.equals(expected.schema)
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())
-
-
-def test_values_beyond_int32_are_found_by_a_pm(tmp_path: Path) -> None:
-    table = pa.table({"u": pa.array([1, 2, 3_000_000_000, 2**32 - 1], pa.uint32())})
-    data = parquet(with_ids(table), 2, use_dictionary=False)
-    (tmp_path / "x.parquet").write_bytes(data)
-    for inlined in (False, True):
-        pm = made_pm(data, inlined=inlined)
-        seen = skipstone.ParquetFile(tmp_path / "x.parquet", pm=pm)
-        assert seen.count("u > 2500000000") == 2
-        assert seen.read("u = 3000000000").column("u").to_pylist() == [3_000_000_000]
-
-
-def test_columns_that_a_pm_tells_need_no_footer(tmp_path: Path) -> None:
-    """Only what is doubtful loses its ID."""
-    table = pa.table({"u": pa.array([1, 2], pa.uint32()), "i": pa.array([1, 2], pa.int32())})
-    data = parquet(with_ids(table), 2, use_dictionary=False)
-    pm = made_pm(data)
-    (tmp_path / "x.parquet").write_bytes(data[:-300] + bytes(300))  # no footer any more
-    seen = skipstone.ParquetFile(tmp_path / "x.parquet", pm=pm)
-    assert seen.count("i = 2") == 1
-    with pytest.raises(FormatError):
-        seen.count("u = 2")
-
 
 # -- types that drift ------------------------------------------------------------------------------
 

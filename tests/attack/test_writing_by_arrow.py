@@ -89,7 +89,7 @@ def test_lists_without_an_offset_index_have_no_tree(tmp_path: Path, keys: list[s
     assert read["l"].to_pylist() == lists
     assert polars.read_parquet(path)["l"].to_list() == lists
     assert duckdb.read_parquet(str(path)).to_arrow_table()["l"].to_pylist() == lists
-    assert file.read("n >= 93", ["l"])["l"].to_pylist() == lists[93:]
+    assert file.query("n >= 93", ["l"])["l"].to_pylist() == lists[93:]
 
 
 @pytest.mark.parametrize("values", [[None, None], [], [[b"x", b"y"], None, [b"z", None], None]])
@@ -106,9 +106,9 @@ def test_fixed_lists_of_views_with_nulls(
     path = tmp_path / "a.parquet"
     write_table(rows, path, page_rows=1)
     file = ParquetFile(path)
-    assert file.read()["v"].to_pylist() == values
-    assert file.read("k > 1")["v"].to_pylist() == values[2:]
-    assert file.read().schema.field("v").type == pq.read_table(path).schema.field("v").type
+    assert file.query()["v"].to_pylist() == values
+    assert file.query("k > 1")["v"].to_pylist() == values[2:]
+    assert file.query().schema.field("v").type == pq.read_table(path).schema.field("v").type
 
 
 @pytest.mark.parametrize("inner", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
@@ -121,6 +121,6 @@ def test_lists_of_lists_of_nothing(tmp_path: Path, outer: Any, inner: Any) -> No
     path = tmp_path / "a.parquet"
     write_table(rows, path, page_rows=2)
     file = ParquetFile(path)
-    assert file.read()["v"].to_pylist() == values
-    assert file.read("k = 3")["v"].to_pylist() == values[3:]
-    file.read().validate(full=True)
+    assert file.query()["v"].to_pylist() == values
+    assert file.query("k = 3")["v"].to_pylist() == values[3:]
+    file.query().validate(full=True)

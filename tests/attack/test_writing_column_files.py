@@ -26,5 +26,5 @@ def test_columns_whose_names_make_one_name_of_a_file(tmp_path: Path, names: list
     report = split_columns(rows, path)
     assert len(report.files) == len(names)
     file = ParquetFile(path)
-    assert file.read().equals(rows)
+    assert file.query().equals(rows)
     assert file.verify().ok

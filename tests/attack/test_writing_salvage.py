@@ -37,5 +37,5 @@ def test_a_lost_dictionary_that_nobody_needs(
     assert report.output is not None, str(report)
     assert pq.read_table(report.output).equals(rows)
     file = ParquetFile(report.output)
-    assert file.read().equals(rows)
+    assert file.query().equals(rows)
     assert file.verify().ok

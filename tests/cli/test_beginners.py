@@ -226,12 +226,6 @@ def test_a_size_that_is_none(lake: Path, size: Any) -> None:
         skipstone.ParquetFile(lake / "part-0.parquet", size=size)
 
 
-def test_a_pm_that_is_none(lake: Path) -> None:
-    given: Any = 5
-    with pytest.raises(TypeError, match="pm is a path, bytes, or what open_pm opened, not int"):
-        skipstone.ParquetFile(lake / "part-0.parquet", pm=given)
-
-
 @pytest.mark.parametrize(
     "call",
     [

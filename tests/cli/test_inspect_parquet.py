@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.inspect.parquet_file import inspect_file
-from skipstone.parquet.encryption.key_file import decryption_from_json
+from skipstone.parquet.encryption.decryption import decryption_from_json
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

@@ -52,7 +52,7 @@ def test_predicates_prune_by_the_statistics_of_the_summary(summary: Path) -> Non
     file = ParquetFile(str(summary))
     plan = file.plan("n BETWEEN 120 AND 130")
     assert plan.files[0].detail.row_groups == (2,)
-    assert file.read("n BETWEEN 120 AND 130", ["t"]).to_pylist() == [
+    assert file.query("n BETWEEN 120 AND 130", ["t"]).to_pylist() == [
         {"t": [str(n)]} for n in range(120, 131)
     ]
     assert file.count("n >= 290") == 10

@@ -103,7 +103,7 @@ def _query(damaged: Damaged, attempt: Attempt) -> None:
         return
     for leaf in file.footer.schema.leaves[:2]:
         where = [(_asked(leaf.path), "is not", None)]
-        attempt(lambda where=where: file.read(where).validate())
+        attempt(lambda where=where: file.query(where).validate())
         attempt(file.count, where)
 
 

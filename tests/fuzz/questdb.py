@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from skipstone.inspect.questdb import inspect_pm
 from skipstone.inspect.txn import inspect_txn
-from skipstone.parquet.reading.file import ParquetFile
 from skipstone.questdb.evidence.opened_pm import OpenedPm
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Txn, commit, read
@@ -91,27 +90,6 @@ def _evidence(damaged: Damaged, attempt: Attempt) -> None:
             continue
         for name in names[:6]:
             attempt(file.columns.get, name)
-    # Through a query a damaged one says nothing: the footer is read, and no row is lost.
-    parquet = Path(damaged.path).name.removesuffix(".pm")
-    source = _beside(f"{parquet}.parquet")
-    if source is None:
-        return
-    right = ParquetFile(source)
-    name = right.schema.names[0]
-    where = [(name, "is not", None)]
-    attempt(lambda: _agree(ParquetFile(source, pm=damaged.data).count(where), right.count(where)))
-
-
-def _beside(name: str) -> str | None:
-    from tests.fuzz.fuzzing import GOLDEN
-
-    path = GOLDEN / "questdb" / name
-    return str(path) if path.is_file() else None
-
-
-def _agree(one: int, other: int) -> None:
-    if one != other:
-        raise AssertionError(f"{one} rows, and {other} without the _pm")
 
 
 def _txn(damaged: Damaged, attempt: Attempt) -> None:

@@ -163,7 +163,7 @@ def test_page_indexes_and_bloom_filters_are_carried_along(root: str) -> None:
     assert {"offset index", "column index", "bloom filter"} <= set(checked.checked)
     for turn in range(3):
         assert parquet.plan(f"key = {100 * turn + 7}").files[0].detail.row_groups == (turn,)
-        found = parquet.read(where=f"key = {100 * turn + 7}")
+        found = parquet.query(where=f"key = {100 * turn + 7}")
         assert found["key"].to_pylist() == [100 * turn + 7]
     pm = Pm(Path(file.pm).read_bytes())
     places, lengths = pm.snapshot(file.size).bloom_places

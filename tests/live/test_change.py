@@ -45,8 +45,8 @@ def test_a_row_group_is_replaced_and_the_old_snapshot_still_reads(table: LiveTab
     replaced = read_extent(old, 1)
     assert partition.dead_bytes == replaced + 8 + int.from_bytes(old[-8:-4], "little")
     for file in (before, after):
-        parquet = ParquetFile(file.path, pm=file.pm, size=file.size)
-        assert parquet.read()["key"].to_pylist() == cut(file)["key"].to_pylist()
+        parquet = ParquetFile(file.path, size=file.size)
+        assert parquet.query()["key"].to_pylist() == cut(file)["key"].to_pylist()
 
 
 def read_extent(data: bytes, row_group: int) -> int:

@@ -35,15 +35,15 @@ def read_until(root: str, last: int) -> dict[str, Any]:
         found = snapshot(root)
         batch = found.txn.seq_txn
         expected = list(range(PER_APPEND * (batch + 1)))
-        by_pm: list[int] = []
+        by_footer: list[int] = []
         by_arrow: list[int] = []
         for file in found.files:
-            parquet = ParquetFile(file.path, pm=file.pm, size=file.size)
-            by_pm += parquet.read(columns=["key"])["key"].to_pylist()
+            parquet = ParquetFile(file.path, size=file.size)
+            by_footer += parquet.query(columns=["key"])["key"].to_pylist()
             table = cut(file)
             assert len(table) == file.rows
             by_arrow += table["key"].to_pylist()
-        assert sorted(by_pm) == expected, f"batch {batch} through the _pm"
+        assert sorted(by_footer) == expected, f"batch {batch} by our reader"
         assert sorted(by_arrow) == expected, f"batch {batch} by Arrow"
         snapshots.add(batch)
         reads += 1

@@ -163,8 +163,8 @@ class LiveTables(RuleBasedStateMachine):
             chained = Pm(Path(seen.pm).read_bytes()).snapshot(seen.size)
             chained.verify()
             assert int(chained.num_rows.sum()) == len(seen.keys)
-            parquet = ParquetFile(seen.path, pm=seen.pm, size=seen.size)
-            assert parquet.read(columns=["key"])["key"].to_pylist() == seen.keys
+            parquet = ParquetFile(seen.path, size=seen.size)
+            assert parquet.query(columns=["key"])["key"].to_pylist() == seen.keys
         found: dict[int, int] = {}
         newest = snapshot(self.root)
         for file in newest.files:

@@ -87,7 +87,7 @@ def modules(path: Path, decryption: Decryption) -> Iterator[Module]:
         for c, chunk in enumerate(group.columns):
             if chunk.crypto_metadata is None:
                 continue
-            for page in file.chunks_pages.walk((r, c)):
+            for page in file.chunk_pages.walk((r, c)):
                 kinds = (ModuleType.DATA_PAGE_HEADER, ModuleType.DATA_PAGE)
                 if page.header.type == PageType.DICTIONARY_PAGE:
                     kinds = (ModuleType.DICTIONARY_PAGE_HEADER, ModuleType.DICTIONARY_PAGE)

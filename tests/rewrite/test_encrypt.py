@@ -54,8 +54,8 @@ def test_one_key(
     assert set(report.columns.values()) == {"footer key"}
     assert report.bytes_written == sealed.stat().st_size
     file = ParquetFile(sealed, decryption=keys)
-    assert equal(file.read(), rows())
-    assert file.read("a = 577").num_rows == 1
+    assert equal(file.query(), rows())
+    assert file.query("a = 577").num_rows == 1
     # Three row groups: 577 is in the second of them, in the second of its four pages.
     steps = {step.index: step for step in file.plan("a = 577").steps}
     assert "bloom filter" in steps
@@ -95,14 +95,14 @@ def test_column_keys(tmp_path: Path, plaintext_footer: bool, others: bool) -> No
     own = dict.fromkeys(KEYS, "column key")
     assert report.columns == {"a": rest, "x": "plaintext", "n": rest} | own
     keys = Decryption(footer_key=KEY, column_keys=KEYS)
-    assert equal(ParquetFile(sealed, decryption=keys).read(), rows())
+    assert equal(ParquetFile(sealed, decryption=keys).query(), rows())
     polars = pl.ParquetDecryptionProperties(footer_key=KEY, column_keys=KEYS)
     assert equal(_polars(sealed, polars), rows())
     partly = ParquetFile(sealed, decryption=Decryption(footer_key=KEY))
-    assert equal(partly.read(columns=["a", "x", "n"]), rows().select(["a", "x", "n"]))
+    assert equal(partly.query(columns=["a", "x", "n"]), rows().select(["a", "x", "n"]))
     for column in ("s", "l"):
         with pytest.raises(KeyUnavailableError, match=column):
-            partly.read(columns=[column])
+            partly.query(columns=[column])
     with pytest.raises(KeyUnavailableError):
         decrypt(sealed, tmp_path / "no.parquet", decryption=Decryption(footer_key=KEY))
     assert not (tmp_path / "no.parquet").exists()
@@ -137,7 +137,7 @@ def test_the_key_of_a_group_opens_its_leaves(tmp_path: Path) -> None:
     )
     assert report.columns["l.list.element"] == "column key"
     keys = Decryption(footer_key=KEY, column_keys={"l": KEYS["s"]})
-    assert equal(ParquetFile(sealed, decryption=keys).read(), rows())
+    assert equal(ParquetFile(sealed, decryption=keys).query(), rows())
 
 
 def test_labels_bring_readers_to_the_keys(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_labels_bring_readers_to_the_keys(tmp_path: Path) -> None:
         ),
     )
     keys = {b"kf": KEY, b"ks": KEYS["s"]}
-    assert equal(ParquetFile(sealed, decryption=Decryption(key_retriever=keys.get)).read(), rows())
+    assert equal(ParquetFile(sealed, decryption=Decryption(key_retriever=keys.get)).query(), rows())
 
 
 @pytest.mark.parametrize("double_wrapping", [False, True])
@@ -197,7 +197,7 @@ def test_arrow_reads_it_through_a_kms(
         pe.KmsConnectionConfig(), pe.DecryptionConfiguration(), str(sealed)
     )
     assert equal(pq.ParquetFile(sealed, decryption_properties=properties).read(), rows())
-    assert equal(ParquetFile(sealed, decryption=Decryption(kms=PlainKms())).read(), rows())
+    assert equal(ParquetFile(sealed, decryption=Decryption(kms=PlainKms())).query(), rows())
     # Again into the same place: the keys beside the file are not to be lost.
     if not internal:
         with pytest.raises(UnsupportedError, match="there already"):
@@ -208,7 +208,7 @@ def test_arrow_reads_it_through_a_kms(
                     kms=PlainKms(), footer_key_id="kf", internal_key_material=False
                 ),
             )
-        assert equal(ParquetFile(sealed, decryption=Decryption(kms=PlainKms())).read(), rows())
+        assert equal(ParquetFile(sealed, decryption=Decryption(kms=PlainKms())).query(), rows())
 
 
 def test_files_of_arrow_are_decrypted_and_encrypted_anew(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_files_of_arrow_are_decrypted_and_encrypted_anew(tmp_path: Path) -> None
     with pytest.raises(FormatError):
         ParquetFile(path, decryption=old)
     new = Decryption(footer_key=KEYS["s"])
-    assert equal(ParquetFile(path, decryption=new).read(), rows())
+    assert equal(ParquetFile(path, decryption=new).query(), rows())
     decrypt(path, decryption=new)
     assert equal(pq.read_table(path), rows())
     with pytest.raises(SkipstoneError, match="keys were given"):
@@ -244,10 +244,10 @@ def test_golden_files_are_decrypted(golden: Path, tmp_path: Path) -> None:
     assert len(sources) >= 8
     for source in sources:
         keys, target = decryption_of(source), tmp_path / "plain.parquet"
-        expected = ParquetFile(source, decryption=keys).read()
+        expected = ParquetFile(source, decryption=keys).query()
         decrypt(source, target, decryption=keys)
         assert equal(pq.read_table(target).select(expected.column_names), expected), source.name
-        assert equal(ParquetFile(target).read(), expected), source.name
+        assert equal(ParquetFile(target).query(), expected), source.name
         assert ParquetFile(target).verify().ok, source.name
 
 
@@ -258,7 +258,7 @@ def _bodies(path: Path) -> list[bytes]:
         data[page.offset + page.header_length : page.offset + page.size]
         for r in range(file.num_row_groups)
         for c in range(len(file.footer.schema.leaves))
-        for page in file.chunks_pages.walk((r, c))
+        for page in file.chunk_pages.walk((r, c))
     ]
 
 
@@ -270,7 +270,7 @@ def test_golden_files_are_encrypted(golden: Path, tmp_path: Path) -> None:
         if "large_string_map" in source.name:
             continue  # gigabytes, once decoded
         try:
-            expected = ParquetFile(source).read()
+            expected = ParquetFile(source).query()
         except SkipstoneError:
             continue
         try:
@@ -278,11 +278,11 @@ def test_golden_files_are_encrypted(golden: Path, tmp_path: Path) -> None:
         except SkipstoneError as error:
             refused.append((source.name, error.message))
             continue
-        assert ParquetFile(sealed, decryption=keys).read().equals(expected) or equal(
-            ParquetFile(sealed, decryption=keys).read(), expected
+        assert ParquetFile(sealed, decryption=keys).query().equals(expected) or equal(
+            ParquetFile(sealed, decryption=keys).query(), expected
         ), source.name
         decrypt(sealed, back, decryption=keys)
-        assert equal(ParquetFile(back).read(), expected), source.name
+        assert equal(ParquetFile(back).query(), expected), source.name
         assert _bodies(back) == _bodies(source), source.name
         done += 1
     assert done >= 40, refused
@@ -305,7 +305,7 @@ def test_in_place_and_nothing_else_is_left(tmp_path: Path) -> None:
 def test_a_damaged_page_is_not_made_to_look_whole(tmp_path: Path) -> None:
     path = plain(tmp_path / "p.parquet")
     before = bytearray(path.read_bytes())
-    page = next(each for each in ParquetFile(path).chunks_pages.walk((1, 2)) if each.ordinal == 1)
+    page = next(each for each in ParquetFile(path).chunk_pages.walk((1, 2)) if each.ordinal == 1)
     before[page.offset + page.size - 1] ^= 1
     path.write_bytes(before)
     with pytest.raises(FormatError, match="checksum"):
@@ -327,7 +327,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
         path = plain(tmp_path / f"{number}.parquet", rows(count))
         encrypt(path, encryption=Encryption(footer_key=KEY, column_keys=KEYS))
         keys = Decryption(footer_key=KEY, column_keys=KEYS)
-        assert equal(ParquetFile(path, decryption=keys).read(), rows(count))
+        assert equal(ParquetFile(path, decryption=keys).query(), rows(count))
         decrypt(path, decryption=keys)
         assert equal(pq.read_table(path), rows(count))
 
@@ -364,8 +364,10 @@ def test_any_choice_comes_back(
     encrypt(source, sealed, encryption=encryption)
     keys = Decryption(footer_key=KEY, column_keys=column_keys)
     file = ParquetFile(sealed, decryption=keys)
-    assert equal(file.read(), rows())
-    assert equal(file.read("a > 100 AND a < 120"), ParquetFile(source).read("a > 100 AND a < 120"))
+    assert equal(file.query(), rows())
+    assert equal(
+        file.query("a > 100 AND a < 120"), ParquetFile(source).query("a > 100 AND a < 120")
+    )
     decrypt(sealed, back, decryption=keys)
     assert equal(pq.read_table(back, page_checksum_verification=True), rows())
     shutil.rmtree(folder)

@@ -63,7 +63,7 @@ def test_the_command_line(
     assert json.loads(done.stdout)["columns"]["s"] == "column key"
     assert run("encrypt", str(path), *keys).exit_code == 1
     opened = Decryption(footer_key=KEY, column_keys={"s": KEYS["s"], "l": bytes(range(128, 144))})
-    assert equal(ParquetFile(path, decryption=opened).read(), rows())
+    assert equal(ParquetFile(path, decryption=opened).query(), rows())
     done = run("decrypt", str(path), *keys[:4], "--debug")
     assert done.exit_code == 1
     assert "l.list.element" in done.stderr
@@ -148,7 +148,7 @@ def test_it_pickles_with_its_keys_and_its_count(tmp_path: Path) -> None:
     path = plain(tmp_path / "2.parquet")
     encrypt(path, encryption=copy)
     keys = Decryption(footer_key=KEY, column_keys=KEYS)
-    assert equal(ParquetFile(path, decryption=keys).read(), rows())
+    assert equal(ParquetFile(path, decryption=keys).query(), rows())
 
 
 @pytest.mark.parametrize("internal", [True, False])
@@ -182,7 +182,7 @@ def test_rekey(
     # The old master key may go.
     rest = InMemoryKms({name: key for name, key in masters.items() if name != "old"})
     file = ParquetFile(path, decryption=Decryption(kms=rest))
-    assert equal(file.read(), rows())
+    assert equal(file.query(), rows())
     assert file.verify().ok
     assert file.signature_verified == plaintext_footer
 
@@ -251,7 +251,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
         else:
             seen.add("new")
             keys = Decryption(footer_key=KEY)
-            assert equal(ParquetFile(path, decryption=keys).read(), rows())
+            assert equal(ParquetFile(path, decryption=keys).query(), rows())
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL, done.stderr

@@ -76,8 +76,8 @@ def no_rows(path: Path, opens: Decryption, module: Module) -> None:
     assert not target.exists()
     for where in (None, "a = 17", "b > 200"):
         with suppress(FormatError):
-            found = ParquetFile(path, decryption=lax).read(where)
-            expected = SAME if where is None else ParquetFile.read(CLEAN[0], where)
+            found = ParquetFile(path, decryption=lax).query(where)
+            expected = SAME if where is None else ParquetFile.query(CLEAN[0], where)
             assert equal(found, expected)
     if module.type == ModuleType.COLUMN_META_DATA:
         with pytest.raises(AuthenticationError, match="signature"):
@@ -157,8 +157,8 @@ def _said(path: Path, keys: Decryption, column: str, number: int) -> str:
     try:
         file = ParquetFile(path, decryption=keys)
         (
-            lambda: file.read(columns=[column]),
-            lambda: file.read(f"{column} = 17", columns=[column]),
+            lambda: file.query(columns=[column]),
+            lambda: file.query(f"{column} = 17", columns=[column]),
             lambda: file.read_rows([column], [(5, 9)]),
             lambda: file.count(f"{column} = 17"),
             lambda: file.column_index(0, column),

@@ -48,7 +48,7 @@ def refused(
     assert not target.exists()
     with suppress(FormatError):
         if not pages_may_lie:
-            assert equal(ParquetFile(path, decryption=decryption).read(), TWINS)
+            assert equal(ParquetFile(path, decryption=decryption).query(), TWINS)
     return caught.value.message
 
 
@@ -72,7 +72,7 @@ def test_a_flipped_bit(tmp_path: Path) -> None:
         altered[module.start + 2] ^= 1  # its length
         refused(path, altered)
     path.write_bytes(data)
-    assert equal(ParquetFile(path, decryption=DECRYPTION).read(), TWINS)
+    assert equal(ParquetFile(path, decryption=DECRYPTION).query(), TWINS)
 
 
 def _swapped(data: bytes, one: Module, other: Module) -> bytearray:
@@ -117,7 +117,7 @@ def test_modules_of_another_file_with_the_same_keys(tmp_path: Path) -> None:
 def test_a_whole_file_in_the_place_of_another(tmp_path: Path) -> None:
     path = twins(tmp_path / "t.parquet", aad_prefix=b"orders 1")
     right = Decryption(footer_key=KEY, aad_prefix=b"orders 1")
-    assert equal(ParquetFile(path, decryption=right).read(), TWINS)
+    assert equal(ParquetFile(path, decryption=right).query(), TWINS)
     wrong = Decryption(footer_key=KEY, aad_prefix=b"orders 2")
     assert "AAD prefix" in refused(path, path.read_bytes(), wrong)
     plain(path, TWINS)
@@ -172,4 +172,4 @@ def test_wrong_and_missing_keys(tmp_path: Path) -> None:
         with pytest.raises(KeyUnavailableError, match=said):
             decrypt(path, target, decryption=decryption)
     assert not target.exists()
-    assert equal(ParquetFile(path, decryption=Decryption(**right)).read(), rows())
+    assert equal(ParquetFile(path, decryption=Decryption(**right)).query(), rows())

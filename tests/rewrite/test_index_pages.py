@@ -142,7 +142,7 @@ def test_interleaved_trees_are_read_by_those_who_pass_over_them(
     assert rows_of(READERS["pyarrow"](path, None)) == rows_of(data)
     assert rows_of(file.read_rows()) == rows_of(data)
     assert file.verify().ok
-    assert file.read("id BETWEEN 2490 AND 2510").num_rows == 21
+    assert file.query("id BETWEEN 2490 AND 2510").num_rows == 21
     assert file.index_pages("id").read(2_490, 2_510, ["id", "l"]).num_rows == 21
     if page_index:
         assert rows_of(READERS["datafusion"](path, None)) == rows_of(data)

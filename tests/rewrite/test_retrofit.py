@@ -105,7 +105,7 @@ def bodies(path: str) -> list[bytes]:
         whole[at.offset + at.header_length : at.offset + at.size]
         for r in range(file.num_row_groups)
         for c in range(len(file.footer.schema.leaves))
-        for at in file.chunks_pages.walk((r, c))
+        for at in file.chunk_pages.walk((r, c))
     ]
 
 
@@ -130,7 +130,7 @@ def test_pages_are_split_where_rows_begin(tmp_path: Path, version: str) -> None:
         assert index is not None
         assert np.diff([*index.first_row_index, 2_500]).max() == 130
     same(path, data)
-    assert file.read("id = 4321").num_rows == 1
+    assert file.query("id = 4321").num_rows == 1
     assert retrofit(path, page_rows=130).fate == "complete"
 
 
@@ -279,7 +279,7 @@ def test_no_row_is_lost_by_what_was_written(tmp_path: Path, data: st.DataObject)
     predicate = data.draw(predicates(rows))
     expected = matching_rows(rows, predicate)
     try:
-        found = file.read(predicate)
+        found = file.query(predicate)
     except UnsupportedError:
         return
     assert repr(found.to_pydict()) == repr(whole.take(pa.array(expected, pa.int64())).to_pydict())

@@ -144,7 +144,7 @@ def test_nan_are_counted_though_there_are_no_bounds(tmp_path: Path) -> None:
         assert z.meta_data.statistics is not None
         assert z.meta_data.statistics.min_value == np.float64(-0.0).tobytes()
         assert z.meta_data.statistics.max_value == np.float64(0.0).tobytes()
-    assert file.read("f > 100000").num_rows == nans.sum()
+    assert file.query("f > 100000").num_rows == nans.sum()
 
 
 def test_spark_reads_what_was_retrofitted(tmp_path: Path, spark: SparkSession) -> None:

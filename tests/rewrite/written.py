@@ -61,7 +61,7 @@ def same_everywhere(path: Path, rows: pa.Table) -> ParquetFile:
         else:
             assert not rows.num_rows
     file = ParquetFile(path)
-    assert repr(file.read().to_pydict()) == expected
+    assert repr(file.query().to_pydict()) == expected
     verified = file.verify()
     assert verified.ok, str(verified)
     return file

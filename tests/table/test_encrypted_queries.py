@@ -299,7 +299,7 @@ def test_wrong_keys_are_told_by_file_and_module(orders: Path) -> None:
 def test_a_page_that_was_tampered_with_is_told(orders: Path) -> None:
     path = orders / NAMES[0]
     file = skipstone.ParquetFile(path, decryption=FULL)
-    page = next(each for each in file.chunks_pages.walk((0, 0)) if each.header.data_page_header)
+    page = next(each for each in file.chunk_pages.walk((0, 0)) if each.header.data_page_header)
     data = bytearray(path.read_bytes())
     data[page.offset + page.size - 5] ^= 1
     path.write_bytes(data)

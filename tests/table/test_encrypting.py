@@ -73,7 +73,7 @@ def same_rows(
 ) -> bool:
     """Whether every file reads, with the prefix of its place, as it was written."""
     return all(
-        equal(ParquetFile(root / name, decryption=decryption).read(), rows(number))
+        equal(ParquetFile(root / name, decryption=decryption).query(), rows(number))
         for number, name in enumerate(names)
     )
 
@@ -84,7 +84,7 @@ def bodies(path: Path) -> list[bytes]:
         data[page.offset + page.header_length : page.offset + page.size]
         for r in range(file.num_row_groups)
         for c in range(3)
-        for page in file.chunks_pages.walk((r, c))
+        for page in file.chunk_pages.walk((r, c))
     ]
 
 
@@ -106,7 +106,7 @@ def test_every_file_is_bound_to_its_place(tmp_path: Path) -> None:
     for number, name in enumerate(NAMES):
         prefix = report.aad_prefix + b"/" + name.encode()
         assert equal(
-            ParquetFile(root / name, decryption=OPENS.replaced(aad_prefix=prefix)).read(),
+            ParquetFile(root / name, decryption=OPENS.replaced(aad_prefix=prefix)).query(),
             rows(number),
         )
         # Whoever knows nothing of it takes the prefix that is stored.
@@ -563,7 +563,7 @@ def test_a_kill_leaves_every_file_old_or_new(tmp_path: Path, keys: str) -> None:
         states.add(state)
         for number, name in enumerate(names):
             key = None if now[name] == old[name] else opens
-            assert equal(ParquetFile(root / name, decryption=key).read(), rows(number))
+            assert equal(ParquetFile(root / name, decryption=key).query(), rows(number))
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL, done.stderr
@@ -594,7 +594,7 @@ def test_what_is_damaged_is_salvaged_beside_itself(tmp_path: Path) -> None:
     root = table(tmp_path / "events")
     torn, flipped = root / NAMES[2], root / NAMES[1]
     left = _without_footer(torn)
-    page = next(iter(ParquetFile(flipped).chunks_pages.walk((1, 0))))
+    page = next(iter(ParquetFile(flipped).chunk_pages.walk((1, 0))))
     data = bytearray(flipped.read_bytes())
     data[page.offset + page.size - 1] ^= 1
     flipped.write_bytes(data)

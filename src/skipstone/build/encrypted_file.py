@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.open_footer import OpenedFooter
+    from skipstone.parquet.encryption.open_footer import DecryptedFooter
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.pruning.kind import Index
 
@@ -55,7 +55,7 @@ NOT_IN_CLEAR = (
 
 def open_encrypted(
     source: BinaryIO, path: str, decryption: Decryption | None, load: Callable[[], bytes] | None
-) -> tuple[OpenedFooter, int]:
+) -> tuple[DecryptedFooter, int]:
     """The footer of an encrypted file, or of one in the clear, and the file's size.
 
     Errors as ``open_footer`` has them.
@@ -116,7 +116,7 @@ def sealed_columns(
 
 def encrypted_columns(
     source: BinaryIO,
-    opened: OpenedFooter,
+    opened: DecryptedFooter,
     size: int,
     definitions: Sequence[Index],
     schema: pa.Schema,
@@ -177,7 +177,7 @@ def _pairs(footer: FooterArrays) -> Sequence[Any]:
 
 
 def _values(
-    source: BinaryIO, opened: OpenedFooter, size: int, group: int, ordinal: int
+    source: BinaryIO, opened: DecryptedFooter, size: int, group: int, ordinal: int
 ) -> pa.Array:
     """One leaf of a row group, decrypted and decoded; null where it or a struct above it is."""
     footer, decryptor = opened.footer, None
@@ -185,7 +185,7 @@ def _values(
     if meta is None:
         raise KeyUnavailableError(f"the metadata of column {leaf.name!r} are encrypted")
     if opened.decryptor is not None:
-        from skipstone.parquet.encryption.column_metadata import chunk_decryptor
+        from skipstone.parquet.encryption.open_footer import chunk_decryptor
 
         decryptor = chunk_decryptor(footer, opened.decryptor, group, ordinal)
     start, stop = chunk_range(meta, file_size=size, created_by=footer.created_by)

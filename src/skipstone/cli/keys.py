@@ -108,7 +108,7 @@ def labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 def key_from(source: str, shown: str) -> bytes:
     """The key at ``source``; messages call it ``shown``."""
-    from skipstone.parquet.encryption.key_file import key_from_text
+    from skipstone.parquet.encryption.decryption import key_from_text
 
     kind, _, where = source.partition(":")
     try:
@@ -209,8 +209,7 @@ def decryption_of(
     allow_plaintext_files: bool = False,
 ) -> Decryption:
     """The keys that these options name."""
-    from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.key_file import decryption_from_json
+    from skipstone.parquet.encryption.decryption import Decryption, decryption_from_json
 
     if keys is not None:
         if footer_key or column_keys or kms or aad_prefix:

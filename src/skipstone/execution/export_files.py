@@ -12,7 +12,7 @@ import numpy as np
 
 from skipstone.errors import StaleError, UnsupportedError
 from skipstone.parquet.format.summary import is_summary
-from skipstone.parquet.reading.fetch import group_rows
+from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.predicate.types import column_name
 
 from .engine_export import Handed, HandedFile
@@ -79,7 +79,7 @@ def _file(footers: Footers, plan: Plan, at: int) -> HandedFile:
             f"the columns of {file.path} lie in other files: other engines do not look there",
             hint="read the plan with to_arrow()",
         )
-    if file.chunks_pages.decryptor is not None:
+    if file.chunk_pages.decryptor is not None:
         raise UnsupportedError(
             f"{file.path} is encrypted: its keys are not handed to other engines",
             hint="read the plan with to_arrow(), or leave files in the clear for them",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from skipstone.errors import SkipstoneError
     from skipstone.parquet.reading.file import ParquetFile
-    from skipstone.parquet.reading.opened_footer import OpenedFooter
     from skipstone.pruning.partitions import PartitionColumns
 
 __all__ = ["FileColumns", "TableColumns"]
@@ -78,9 +77,8 @@ class FileColumns:
 
     @property
     def locked(self) -> Mapping[int, SkipstoneError]:
-        """Why leaves cannot be read, as far as the file's footer was: nothing is read for it."""
-        footer: OpenedFooter | None = vars(self.opened).get("_opened")
-        return {} if footer is None else footer.unavailable
+        """Why leaves cannot be read: their keys are not available."""
+        return self.opened.unavailable
 
     def path(self, column: str) -> tuple[str, ...] | None:
         """The path of ``column`` in the file, ``None`` where it is not in the file."""

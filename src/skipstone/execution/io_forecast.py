@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.reading.fetch import group_rows
+from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.planning.forecast import Amount, Forecast
 from skipstone.storage import ByteRange, coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.reading.chunk_pages import Cell
-    from skipstone.parquet.reading.fetch import GroupRows
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.parquet.reading.row_ranges import GroupRows
     from skipstone.pruning.plan import Plan
 
     from .plan_rows import Piece, TableReader
@@ -116,7 +116,7 @@ class _Sum:
     ) -> None:
         """Read the offset indexes that there are, all together."""
         cells = [(group.row_group, leaf) for group in wanted for leaf in leaves]
-        chunks = file.chunks_pages
+        chunks = file.chunk_pages
         missing = [each for each in cells if not chunks.is_known(each) and chunks.has_index(each)]
         if self.look and 0 < len(missing) <= _MOST_CHUNKS:
             chunks.tables(missing)
@@ -130,10 +130,8 @@ class _Sum:
                 found += self._of_chunk(file, group, (group.row_group, leaf))
         return found
 
-    def _of_chunk(self, file: ParquetFile, group: GroupRows, cell: Cell) -> list[ByteRange]:
-        chunks = file.chunks_pages
-        if chunks.all_null(cell):
-            return []
+    def _of_chunk(self, file: ParquetFile, group: GroupRows, cell: ChunkKey) -> list[ByteRange]:
+        chunks = file.chunk_pages
         place = chunks.place(cell)
         if not chunks.is_known(cell):
             self.about = True

@@ -359,6 +359,6 @@ def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
 
 
 def _groups_of(rows: RowSet, starts: IntArray) -> list[int]:
-    from skipstone.parquet.reading.fetch import group_rows
+    from skipstone.parquet.reading.row_ranges import group_rows
 
     return [group.row_group for group in group_rows(rows, starts)]

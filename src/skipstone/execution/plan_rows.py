@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.parquet.reading.take_rows import rows_alone, take_rows
-from skipstone.parquet.reading.waves import row_waves
-from skipstone.parquet.reading.whole_row_groups import read_whole
+from skipstone.parquet.reading.file_reader import read_whole
+from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
 from skipstone.predicate import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
@@ -114,7 +113,7 @@ class TableReader:
         """A piece in parts that fit into memory."""
         names = self.asked if not piece.sure else {}
         touched = self.leaves_of(piece.file, [*names, *self.columns])
-        for rows, size in row_waves(piece.file.opened, touched, piece.rows, _PIECE):
+        for rows, size in piece.file.opened.row_waves(touched, piece.rows, _PIECE):
             yield Piece(piece.file, rows, piece.sure, size)
 
     def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.master_keys import arrow_decryption, arrow_encryption
-from skipstone.parquet.encryption.open_footer import OpenedFooter, open_footer
+from skipstone.parquet.encryption.open_footer import DecryptedFooter, open_footer
 from skipstone.xskipper.format.encryption import Encryption
 from skipstone.xskipper.format.part import footer_key_label
 
@@ -51,7 +51,7 @@ class SealedFooter:
     """An encrypted or signed footer that was opened as far as there are keys; ``properties`` are
     Arrow's."""
 
-    opened: OpenedFooter
+    opened: DecryptedFooter
     properties: Any
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from skipstone.human import aligned, of_total, plural, size
 from skipstone.parquet.format.enums import FieldRepetitionType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
-from skipstone.parquet.reading.file_errors import names_its_file
+from skipstone.parquet.reading.file_reader import names_its_file
 from skipstone.parquet.tables import metadata_tables as tables
 
 if TYPE_CHECKING:

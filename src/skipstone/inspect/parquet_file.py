@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import plain
 from skipstone.identity import canonical_path
+from skipstone.parquet.encryption.decryption import decryption_from_json
 from skipstone.parquet.encryption.description import (
     describe_encrypted_footer,
     describe_encryption,
 )
-from skipstone.parquet.encryption.key_file import decryption_from_json
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_index_structs import ColumnIndex
 from skipstone.parquet.index_pages.index_pages import index_page_root
-from skipstone.parquet.reading.chunk_indexes import bloom_filter_header, column_index, offset_index
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.page_metadata import (
+    bloom_filter_header,
+    read_column_index,
+    read_offset_index,
+)
 from skipstone.parquet.reading.verify import verify_file
 from skipstone.parquet.tables.bounds_text import readable
 from skipstone.storage import open_storage
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.schema import Leaf
-    from skipstone.parquet.reading.chunk_pages import Cell
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.storage import Storage
 
     from .options import InspectOptions
@@ -45,7 +49,7 @@ __all__ = ["inspect_file", "is_parquet", "look"]
 _READERS = dict(
     zip(
         CHUNK_PARTS,
-        (offset_index, column_index, bloom_filter_header, index_page_root),
+        (read_offset_index, read_column_index, bloom_filter_header, index_page_root),
         strict=True,
     )
 )
@@ -181,14 +185,14 @@ def _chunks(file: ParquetFile, leaves: Sequence[Leaf]) -> Iterator[ChunkInspecti
             yield _chunk(file, (row_group, leaf.ordinal), leaf)
 
 
-def _chunk(file: ParquetFile, cell: Cell, leaf: Leaf) -> ChunkInspection:
+def _chunk(file: ParquetFile, cell: ChunkKey, leaf: Leaf) -> ChunkInspection:
     trouble: list[str] = []
     headers: list[dict[str, Any]] = []
     found: dict[str, Any] = {}
     try:
         headers.extend(
             {"offset": each.offset, "header_length": each.header_length, **each.header.to_dict()}
-            for each in file.chunks_pages.walk(cell)
+            for each in file.chunk_pages.walk(cell)
         )
     except (SkipstoneError, OSError) as error:
         trouble.append(f"pages: {_said(error, file.path)}")

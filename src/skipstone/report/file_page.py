@@ -291,7 +291,7 @@ def _walked(
     rows: list[int] = []
     sizes: list[int] = []
     encodings: list[str] = []
-    for each in file.chunks_pages.walk(cell):
+    for each in file.chunk_pages.walk(cell):
         header = each.header
         data = header.data_page_header or header.data_page_header_v2
         if data is None or header.type not in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):

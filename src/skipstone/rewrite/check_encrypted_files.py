@@ -140,7 +140,7 @@ def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] 
     keys = decryption.replaced(allow_plaintext_files=True)
     try:
         file = ParquetFile(path, storage_options=storage_options, decryption=keys)
-        decryptor = file.chunks_pages.decryptor
+        decryptor = file.chunk_pages.decryptor
         if decryptor is None:
             return _Seen("unsealed")
         for reason in file.unavailable.values():

@@ -33,9 +33,9 @@ from skipstone.parquet.format.column_files import (
 )
 from skipstone.parquet.format.footer import MAGIC, Tail
 from skipstone.parquet.format.summary import is_summary
-from skipstone.parquet.reading.chunk_place import chunk_place
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.opened_footer import open_footer
+from skipstone.parquet.reading.opened_footer import read_footer
+from skipstone.parquet.reading.page_tables import chunk_place
 from skipstone.parquet.reading.pinned_reader import PinnedReader
 from skipstone.parquet.writing.chunk_modules import bloom_modules, index_ranges
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit, moved_offset_index
@@ -307,7 +307,7 @@ def _named_by(target: Path) -> list[Path]:
     reader = PinnedReader(LocalStorage())
     try:
         reader.pin(reader.storage.stat(str(target)))
-        noted = column_files(open_footer(reader, str(target), None).footer)
+        noted = column_files(read_footer(reader, str(target), None).footer)
     except (SkipstoneError, OSError, ValueError):
         return []
     own = re.compile(

@@ -104,7 +104,7 @@ def encrypt(
     started = time.perf_counter()
     file = _opened(path, decryption, storage_options)
     target = file.path if output is None else canonical_path(output)
-    if file.chunks_pages.decryptor is not None and decryption is None:
+    if file.chunk_pages.decryptor is not None and decryption is None:
         raise SkipstoneError(
             f"{file.path} is encrypted already",
             hint="give its keys too, and it is encrypted anew",
@@ -113,7 +113,7 @@ def encrypt(
     encryptor = FileEncryptor(encryption, leaves, target)
     material, beside = encryptor.key_material_file, key_material_path(target)
     storage = open_storage(target, storage_options)
-    in_place = target == file.path and file.chunks_pages.decryptor is None
+    in_place = target == file.path and file.chunk_pages.decryptor is None
     if material is not None and not in_place and storage.exists(beside):
         raise UnsupportedError(
             f"{beside} is there already, and the keys in it may be needed",
@@ -168,7 +168,7 @@ def decrypt(
     started = time.perf_counter()
     file = _opened(path, decryption, storage_options)
     target = file.path if output is None else canonical_path(output)
-    if file.chunks_pages.decryptor is None:
+    if file.chunk_pages.decryptor is None:
         raise SkipstoneError(f"{file.path} is not encrypted", hint="there is nothing to do")
     done = _transcribe(file, None, target)
     return EncryptReport(
@@ -194,7 +194,7 @@ def _opened(
     if decryption is not None:
         for reason in file.unavailable.values():
             raise reason
-        decryptor = file.chunks_pages.decryptor
+        decryptor = file.chunk_pages.decryptor
         signed = decryptor is not None and not decryptor.encrypted_footer
         if signed and decryption.check_footer_integrity and not file.signature_verified:
             # What is written anew would look as if somebody had verified it.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError
-from skipstone.parquet.encryption.column_metadata import crypto_of
 from skipstone.parquet.encryption.key_material import (
     KeyReference,
     key_material_path,
     read_key_material_file,
     read_key_metadata,
 )
+from skipstone.parquet.encryption.open_footer import crypto_of
 from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def sealed_as(path: str, encryption: Encryption) -> SealedAs:
     """The state of a file; raises ``OSError``, and what is neither a wrong key nor a wrong file."""
     try:
         file = ParquetFile(path, decryption=encryption.decryption())
-        decryptor = file.chunks_pages.decryptor
+        decryptor = file.chunk_pages.decryptor
         if decryptor is None:
             return SealedAs(state="plain", size=file.size)
         why = _difference(file, decryptor, encryption)
@@ -141,7 +141,7 @@ class _Materials:
 
 def master_keys_of(file: ParquetFile) -> set[str]:
     """The master keys that wrap the data keys of an opened file; empty where none does."""
-    decryptor, materials = file.chunks_pages.decryptor, _Materials(file)
+    decryptor, materials = file.chunk_pages.decryptor, _Materials(file)
     if decryptor is None:
         return set()
     metadata = {decryptor.key_metadata}

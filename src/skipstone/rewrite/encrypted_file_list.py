@@ -98,7 +98,7 @@ def read_list(
         storage_options=storage_options,
         decryption=keys.replaced(allow_plaintext_files=False),
     )
-    decryptor = file.chunks_pages.decryptor
+    decryptor = file.chunk_pages.decryptor
     given = keys.aad_prefix if isinstance(keys.aad_prefix, bytes) else None
     if decryptor is None or not decryptor.encrypted_footer:
         # A footer that is only signed may be one that says it is signed with another key.
@@ -110,7 +110,7 @@ def read_list(
         raise reason
     if tuple(file.schema.names) != _COLUMNS:
         raise FormatError("no list of the encrypted files of a table", file=path)
-    rows = file.read()
+    rows = file.query()
     return SealedList(
         beginning=prefix[:-1],
         files=dict(

@@ -185,7 +185,7 @@ class DecryptFiles:
         listed = {} if known is None else known.files
 
         def one(path: str) -> FileFate:
-            decryptor = ParquetFile(path, decryption=keys).chunks_pages.decryptor
+            decryptor = ParquetFile(path, decryption=keys).chunk_pages.decryptor
             if decryptor is None:
                 return FileFate(path=path, fate="already", output=path)
             wanted = listed.get(place.relative(path))
@@ -253,7 +253,7 @@ class RekeyFiles:
             if new is None:
                 raise
             return bool(master_keys_of(opens(new)))
-        if file.chunks_pages.decryptor is None:
+        if file.chunk_pages.decryptor is None:
             raise UnsupportedError(f"{path} is not encrypted", hint="there is no key in it")
         if not self.master_keys:
             return False

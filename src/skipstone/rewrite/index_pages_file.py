@@ -43,9 +43,9 @@ from skipstone.parquet.format.page_index_structs import (
     OffsetIndex,
     PageLocation,
 )
-from skipstone.parquet.index_pages.chunk_tree import index_pages_of
-from skipstone.parquet.reading.chunk_indexes import offset_index
+from skipstone.parquet.index_pages.tree import index_pages_of
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.page_metadata import read_offset_index
 from skipstone.parquet.writing.chunk_modules import (
     bloom_modules,
     index_ranges,
@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     )
 
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.index_pages.chunk_tree import ChunkIndexPages
-    from skipstone.parquet.reading.chunk_pages import Cell
-    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.index_pages.tree import ChunkIndexPages
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
+    from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.storage.atomic_replace import Output
 
     from .retrofit_file import RetrofitReport
@@ -217,10 +217,10 @@ class _Work:
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def _chunk(self, cell: Cell, out: Output) -> ChunkEdit:
+    def _chunk(self, cell: ChunkKey, out: Output) -> ChunkEdit:
         file, leaf = self.file, self.file.footer.schema.leaves[cell[1]]
-        place = file.chunks_pages.place(cell)
-        old_index = offset_index(file, cell)
+        place = file.chunk_pages.place(cell)
+        old_index = read_offset_index(file, cell)
         repeated = bool(leaf.max_repetition_level)
         first_rows = None
         if repeated and old_index is not None:
@@ -247,7 +247,7 @@ class _Work:
         self._copy(place, found, out)
         return self._edit(cell, start, out.at - start, found, old_index)
 
-    def _count(self, cell: Cell, name: str, found: ChunkIndexPages) -> None:
+    def _count(self, cell: ChunkKey, name: str, found: ChunkIndexPages) -> None:
         if found.reason is not None and found.sources:
             self.notes.append(f"row group {cell[0]}, {name}: {_without(found)}: {found.reason}")
         self.data_pages += len(found.sources)
@@ -277,7 +277,7 @@ class _Work:
 
     def _edit(
         self,
-        cell: Cell,
+        cell: ChunkKey,
         start: int,
         length: int,
         found: ChunkIndexPages,
@@ -316,7 +316,7 @@ class _Work:
         return edit
 
     def _keep_indexes(
-        self, cell: Cell, edit: ChunkEdit, old: OffsetIndex, now: dict[int, int]
+        self, cell: ChunkKey, edit: ChunkEdit, old: OffsetIndex, now: dict[int, int]
     ) -> None:
         """The page index of today, its pages where they lie now."""
         if any(each.offset not in now for each in old.page_locations):
@@ -344,7 +344,7 @@ class _Work:
             data = self.file.reader.one(where.path, where.offset, where.length)
             self._column_indexes.append((edit, unpadded(bytes(data))))
 
-    def _bloom_filter(self, cell: Cell, edit: ChunkEdit, out: Output) -> None:
+    def _bloom_filter(self, cell: ChunkKey, edit: ChunkEdit, out: Output) -> None:
         if "bloom_filter_offset" not in edit or not edit["bloom_filter_offset"]:
             return
         meta = _meta(self.file.footer.column_chunk(*cell).meta_data)

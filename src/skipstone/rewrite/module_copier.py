@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.file_encryptor import FileEncryptor
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, RowGroup
     from skipstone.parquet.pages.page import Page
-    from skipstone.parquet.reading.chunk_pages import Cell
-    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.storage.atomic_replace import Output
 
 __all__ = ["Transcription", "page_checksum"]
@@ -82,7 +82,7 @@ class Transcription:
     at: int = 0
     modules: int = 0
     left_out: int = 0
-    _chunks: dict[Cell, _Chunk] = field(default_factory=dict)
+    _chunks: dict[ChunkKey, _Chunk] = field(default_factory=dict)
 
     def run(self) -> None:
         """Write it all."""
@@ -141,14 +141,14 @@ class Transcription:
             ordinal=r if r < 1 << 15 else None,
         )
 
-    def _chunk(self, cell: Cell, chunk: ColumnChunk, path: tuple[str, ...]) -> _Chunk:
+    def _chunk(self, cell: ChunkKey, chunk: ColumnChunk, path: tuple[str, ...]) -> _Chunk:
         if chunk.file_path is not None:
             raise UnsupportedError(
                 f"{self.file.path}: column {'.'.join(path)} lies in another file",
                 hint="give the file that has the column",
             )
-        place = self.file.chunks_pages.place(cell)
-        source = self.file.chunks_pages.column_decryptor(cell)
+        place = self.file.chunk_pages.place(cell)
+        source = self.file.chunk_pages.column_decryptor(cell)
         sink = None if self.encryptor is None else self.encryptor.column(path, *cell)
         found = _Chunk(chunk, chunk, source, sink)
         if source is None and sink is None:

@@ -134,7 +134,7 @@ def rekey(
     decryption = Decryption(kms=kms, aad_prefix=aad_prefix)
     file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
     target = file.path if output is None else canonical_path(output)
-    decryptor = file.chunks_pages.decryptor
+    decryptor = file.chunk_pages.decryptor
     wrapper = _Wrapper(kms, new_kms or kms, master_keys or {}, {}, {}, set())
     if decryptor is None:
         raise UnsupportedError(f"{file.path} is not encrypted", hint="there is no key in it")

@@ -18,7 +18,7 @@ from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
 from skipstone.parquet.format.statistics import Statistics
-from skipstone.parquet.reading.chunk_indexes import bloom_filter, offset_index
+from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
 from skipstone.parquet.thrift.compact import read_struct
 from skipstone.parquet.writing.bloom_builder import BloomFilling
 from skipstone.parquet.writing.chunk_copier import ChunkCopy, Copied, page_batches
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.reading.chunk_pages import Cell
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.chunk_copier import Ready
     from skipstone.parquet.writing.retrofit_needs import Asked, SortingClaims
@@ -50,7 +50,7 @@ _HELD: Final = 16 << 20
 class _Chunk:
     """One chunk on its way; ``start`` is where it lies now, -1 before it is begun."""
 
-    cell: Cell
+    cell: ChunkKey
     copy: ChunkCopy
     facts: ChunkFacts | None
     start: int = -1
@@ -64,7 +64,7 @@ class Refitting:
         self,
         file: ParquetFile,
         asked: Asked,
-        lacks: Mapping[Cell, frozenset[str]],
+        lacks: Mapping[ChunkKey, frozenset[str]],
         orders: SortingClaims,
     ) -> None:
         self.file, self.asked, self.lacks, self.orders = file, asked, lacks, orders
@@ -171,14 +171,14 @@ class Refitting:
         """Pages that are being made ready, with their bytes; ``None`` ends a chunk."""
         for r in range(self.file.num_row_groups):
             for c in range(len(self.leaves)):
-                chunk, place = self._begun((r, c)), self.file.chunks_pages.place((r, c))
+                chunk, place = self._begun((r, c)), self.file.chunk_pages.place((r, c))
                 for pages in page_batches(self.file.reader, place):
                     size = sum([len(page.body) for page in pages])
                     yield chunk, chunk.copy.begin(pages, submit), size
                 yield chunk, None, 0
 
-    def _begun(self, cell: Cell) -> _Chunk:
-        leaf, place = self.leaves[cell[1]], self.file.chunks_pages.place(cell)
+    def _begun(self, cell: ChunkKey) -> _Chunk:
+        leaf, place = self.leaves[cell[1]], self.file.chunk_pages.place(cell)
         lacks = self.lacks.get(cell, frozenset())
         fpp = self.asked.bloom.get(cell[1]) if "bloom filter" in lacks else None
         facts = None
@@ -190,14 +190,14 @@ class Refitting:
         return _Chunk(cell=cell, copy=copy, facts=facts)
 
     def _ended(self, chunk: _Chunk, out: Output) -> _Chunk:
-        leaf, place = self.leaves[chunk.cell[1]], self.file.chunks_pages.place(chunk.cell)
+        leaf, place = self.leaves[chunk.cell[1]], self.file.chunk_pages.place(chunk.cell)
         copied = chunk.copy.end(out.write)
         if not leaf.max_repetition_level and copied.rows and sum(copied.rows) != place.rows:
             raise SkipstoneError(f"{leaf.name}: its pages hold other rows than its row group")
         if chunk.facts is not None and chunk.facts.filling is not None:
             chunk.bloom = chunk.facts.bloom_filter().to_bytes()
         else:
-            kept = bloom_filter(self.file, chunk.cell)
+            kept = read_bloom_filter(self.file, chunk.cell)
             chunk.bloom = None if kept is None else kept.to_bytes()
         return chunk
 
@@ -249,7 +249,7 @@ class Refitting:
 
     def _indexes(self, chunk: _Chunk, edit: ChunkEdit, lacks: frozenset[str]) -> None:
         cell, start, copied, facts = chunk.cell, chunk.start, chunk.copy.copied, chunk.facts
-        old_offsets = offset_index(self.file, cell)
+        old_offsets = read_offset_index(self.file, cell)
         if not copied.offsets or (facts is not None and facts.within_rows):
             return
         repeated = self.leaves[cell[1]].max_repetition_level
@@ -288,11 +288,11 @@ class Refitting:
             if "column index" in lacks:
                 self._note("column index", len(bounds))
 
-    def _old_column_index(self, cell: Cell) -> bytes | None:
+    def _old_column_index(self, cell: ChunkKey) -> bytes | None:
         old = self.file.footer.column_chunk(*cell)
         if not old.column_index_offset or not old.column_index_length:
             return None
-        place = self.file.chunks_pages.place(cell)
+        place = self.file.chunk_pages.place(cell)
         data = self.file.reader.one(
             place.path, old.column_index_offset, old.column_index_length
         ).tobytes()

@@ -31,7 +31,7 @@ def damage_of(path: str, decryption: Decryption | None = None) -> str:
     """
     try:
         file = ParquetFile(path, decryption=decryption)
-        if file.chunks_pages.decryptor is not None and decryption is None:
+        if file.chunk_pages.decryptor is not None and decryption is None:
             raise UnsupportedError(f"{path} is encrypted: its pages cannot be told apart")
         for error in file.unavailable.values():
             raise error
@@ -45,7 +45,7 @@ def damage_of(path: str, decryption: Decryption | None = None) -> str:
 
 def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
     cell = row_group, leaf.ordinal
-    place, decryptor = file.chunks_pages.place(cell), file.chunks_pages.column_decryptor(cell)
+    place, decryptor = file.chunk_pages.place(cell), file.chunk_pages.column_decryptor(cell)
     dictionary: Values | None = None
     values = rows = 0
     where = f"column {leaf.name}, row group {row_group}"

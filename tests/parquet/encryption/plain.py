@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.encryption.column_metadata import chunk_decryptor
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
-from skipstone.parquet.encryption.open_footer import OpenedFooter, open_footer
+from skipstone.parquet.encryption.open_footer import DecryptedFooter, chunk_decryptor, open_footer
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, Tail
 from skipstone.parquet.format.page_header import BloomFilterHeader, PageHeader
@@ -50,7 +49,7 @@ def open_bytes(
     *,
     file: str | None = None,
     load_key_material: Callable[[], bytes] | None = None,
-) -> OpenedFooter:
+) -> DecryptedFooter:
     """``open_footer`` of a whole file."""
     tail = Tail.from_bytes(data[-8:], len(data))
     return open_footer(
@@ -63,7 +62,7 @@ def open_bytes(
     )
 
 
-def plain_table(data: bytes, opened: OpenedFooter) -> tuple[pa.Table, Seen]:
+def plain_table(data: bytes, opened: DecryptedFooter) -> tuple[pa.Table, Seen]:
     """The rows of the columns whose keys are there."""
     footer, seen = opened.footer, Seen()
     out = bytearray(MAGIC)

@@ -47,7 +47,7 @@ def test_waves_are_bounded_by_what_size_statistics_say(tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": values}), path, row_group_size=1000)
     file = ParquetFile(str(path))
     assert file.size < 500_000
-    tables = list(file.waves(file.selection.fields(["c"]), None))
+    tables = list(file.tables(file.selection.fields(["c"]), None))
     assert sum(len(table) for table in tables) == 20_000
     assert 2 < len(tables) < 20
     assert max(table.nbytes for table in tables) <= 140 << 20

@@ -17,8 +17,8 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.index_pages import IndexPage
 from skipstone.parquet.index_pages.descent import Descent, together
-from skipstone.parquet.index_pages.tree_writer import place_index_pages
-from skipstone.parquet.reading.chunk_place import ChunkPlace
+from skipstone.parquet.index_pages.tree import place_index_pages
+from skipstone.parquet.reading.page_tables import ChunkPlace
 from skipstone.predicate.tree import And, ColumnRef, Comparison
 from skipstone.rewrite.index_pages_file import add_index_pages
 from tests.oracle import NotModelled, SparkError, matching_rows, sort_key
@@ -123,7 +123,7 @@ def test_keys_and_ranges_give_the_rows_of_the_oracle(
             continue  # Spark has no answer, or ours is that the predicate cannot be decided
         assert shown(found) == shown(expected), (low, high)
         if parts:
-            assert shown(file.read(tree)) == shown(expected), (low, high)
+            assert shown(file.query(tree)) == shown(expected), (low, high)
 
 
 def shown(table: pa.Table) -> str:
@@ -216,7 +216,7 @@ def _trees(file: ParquetFile) -> list[tuple[int, int]]:
     """Where the roots lie, and where their chunks end."""
     found = []
     for leaf in range(3):
-        place = file.chunks_pages.place((0, leaf))
+        place = file.chunk_pages.place((0, leaf))
         found.append((int(file.footer.chunk("index_page_offset")[0, leaf]), place.stop))
     return found
 
@@ -250,9 +250,9 @@ def test_a_plan_takes_them_where_there_is_no_page_index(tmp_path: Path) -> None:
     found = file.plan("k >= 4100 AND k <= 4102").details[0].rows
     assert found is not None
     assert 4 <= len(found) < 1_000
-    assert file.read("k = 4100")["v"].to_pylist() == [512.5, 512.625]
-    assert file.read("k = 4101").num_rows == 0
-    assert file.read("k IS NULL").num_rows == 0
+    assert file.query("k = 4100")["v"].to_pylist() == [512.5, 512.625]
+    assert file.query("k = 4101").num_rows == 0
+    assert file.query("k IS NULL").num_rows == 0
     walked, by_row = ParquetFile(bare), ParquetFile(path)
     asked = [(walked.requests, by_row.requests)]
     assert walked.read_rows(None, [(4_000, 4_001)]) == by_row.read_rows(None, [(4_000, 4_001)])
@@ -265,7 +265,7 @@ def test_a_damaged_tree_in_a_file_gives_its_rows_or_a_format_error(tmp_path: Pat
     path = ascending(tmp_path / "k.parquet", 4_000, write_page_index=False, data_page_size=1_000)
     add_index_pages(path, ["k"], roll_over=200)
     rows, whole = pq.read_table(path), (tmp_path / "k.parquet").read_bytes()
-    places = [ParquetFile(path).chunks_pages.place((0, leaf)) for leaf in range(2)]
+    places = [ParquetFile(path).chunk_pages.place((0, leaf)) for leaf in range(2)]
     rng = np.random.default_rng(7)
     refused = 0
     for _ in range(150):
@@ -280,7 +280,7 @@ def test_a_damaged_tree_in_a_file_gives_its_rows_or_a_format_error(tmp_path: Pat
                 if way == "trees":
                     found = file.index_pages("k").read(1_000, 1_003)
                 elif way == "plan":
-                    found = file.read("k BETWEEN 1000 AND 1003")
+                    found = file.query("k BETWEEN 1000 AND 1003")
                 else:
                     found = file.read_rows(None, [(1_000, 1_004)])
             except FormatError:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.index_pages import ROLL_OVER, IndexPage
-from skipstone.parquet.index_pages.tree_writer import place_index_pages
+from skipstone.parquet.index_pages.tree import place_index_pages
 from skipstone.parquet.pages.page import read_page
 from tests.parquet.index_pages.index_trees import leaf_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skipstone.parquet.format.schema import Leaf
-    from skipstone.parquet.index_pages.tree_writer import IndexPagePlan
+    from skipstone.parquet.index_pages.tree import IndexPagePlan
 
 I64 = leaf_of(Type.INT64)
 

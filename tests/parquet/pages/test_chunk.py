@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.assembly import assemble
 from skipstone.parquet.arrow.whole_file import read_row_group, read_table
-from skipstone.parquet.encryption.column_metadata import chunk_decryptor
+from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.chunk import decode_chunk, decode_pages

@@ -75,7 +75,7 @@ def test_one_name_is_no_list_of_names(path: Path) -> None:
         with pytest.raises(TypeError, match=r"\['id'\], not 'id'"):
             call("id")
     with pytest.raises(TypeError, match=r"\['id'\], not 'id'"):
-        file.read("id = 3", "id")
+        file.query("id = 3", "id")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_wrong_name_is_told_the_right_ones(path: Path, name: str, hint: str) -
 def test_many_columns_are_not_all_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({f"c{at}": [at] for at in range(30)}), tmp_path / "wide")
     with pytest.raises(SkipstoneError) as caught:
-        skipstone.ParquetFile(tmp_path / "wide").read(columns=["zzzzzz"])
+        skipstone.ParquetFile(tmp_path / "wide").query(columns=["zzzzzz"])
     assert caught.value.hint.endswith("c18, c19 and 10 more")
 
 
@@ -110,7 +110,7 @@ def test_keys_are_a_decryption(path: Path) -> None:
 def test_what_completion_offers_is_documented(path: Path) -> None:
     file = skipstone.ParquetFile(path)
     offered = [name for name in dir(file) if not name.startswith("_")]
-    assert {"read", "read_rows", "chunks", "verify", "path", "unavailable"} <= set(offered)
+    assert {"query", "read_rows", "chunks", "verify", "path", "unavailable"} <= set(offered)
     assert all(hasattr(file, name) for name in offered)
     of_class = [getattr(type(file), name) for name in offered if hasattr(type(file), name)]
     assert all(each.__doc__ for each in of_class)

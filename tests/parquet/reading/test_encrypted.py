@@ -60,7 +60,7 @@ def test_rows_and_predicates(data: Path, name: str) -> None:
     for start, stop in [(0, 1), (7, 9), (48, 50)]:
         part = file.read_rows(row_ranges=[(start, stop)])
         assert repr(part.to_pydict()) == repr(whole.slice(start, stop - start).to_pydict())
-    found = file.read("float_field > 30 AND double_field < 40", ["double_field", "int32_field"])
+    found = file.query("float_field > 30 AND double_field < 40", ["double_field", "int32_field"])
     expected = [d for d, f in zip(doubles, floats, strict=True) if f > 30 and d < 40]
     assert found.column("double_field").to_pylist() == expected
     assert file.count("float_field < 0") == 0
@@ -85,7 +85,7 @@ def test_a_column_without_its_key_does_not_hide_the_others(data: Path) -> None:
     with pytest.raises(KeyUnavailableError, match="double_field"):
         file.read_rows(["double_field"])
     with pytest.raises(KeyUnavailableError, match="double_field"):
-        file.read("double_field > 3", ["int32_field"])
+        file.query("double_field > 3", ["int32_field"])
     assert "double_field" not in file.pages().column("column").to_pylist()
 
 

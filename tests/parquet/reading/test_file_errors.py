@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skipstone.errors import FormatError
-from skipstone.parquet.reading.file_errors import names_its_file
+from skipstone.parquet.reading.file_reader import names_its_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

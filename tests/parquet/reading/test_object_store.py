@@ -46,12 +46,12 @@ def test_a_lookup_takes_few_requests_and_bytes(s3: S3, content: bytes) -> None:
     assert len(s3.requests()) - before == 1
     assert file.bytes_read == 64 * 1024
     before, read = len(s3.requests()), file.bytes_read
-    assert file.read("id = 51234", ["text"]).to_pylist() == [{"text": f"{51234:0200}"}]
+    assert file.query("id = 51234", ["text"]).to_pylist() == [{"text": f"{51234:0200}"}]
     # The page index, the page of the predicate, the page of the text.
     assert len(s3.requests()) - before <= 5
     assert file.bytes_read - read < 120_000
     before, read = len(s3.requests()), file.bytes_read
-    assert file.read("id = 51235", ["text"]).num_rows == 1
+    assert file.query("id = 51235", ["text"]).num_rows == 1
     assert len(s3.requests()) - before <= 3
     assert file.bytes_read - read < 110_000
     assert {line.split()[0] for line in s3.requests()[before:]} == {"GET"}
@@ -75,7 +75,7 @@ def test_an_object_that_is_replaced_is_stale(s3: S3, content: bytes) -> None:
     with pytest.raises(StaleError, match="has changed since it was opened"):
         file.read_rows(["id"], [(5, 6)])
     with pytest.raises(StaleError):
-        file.read("id = 77777")
+        file.query("id = 77777")
 
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten in place", "touched"])

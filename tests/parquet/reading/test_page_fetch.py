@@ -149,7 +149,7 @@ def test_rows_that_span_pages_are_whole(tmp_path: Path) -> None:
 def test_batches_come_wave_by_wave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": range(1_000)}), path, row_group_size=100)
-    monkeypatch.setattr("skipstone.parquet.reading.file._WAVE", 1)
+    monkeypatch.setattr("skipstone.parquet.reading.file_reader._WAVE", 1)
     batches = list(ParquetFile(str(path)).iter_rows(["a"], [(50, 950)]))
     assert len(batches) == 10
     assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(50, 950))

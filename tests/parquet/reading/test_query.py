@@ -54,7 +54,7 @@ def test_rows_are_those_of_brute_force(question: tuple[pa.Table, Expr, dict[str,
             assume(False)
         if opaques(bind(where, file.schema)):
             return
-        found = file.read(where)
+        found = file.query(where)
         assert repr(found.to_pylist()) == repr(
             whole.take(pa.array(expected, pa.int64())).to_pylist()
         )
@@ -83,16 +83,16 @@ def numbers(tmp_path: Path) -> ParquetFile:
 
 
 def test_a_point_reads_one_page_of_each_column(numbers: ParquetFile) -> None:
-    assert numbers.read("id = 4711", ["text"]).to_pylist() == [{"text": f"{4711:01000}"}]
+    assert numbers.query("id = 4711", ["text"]).to_pylist() == [{"text": f"{4711:01000}"}]
     before = numbers.bytes_read
-    found = numbers.read("id = 4712")
+    found = numbers.query("id = 4712")
     assert found.column("id").to_pylist() == [4712]
     # A page of text is 100 kB, one of numbers 0.8 kB.
     assert 101_600 < numbers.bytes_read - before < 106_000
 
 
 def test_an_absent_key_reads_one_block_of_each_filter(numbers: ParquetFile) -> None:
-    assert numbers.read("key = 7").num_rows == 0
+    assert numbers.query("key = 7").num_rows == 0
     before = numbers.bytes_read
     assert numbers.count("key = 9") == 0
     assert numbers.bytes_read - before <= 10 * 32
@@ -102,7 +102,7 @@ def test_other_columns_are_read_where_rows_match_only(numbers: ParquetFile) -> N
     """Every page may hold an even key below 40; the texts of 20 rows lie in 20 pages at most."""
     numbers.count("key < 40")
     before = numbers.bytes_read
-    found = numbers.read("key < 40", ["text"])
+    found = numbers.query("key < 40", ["text"])
     assert 15 < found.num_rows <= 20
     assert numbers.bytes_read - before < found.num_rows * 101_000 + 100 * 1_000
 
@@ -131,7 +131,7 @@ def test_nan_and_zero_are_found_where_engines_lose_them(tmp_path: Path) -> None:
     values = [1.0, math.nan, -0.0, 50.0, None]
     pq.write_table(pa.table({"f": values}), path, write_page_index=True)
     file = ParquetFile(path)
-    assert [math.isnan(v) for v in file.read("f > 100").column("f").to_pylist()] == [True]
+    assert [math.isnan(v) for v in file.query("f > 100").column("f").to_pylist()] == [True]
     assert file.count("f = 0.0") == 1
     assert file.count("f >= 0") == 4
     assert file.count("f = CAST('NaN' AS DOUBLE)") == 1
@@ -144,8 +144,8 @@ def test_struct_fields_and_folded_names(tmp_path: Path) -> None:
     rows = [{"s": {"x": 1, "y": "a"}}, {"s": None}, {"s": {"x": None, "y": "b"}}]
     pq.write_table(pa.Table.from_pylist(rows), path)
     file = ParquetFile(path)
-    assert file.read("S.X = 1").to_pylist() == rows[:1]
-    assert file.read("s.x IS NULL", ["s.y"]).to_pylist() == [{"s": None}, {"s": {"y": "b"}}]
+    assert file.query("S.X = 1").to_pylist() == rows[:1]
+    assert file.query("s.x IS NULL", ["s.y"]).to_pylist() == [{"s": None}, {"s": {"y": "b"}}]
 
 
 def test_names_with_dots_and_names_that_occur_twice(tmp_path: Path) -> None:
@@ -157,19 +157,19 @@ def test_names_with_dots_and_names_that_occur_twice(tmp_path: Path) -> None:
     ]
     pq.write_table(pa.table(columns, names=["a.b", "a", "c"]), path)
     file = ParquetFile(path)
-    assert file.read("a.b = 20", ["c"]).to_pylist() == [{"c": 8}]
-    assert file.read("`a.b` = 3", ["c"]).to_pylist() == [{"c": 9}]
-    assert file.read("`a.b` = 3 OR a.b = 30", ["a.b"]).to_pylist() == [{"a.b": 1}, {"a.b": 3}]
+    assert file.query("a.b = 20", ["c"]).to_pylist() == [{"c": 8}]
+    assert file.query("`a.b` = 3", ["c"]).to_pylist() == [{"c": 9}]
+    assert file.query("`a.b` = 3 OR a.b = 30", ["a.b"]).to_pylist() == [{"a.b": 1}, {"a.b": 3}]
     pq.write_table(pa.table([columns[0], columns[2], columns[2]], names=["x", "x", "y"]), path)
     file = ParquetFile(path)
-    assert [c.to_pylist() for c in file.read("y > 7").columns] == [[2, 3], [8, 9], [8, 9]]
+    assert [c.to_pylist() for c in file.query("y > 7").columns] == [[2, 3], [8, 9], [8, 9]]
     with pytest.raises(PredicateError):
-        file.read("x = 1")
+        file.query("x = 1")
 
 
 def test_what_cannot_be_decided_is_said(numbers: ParquetFile) -> None:
     with pytest.raises(UnsupportedError, match="cannot decide"):
-        numbers.read("length(text) = 3 AND id < 5")
+        numbers.query("length(text) = 3 AND id < 5")
     with pytest.raises(PredicateError, match="idd"):
-        numbers.read("idd = 3")
-    assert numbers.read([("id", "=", 3)], ["id"]).to_pylist() == [{"id": 3}]
+        numbers.query("idd = 3")
+    assert numbers.query([("id", "=", 3)], ["id"]).to_pylist() == [{"id": 3}]

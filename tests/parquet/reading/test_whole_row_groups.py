@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.whole_row_groups import read_whole
+from skipstone.parquet.reading.file_reader import read_whole
 from skipstone.storage import LocalStorage
 from skipstone.storage.base import metered
 from tests.parquet.reading.tables import tables, write, writer_settings
@@ -52,7 +52,7 @@ def test_only_the_chunks_that_are_asked_for_are_read(tmp_path: Path) -> None:
     file = ParquetFile(_file(tmp_path / "a.parquet"))
     (field,) = file.selection.fields(["s"])
     leaf = field.shape.leaves[0]
-    places = [file.chunks_pages.place((group, leaf)) for group in range(4)]
+    places = [file.chunk_pages.place((group, leaf)) for group in range(4)]
     storage = file.reader.storage
     assert isinstance(storage, LocalStorage)
     storage.gap = 0
@@ -65,7 +65,7 @@ def test_only_the_chunks_that_are_asked_for_are_read(tmp_path: Path) -> None:
 
 def test_a_damaged_page_is_told_by_who_knows_the_place(tmp_path: Path) -> None:
     path = _file(tmp_path / "a.parquet")
-    place = ParquetFile(path).chunks_pages.place((1, 0))
+    place = ParquetFile(path).chunk_pages.place((1, 0))
     held = bytearray(path.read_bytes())
     held[place.stop - 3] ^= 1
     path.write_bytes(held)

@@ -74,7 +74,7 @@ def test_rows_are_read_from_all_of_them(split: Path) -> None:
     file = ParquetFile(split)
     same(file.read_rows(), data)
     same(file.read_rows(["l", "id"], [(290, 310)]), data.select(["l", "id"]).slice(290, 20))
-    same(file.read("id = 555"), data.slice(555, 1))
+    same(file.query("id = 555"), data.slice(555, 1))
     assert file.count("s IS NULL") == 334
     assert file.count("f = 'NaN'") == 143
     report = file.verify()
@@ -92,7 +92,7 @@ def test_pages_are_chosen_by_the_indexes_beside_them(split: Path) -> None:
     assert plan.rows_kept == 50
     assert file.plan("s = 'é99'").rows_kept == 0
     with metered() as meter:
-        file.read("id = 555", ["s"])
+        file.query("id = 555", ["s"])
     assert {each.rpartition(".")[2] for each in meter.paths} == {"x", "s"}
 
 
@@ -109,7 +109,7 @@ def test_each_is_a_file_of_its_columns(split: Path) -> None:
         found = ParquetFile(path)
         assert found.verify().ok
         if name == "x":
-            assert found.read("id = 555")["id"].to_pylist() == [555]
+            assert found.query("id = 555")["id"].to_pylist() == [555]
             assert found.bloom_filter(0, "id") is not None
 
 
@@ -223,13 +223,13 @@ def test_it_is_read_from_an_object_store(s3: S3, split: Path) -> None:
     for path in split.parent.iterdir():
         s3.client.put_object(Bucket=s3.bucket, Key=f"t/{path.name}", Body=path.read_bytes())
     file = ParquetFile(f"{s3.base}/t/{NAME}", storage_options=s3.options)
-    same(file.read("id = 555"), rows(0, 1_000).slice(555, 1))
+    same(file.query("id = 555"), rows(0, 1_000).slice(555, 1))
     gone = next(each for each in s3.keys("t/_") if each.endswith(".s"))
     s3.client.delete_object(Bucket=s3.bucket, Key=gone)
     file = ParquetFile(f"{s3.base}/t/{NAME}", storage_options=s3.options)
-    assert file.read("id = 555", ["l"]).num_rows == 1
+    assert file.query("id = 555", ["l"]).num_rows == 1
     with pytest.raises(StaleError, match="which is not there"):
-        file.read("id = 555", ["s"])
+        file.query("id = 555", ["s"])
 
 
 # -- files that are gone, or others ---------------------------------------------------------------
@@ -238,12 +238,12 @@ def test_it_is_read_from_an_object_store(s3: S3, split: Path) -> None:
 def test_a_file_that_is_gone_costs_its_columns_alone(split: Path) -> None:
     sides(split)["s"].unlink()
     file = ParquetFile(split)
-    assert file.read("id = 555", ["id", "l"]).num_rows == 1
+    assert file.query("id = 555", ["id", "l"]).num_rows == 1
     assert file.plan("s = 'é3'").rows_kept > 0
     with pytest.raises(StaleError, match=r"has columns in .*\.s, which is not there.*hint"):
         file.read_rows(["s"])
     with pytest.raises(StaleError):
-        file.read("s = 'é3'", ["id"])
+        file.query("s = 'é3'", ["id"])
     report = file.verify()
     assert not report.ok
     assert "which is not there" in str(report)

@@ -126,7 +126,7 @@ def test_any_table_by_any_options(tmp_path: Path, data: st.DataObject) -> None:
     predicate = data.draw(predicates(rows))
     try:
         expected = matching_rows(rows, predicate)
-        read = file.read(predicate)
+        read = file.query(predicate)
     except (SparkError, NotModelled, UnsupportedError):
         return
     assert repr(read.to_pydict()) == repr(whole.take(pa.array(expected, pa.int64())).to_pydict())
@@ -275,7 +275,7 @@ def test_a_point_is_one_page(numbers: ParquetFile) -> None:
     """Row 4,711 is in row group 4, in its page of rows 4,700 to 4,800."""
     assert _rows_of(numbers, "id = 4711") == [(4_700, 4_800)]
     before = numbers.bytes_read
-    assert numbers.read("id = 4712")["text"].to_pylist() == [f"{4712:01000}"]
+    assert numbers.query("id = 4712")["text"].to_pylist() == [f"{4712:01000}"]
     # A page of text is 100 kB, one of numbers 0.8 kB.
     assert 101_600 < numbers.bytes_read - before < 108_000
 
@@ -426,7 +426,7 @@ def test_index_pages_between_data_pages(tmp_path: Path) -> None:
     assert repr(found.to_pydict()) == repr(rows.to_pydict())
     file = ParquetFile(path)
     assert file.verify().ok
-    assert file.read("id = 1234").num_rows == 1
+    assert file.query("id = 1234").num_rows == 1
     behind = write_table(rows, path, page_rows=50, index_pages=[], row_group_rows=1_000)
     assert "index pages" not in str(behind)
     same_everywhere(path, rows)

@@ -59,8 +59,8 @@ def test_one_key(
     supplied = b"table/part 1" if prefix == "supplied" else None
     keys = Decryption(footer_key=KEY, aad_prefix=supplied)
     file = ParquetFile(path, decryption=keys)
-    assert equal(file.read(), rows())
-    assert file.read("a = 577").num_rows == 1
+    assert equal(file.query(), rows())
+    assert file.query("a = 577").num_rows == 1
     (planned,) = file.plan("a = 577").files
     assert planned.detail.rows is not None
     assert [each.tolist() for each in planned.detail.rows.ranges()] == [[500], [600]]
@@ -72,7 +72,7 @@ def test_one_key(
     assert equal(pq.read_table(path, decryption_properties=properties), rows())
     assert "é3".encode() not in path.read_bytes()
     with pytest.raises((KeyUnavailableError, SkipstoneError)):
-        ParquetFile(path, decryption=Decryption(footer_key=KEY[::-1], aad_prefix=supplied)).read()
+        ParquetFile(path, decryption=Decryption(footer_key=KEY[::-1], aad_prefix=supplied)).query()
     decrypt(path, tmp_path / "clear.parquet", decryption=keys)
     same_everywhere(tmp_path / "clear.parquet", rows())
 
@@ -92,15 +92,15 @@ def test_column_keys(tmp_path: Path, plaintext_footer: bool) -> None:
     )
     write_table(rows(), path, encryption=encryption, checkpoint_every=1, **LAYOUT)
     file = ParquetFile(path, decryption=Decryption(footer_key=KEY, column_keys=KEYS))
-    assert equal(file.read(), rows())
+    assert equal(file.query(), rows())
     assert file.verify().ok
     theirs = pl.ParquetDecryptionProperties(footer_key=KEY, column_keys=KEYS)
     assert equal(pl.scan_parquet(path, decryption=theirs).collect().to_arrow(), rows())
     some = ParquetFile(path, decryption=Decryption(footer_key=KEY))
     names = ["a", "x", "n"]
-    assert equal(some.read(columns=names), rows().select(names))
+    assert equal(some.query(columns=names), rows().select(names))
     with pytest.raises(KeyUnavailableError):
-        some.read(columns=["s"])
+        some.query(columns=["s"])
     keys = Decryption(footer_key=KEY, column_keys=KEYS)
     assert {module.type.name for module in modules(path, keys)} >= {
         "DATA_PAGE",
@@ -117,12 +117,12 @@ def test_wrapped_keys(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     options: dict[str, Any] = {"kms": PlainKms(), "footer_key_id": "kf"}
     write_table(rows(), path, encryption=Encryption(**options), **LAYOUT)
-    assert equal(ParquetFile(path, decryption=Decryption(kms=PlainKms())).read(), rows())
+    assert equal(ParquetFile(path, decryption=Decryption(kms=PlainKms())).query(), rows())
     outside = Encryption(**options, internal_key_material=False)
     other = tmp_path / "b.parquet"
     report = write_table(rows(), other, encryption=outside, **LAYOUT)
     assert report.key_material == key_material_path(str(other))
-    assert equal(ParquetFile(other, decryption=Decryption(kms=PlainKms())).read(), rows())
+    assert equal(ParquetFile(other, decryption=Decryption(kms=PlainKms())).query(), rows())
     with pytest.raises(UnsupportedError, match="may be needed"):
         write_table(rows(), other, encryption=outside)
     with pytest.raises(UnsupportedError, match="unfinished file"):
@@ -176,7 +176,7 @@ def test_any_table(tmp_path: Path, data: st.DataObject) -> None:
     file = ParquetFile(path, decryption=Decryption(footer_key=KEY))
     pq.write_table(drawn, tmp_path / "b.parquet")
     whole = pq.read_table(tmp_path / "b.parquet")
-    assert repr(file.read().to_pydict()) == repr(whole.to_pydict())
+    assert repr(file.query().to_pydict()) == repr(whole.to_pydict())
     assert file.verify().ok
     properties = pe.create_decryption_properties(footer_key=KEY)
     theirs = pq.read_table(path, decryption_properties=properties)
@@ -224,7 +224,7 @@ def test_no_reader_loses_nan(
     )
     keys = Decryption(footer_key=KEY, column_keys=columns)
     file = ParquetFile(path, decryption=keys)
-    assert equal(file.read(), table)
+    assert equal(file.query(), table)
     assert file.verify().ok
     told = file.chunks()
     bounded = {

@@ -9,9 +9,9 @@ import numpy as np
 
 from skipstone.predicate.types import column_name
 
-from .column_metadata import crypto_of
 from .decryption import key_label
 from .file_decryptor import EncryptedFooter, FileDecryptor
+from .open_footer import crypto_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

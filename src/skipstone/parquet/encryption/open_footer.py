@@ -1,33 +1,47 @@
-"""From the bytes of a footer, encrypted or not, to its arrays: one call for readers.
+"""From the bytes of a footer, encrypted or not, to its arrays. Every reader opens footers here.
+
+An encrypted footer is decrypted; the signature of a plaintext footer is verified where its key is
+available. Then ``encrypted_column_metadata`` is decrypted for every column whose key is available.
+In a plaintext footer an encrypted column has both that and a ``meta_data`` without statistics; in
+an encrypted footer it has only the former. If one chunk of a column cannot be decrypted, the column
+stays as it was, with the reason: reading the column raises it, and other columns still read.
 
 ``cryptography`` is loaded only for files that are encrypted, or where keys were given.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from skipstone.errors import FormatError
+import numpy as np
+
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.parquet.format.crypto import ColumnCryptoMetaData
 from skipstone.parquet.format.footer import SIGNATURE_LENGTH
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.thrift.compact import Reader
+
+from .modules import ModuleType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from skipstone.errors import SkipstoneError
 
+    from .column_decryptor import ColumnDecryptor
     from .decryption import Decryption
     from .file_decryptor import FileDecryptor
 
-__all__ = ["OpenedFooter", "doubts_of", "open_footer"]
+__all__ = ["DecryptedFooter", "chunk_decryptor", "crypto_of", "open_footer"]
 
 
-class OpenedFooter(NamedTuple):
+class DecryptedFooter(NamedTuple):
     """``decryptor`` is ``None`` if the file is not encrypted.
 
     ``unavailable`` says by leaf ordinal why a column cannot be decrypted: raise it when the column
-    is touched. ``signature_verified`` is of plaintext footers.
+    is read. ``signature_verified`` is about plaintext footers.
     """
 
     footer: FooterArrays
@@ -44,15 +58,15 @@ def open_footer(
     decryption: Decryption | None = None,
     file: str | None = None,
     load_key_material: Callable[[], bytes] | None = None,
-) -> OpenedFooter:
-    """Open what lies before the last 8 bytes of a file.
+) -> DecryptedFooter:
+    """Open ``data``, the bytes before the last 8 bytes of a file.
 
-    ``encrypted`` is whether its magic is PARE (``Tail.encrypted``); ``base`` is where ``data``
+    ``encrypted`` is whether the magic is PARE (``Tail.encrypted``); ``base`` is where ``data``
     begins in the file; ``load_key_material`` as for ``FileDecryptor``. Raises
     ``KeyUnavailableError`` where the footer is encrypted and its key or AAD prefix was not given;
-    ``FormatError`` where it is damaged, altered, not the file that was meant, or not encrypted
+    ``FormatError`` where it is damaged, altered, belongs to another file, or is not encrypted
     although keys were given. Where the key that signs a plaintext footer was not given, columns
-    whose keys were must be encrypted.
+    whose keys were given must be encrypted.
     """
     if encrypted:
         from .file_decryptor import EncryptedFooter
@@ -63,11 +77,12 @@ def open_footer(
             decryption, found.crypto, file=file, load_key_material=load_key_material
         )
         plain = decryptor.decrypt_footer(found.module, base=found.offset)
-        return _fill(FooterArrays.scan(plain, found.offset), decryptor, False)
+        footer, unavailable = _decrypt_columns(FooterArrays.scan(plain, found.offset), decryptor)
+        return DecryptedFooter(footer, decryptor, unavailable)
     footer = FooterArrays.scan(data, base)
     algorithm = footer.encryption_algorithm
     if algorithm is None and decryption is None:
-        return OpenedFooter(footer)
+        return DecryptedFooter(footer)
     from .file_decryptor import FileDecryptor as _FileDecryptor
 
     signer = _FileDecryptor.of_plaintext_footer(
@@ -78,7 +93,7 @@ def open_footer(
         load_key_material=load_key_material,
     )
     if signer is None:
-        return OpenedFooter(footer)
+        return DecryptedFooter(footer)
     if footer.end + SIGNATURE_LENGTH != len(data):
         raise FormatError(
             "the signature of the footer is not 28 bytes",
@@ -88,21 +103,20 @@ def open_footer(
             got=len(data) - footer.end,
         )
     verified = signer.verify_if_possible(data, base=base)
-    opened = _fill(footer, signer, verified)
-    if verified:
-        return opened
-    doubts = doubts_of(opened.footer, decryption, file)
-    return opened._replace(unavailable={**opened.unavailable, **doubts})
+    footer, unavailable = _decrypt_columns(footer, signer)
+    if not verified:
+        unavailable |= _doubts(footer, decryption, file)
+    return DecryptedFooter(footer, signer, unavailable, verified)
 
 
-def doubts_of(
+def _doubts(
     footer: FooterArrays, decryption: Decryption | None, file: str | None
 ) -> dict[int, SkipstoneError]:
-    """What is not to be read by a plaintext footer whose signature was not verified.
+    """Columns that must not be read by a plaintext footer whose signature was not verified.
 
-    Anybody can have made it. So it must not tell of columns in the clear whose keys were given:
-    they are returned with their reasons, by leaf ordinal. ``FormatError`` where keys were given
-    and no column is encrypted: that is a file in the clear.
+    Anybody can write such a footer. So it cannot declare a column plaintext whose key was given:
+    those columns are returned with their reasons, by leaf ordinal. ``FormatError`` where keys were
+    given and no column is encrypted: that is a plaintext file.
     """
     if decryption is None or not decryption.has_keys or decryption.allow_plaintext_files:
         return {}
@@ -127,8 +141,65 @@ def doubts_of(
     }
 
 
-def _fill(footer: FooterArrays, decryptor: FileDecryptor, verified: bool) -> OpenedFooter:
-    from .column_metadata import adopt_column_metadata
+# -- columns ---------------------------------------------------------------------------------------
 
-    adopted = adopt_column_metadata(footer, decryptor)
-    return OpenedFooter(adopted.footer, decryptor, adopted.unavailable, verified)
+
+def crypto_of(footer: FooterArrays, row_group: int, leaf: int) -> ColumnCryptoMetaData | None:
+    """The crypto metadata of a chunk, ``None`` if it is not encrypted."""
+    return footer.column_chunk(row_group, leaf).crypto_metadata
+
+
+def chunk_decryptor(
+    footer: FooterArrays, decryptor: FileDecryptor, row_group: int, leaf: int
+) -> ColumnDecryptor | None:
+    """The decryptor of a chunk, by its place in the footer; ``None`` if it is not encrypted.
+
+    Raises as ``FileDecryptor.column``.
+    """
+    return decryptor.column(
+        footer.schema.leaves[leaf].path,
+        _ordinal(footer, row_group),
+        leaf,
+        crypto_of(footer, row_group, leaf),
+    )
+
+
+def _ordinal(footer: FooterArrays, row_group: int) -> int:
+    ordinal = int(footer.group("ordinal")[row_group])
+    return row_group if ordinal == -1 else ordinal
+
+
+def _decrypt_columns(
+    footer: FooterArrays, decryptor: FileDecryptor
+) -> tuple[FooterArrays, dict[int, SkipstoneError]]:
+    """The footer with all column metadata that have a key, and why others have none, by leaf."""
+    adopted: dict[tuple[int, int], bytes] = {}
+    unavailable: dict[int, SkipstoneError] = {}
+    encrypted = footer.chunk("encrypted") == 1
+    crypto_at = footer.parts("crypto_metadata")
+    module_at, module_length = footer.places("encrypted_column_metadata")
+    view = memoryview(footer.data)
+    for leaf in np.flatnonzero(encrypted.any(axis=0)).tolist():
+        path, found = footer.schema.leaves[leaf].path, {}
+        raw, column = b"", None
+        try:
+            for row_group in np.flatnonzero(encrypted[:, leaf]).tolist():
+                at, ordinal = int(crypto_at[row_group, leaf]), _ordinal(footer, row_group)
+                # Known writers use one key per column in all row groups.
+                if not raw or footer.data[at : at + len(raw)] != raw:
+                    reader = Reader(view, at, base=footer.base)
+                    crypto = ColumnCryptoMetaData.read(reader)
+                    raw = footer.data[at : reader.at]
+                    column = decryptor.column(path, ordinal, leaf, crypto)
+                at = int(module_at[row_group, leaf])
+                if column is not None and at >= 0:
+                    module = view[at : at + int(module_length[row_group, leaf])]
+                    found[row_group, leaf] = replace(column, row_group_ordinal=ordinal).decrypt(
+                        ModuleType.COLUMN_META_DATA, module, base=footer.base + at
+                    )
+        except (KeyUnavailableError, FormatError, UnsupportedError) as error:
+            # The traceback would keep buffers and ciphers alive as long as the reason.
+            unavailable[leaf] = error.with_traceback(None)
+        else:
+            adopted |= found
+    return footer.adopt(adopted), unavailable

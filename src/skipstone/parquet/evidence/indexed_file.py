@@ -10,23 +10,49 @@ from __future__ import annotations
 
 import copy
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypeAlias,
+)
 
 import numpy as np
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.parquet.encryption.column_metadata import chunk_decryptor
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+)
+from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.encryption.open_footer import chunk_decryptor
+from skipstone.parquet.format.enums import BoundaryOrder
+from skipstone.parquet.format.index_pages import (
+    ROLL_OVER,
+    read_root,
+)
 from skipstone.parquet.format.metadata import ColumnMetaData
-from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.format.page_index import (
+    ColumnIndexArrays,
+    OffsetIndexArrays,
+)
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.pruning import Cause, Reason
+from skipstone.pruning import (
+    Cause,
+    Reason,
+)
 from skipstone.storage import ByteRange
 
-from .chunk_bounds import chunk_bounds, miscounts_nulls, order_of
-from .index_pages import LONGEST_ROOTS, page_index_of
-from .page_bounds import check_place, page_bounds, with_nulls_by_level
 from .stored_values import Stored
+from .written_bounds import (
+    check_page_range,
+    chunk_bounds,
+    miscounts_nulls,
+    order_of,
+    page_bounds,
+    with_nulls_by_level,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +62,12 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.schema import Leaf
     from skipstone.pruning import Fetched
 
     from .value_bounds import ValueBounds
 
-__all__ = ["IndexedFile", "why"]
+__all__ = ["LONGEST_ROOTS", "IndexedFile", "chunk_bytes", "page_index_of", "why"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -59,6 +86,25 @@ def why(error: Exception, subject: str) -> Reason:
         cause = Cause.CORRUPT
     text = error.message if isinstance(error, SkipstoneError) else str(error)
     return Reason(cause=cause, subject=subject, text=text)
+
+
+def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> tuple[int, int]:
+    """First byte of a chunk and the byte after it, in a file of ``size`` bytes."""
+
+    def of(field: str) -> int:
+        return int(footer.chunk(field)[row_group, leaf])
+
+    meta = ColumnMetaData(
+        type=of("type"),
+        encodings=(),
+        codec=of("codec"),
+        num_values=of("num_values"),
+        total_uncompressed_size=0,
+        total_compressed_size=of("total_compressed_size"),
+        data_page_offset=of("data_page_offset"),
+        dictionary_page_offset=of("dictionary_page_offset"),
+    )
+    return chunk_range(meta, file_size=size, created_by=footer.created_by)
 
 
 class IndexedFile:
@@ -265,7 +311,7 @@ class IndexedFile:
             if miscounts_nulls(self.footer, self.stored(leaf)):
                 null_count, index = -1, with_nulls_by_level(index)
             try:
-                check_place(offsets, *self._chunk_range(row_group, leaf))
+                check_page_range(offsets, *self._chunk_range(row_group, leaf))
                 found = page_bounds(
                     self.stored(leaf),
                     order_of(self.footer, leaf),
@@ -281,27 +327,58 @@ class IndexedFile:
         return found
 
     def _chunk_range(self, row_group: int, leaf: int) -> tuple[int, int]:
-        """First byte of a chunk and the byte after it."""
-
-        def of(field: str) -> int:
-            return int(self.footer.chunk(field)[row_group, leaf])
-
-        meta = ColumnMetaData(
-            type=of("type"),
-            encodings=(),
-            codec=of("codec"),
-            num_values=of("num_values"),
-            total_uncompressed_size=0,
-            total_compressed_size=of("total_compressed_size"),
-            data_page_offset=of("data_page_offset"),
-            dictionary_page_offset=of("dictionary_page_offset"),
-        )
         size = self.home(leaf)[1]
-        size = sys.maxsize if size is None else size
-        return chunk_range(meta, file_size=size, created_by=self.footer.created_by)
+        return chunk_bytes(self.footer, row_group, leaf, sys.maxsize if size is None else size)
 
     def first_rows(self, row_group: int, leaf: int) -> IntArray | None:
         """First rows of the pages of a chunk, from the start of the row group; ``None`` where its
         offset index is not known."""
         found = self.offset_indexes.get((row_group, leaf))
         return found.first_row_index if isinstance(found, OffsetIndexArrays) else None
+
+
+#: two roots that rolled over, with their headers
+LONGEST_ROOTS = 2 * (ROLL_OVER + 256)
+
+
+def page_index_of(
+    data: bytes | memoryview,
+    leaf: Leaf,
+    *,
+    base: int,
+    start: int,
+    data_page_offset: int,
+    size: int | None,
+    num_rows: int,
+) -> tuple[OffsetIndexArrays, ColumnIndexArrays | None]:
+    """What the roots at the start of ``data``, at byte ``base`` of the file, say of the pages of a
+    chunk that begins at ``start``.
+
+    ``FormatError`` where they are damaged, ``UnsupportedError`` where they do not say enough.
+    """
+    root, beside = read_root(data, leaf.type, leaf.type_length, base=base)
+    rows = root if root.keys is None else beside
+    if rows is None or rows.ordinals is None:
+        raise UnsupportedError("index pages that do not say the rows of their pages")
+    if int(rows.page_offset[0]) != data_page_offset - start:
+        raise UnsupportedError("index pages of several levels")
+    if not np.array_equal(rows.page_offset, root.page_offset):
+        raise FormatError("keys and ordinals of other pages", offset=base)
+    made = OffsetIndexArrays(
+        offset=rows.page_offset + start,
+        compressed_page_size=rows.page_len,
+        first_row_index=rows.ordinals,
+    )
+    # Held against the file as one that was read would be.
+    places = OffsetIndexArrays.from_bytes(made.to_bytes(), size=size, num_rows=num_rows, base=base)
+    if root.keys is None:
+        return places, None
+    count = len(root)
+    # Nothing bounds the first page from below: no bytes are the least text, and no number at all.
+    lower = ByteArrays.concat([ByteArrays.from_list([b""]), root.keys[: count - 1]])
+    return places, ColumnIndexArrays(
+        null_pages=np.zeros(count, np.bool_),
+        min_values=lower,
+        max_values=root.keys,
+        boundary_order=BoundaryOrder.ASCENDING,
+    )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.schema import Leaf
-    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
 __all__ = ["Descent", "Found", "Roots", "Steps", "offsets_of_tree", "together"]

@@ -27,9 +27,9 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.evidence.stored_values import Stored
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.reading.chunk_pages import ChunkPages
-from skipstone.parquet.reading.fetch import Templates, group_rows, read_groups
-from skipstone.parquet.reading.file_errors import names_its_file
+from skipstone.parquet.reading.file_reader import names_its_file
 from skipstone.parquet.reading.query import column_at
+from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.predicate import bind, leaves
 from skipstone.predicate.tree import And, ColumnRef, Comparison, Const, Literal, Not, NullTest
 from skipstone.predicate.types import column_path
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.reading.chunk_pages import Cell
-    from skipstone.parquet.reading.fetch import GroupRows
-    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
+    from skipstone.parquet.reading.file_reader import FileReader
+    from skipstone.parquet.reading.row_ranges import GroupRows
     from skipstone.predicate.tree import Bound, Expr
 
     from .descent import Roots, Steps
@@ -98,14 +98,14 @@ class IndexPages:
     of this object took. Raises ``FormatError`` for trees that are damaged.
     """
 
-    def __init__(self, file: ParquetFile, column: str) -> None:
+    def __init__(self, file: FileReader, column: str) -> None:
         self.file, self.path = file, file.path
         leaf = file.footer.schema.leaf(column)
-        self._leaf = file.cell(0, column)[1] if leaf is None else leaf.ordinal
+        self._leaf = file.chunk_key(0, column)[1] if leaf is None else leaf.ordinal
         #: the dotted path of the leaf
         self.column = file.footer.schema.leaves[self._leaf].name
         self.bytes_read = self.requests = 0
-        self._descents: dict[Cell, Descent | None] = {}
+        self._descents: dict[ChunkKey, Descent | None] = {}
 
     def __repr__(self) -> str:
         held = sum(self._descent((r, self._leaf)) is not None for r in self._groups)
@@ -184,15 +184,15 @@ class IndexPages:
         with self._counting() as count:
             alive = self._alive(tree)
             keyed = self._keyed_of(alive)
-            cells = [(r, self._leaf) for r in alive if keyed[r]]
-            found = self._search(cells, interval_of(tree, self._stored)) if cells else []
-            none = not cells and not any(self._keyed)
+            chunks = [(r, self._leaf) for r in alive if keyed[r]]
+            found = self._search(chunks, interval_of(tree, self._stored)) if chunks else []
+            none = not chunks and not any(self._keyed)
         if none:
             raise UnsupportedError(
                 f"no index pages of {self.path} hold keys of {self.column}",
                 hint=f"`skipstone retrofit FILE --index-pages {self.column}` adds them",
             )
-        parts = [(cell[0], each) for cell, each in zip(cells, found, strict=True)]
+        parts = [(chunk[0], each) for chunk, each in zip(chunks, found, strict=True)]
         return self._made(parts, count)
 
     def _made(self, parts: Sequence[tuple[int, Found]], count: _Count) -> DataPages:
@@ -229,57 +229,59 @@ class IndexPages:
             interval = interval_of(tree, self._stored)
             alive = self._alive(tree)
             keyed = self._keyed_of(alive)
-            cells = [(r, self._leaf) for r in alive if keyed[r]]
-            found = dict(zip(cells, self._search(cells, interval), strict=True))
+            chunks = [(r, self._leaf) for r in alive if keyed[r]]
+            found = dict(zip(chunks, self._search(chunks, interval), strict=True))
             rows = self._matching(tree, self._candidates(alive, found, interval))
             if not rows:
                 return self.file.selection.empty_table(columns)
             return self._fetched(self.file.selection.fields(columns), rows)
 
     def _candidates(
-        self, alive: Sequence[int], found: Mapping[Cell, Found], interval: Interval
+        self, alive: Sequence[int], found: Mapping[ChunkKey, Found], interval: Interval
     ) -> RowSet:
         """The rows of the data pages that were found, and all rows where nothing says."""
         starts: list[int] = []
         stops: list[int] = []
-        cells = [cell for cell, pages in found.items() if len(pages)]
-        edges: list[tuple[Cell, int]] = []
-        for cell in cells:
-            ends = found[cell].offset
-            edges += [(cell, int(ends[0])), (cell, int(ends[-1]))]
+        chunks = [chunk for chunk, pages in found.items() if len(pages)]
+        edges: list[tuple[ChunkKey, int]] = []
+        for chunk in chunks:
+            ends = found[chunk].offset
+            edges += [(chunk, int(ends[0])), (chunk, int(ends[-1]))]
         placed = self._placed(edges)
         for r in alive:
             begin, end = (int(each) for each in self.file.row_starts[r : r + 2])
-            cell = (r, self._leaf)
-            if cell not in found:
+            chunk = (r, self._leaf)
+            if chunk not in found:
                 if not interval.empty:
                     starts.append(begin)
                     stops.append(end)
-            elif len(found[cell]):
-                offsets = found[cell].offset
-                starts.append(begin + placed[cell, int(offsets[0])][0])
-                stops.append(begin + placed[cell, int(offsets[-1])][1])
+            elif len(found[chunk]):
+                offsets = found[chunk].offset
+                starts.append(begin + placed[chunk, int(offsets[0])][0])
+                stops.append(begin + placed[chunk, int(offsets[-1])][1])
         return RowSet(starts, stops)
 
-    def _placed(self, edges: Sequence[tuple[Cell, int]]) -> dict[tuple[Cell, int], tuple[int, int]]:
+    def _placed(
+        self, edges: Sequence[tuple[ChunkKey, int]]
+    ) -> dict[tuple[ChunkKey, int], tuple[int, int]]:
         """First row and the row after the last of data pages, in their row groups."""
-        made: dict[tuple[Cell, int], tuple[int, int]] = {}
+        made: dict[tuple[ChunkKey, int], tuple[int, int]] = {}
         steps, asked = [], []
-        for cell, offset in dict.fromkeys(edges):
-            descent = self._descent(cell)
+        for chunk, offset in dict.fromkeys(edges):
+            descent = self._descent(chunk)
             assert descent is not None
             if descent.ordinals is not None:
                 steps.append(descent.holding(offset))
-                asked.append((cell, offset))
+                asked.append((chunk, offset))
                 continue
-            (table,) = self.file.chunks_pages.tables([cell])
+            (table,) = self.file.chunk_pages.tables([chunk])
             at = int(np.searchsorted(table.offset, offset))
             if at == len(table) or int(table.offset[at]) != offset:
                 raise FormatError("an entry that is no data page", offset=offset)
-            made[cell, offset] = (int(table.first_row[at]), int(table.first_row[at + 1]))
-        for key, pages in zip(asked, self._run(steps), strict=True):
+            made[chunk, offset] = (int(table.first_row[at]), int(table.first_row[at + 1]))
+        for place, pages in zip(asked, self._run(steps), strict=True):
             assert pages.first_row is not None
-            made[key] = (int(pages.first_row[0]), pages.stop_row)
+            made[place] = (int(pages.first_row[0]), pages.stop_row)
         return made
 
     def _matching(self, tree: Bound, rows: RowSet) -> RowSet:
@@ -301,24 +303,23 @@ class IndexPages:
 
     def _fetched(self, fields: Sequence[Any], rows: RowSet) -> pa.Table:
         """Rows whose pages the trees of ordinals find, all columns side by side."""
-        schema = pa.schema([each.field for each in fields], self.file.schema.metadata)
         groups = group_rows(rows, self.file.row_starts)
         if not groups or not fields:
+            schema = pa.schema([each.field for each in fields], self.file.schema.metadata)
             return schema.empty_table()
         every = [leaf for field in fields for leaf in field.shape.leaves]
-        known: dict[Cell, Any] = {}
-        for cell, pages in self._by_row(every, groups).items():
+        known: dict[ChunkKey, Any] = {}
+        for chunk, pages in self._by_row(every, groups).items():
             if pages is not None:
-                known[cell] = self._around(cell, pages)
+                known[chunk] = self._around(chunk, pages)
         file = self.file
-        chunks = ChunkPages(file.reader, file.path, file.footer, file.chunks_pages.decryptor, known)
-        read = read_groups(chunks, Templates(file.selection), fields, groups)
-        return pa.Table.from_arrays(read, schema=schema)
+        found = ChunkPages(file.reader, file.path, file.footer, file.decryptor, known)
+        return file.read_groups(fields, groups, found)
 
-    def _around(self, cell: Cell, pages: Found) -> OffsetIndexArrays:
+    def _around(self, chunk: ChunkKey, pages: Found) -> OffsetIndexArrays:
         """These pages as an offset index; what lies before and after them has no bytes."""
         assert pages.first_row is not None
-        descent = self._descent(cell)
+        descent = self._descent(chunk)
         assert descent is not None
         end = int(pages.offset[-1] + pages.length[-1])
         return OffsetIndexArrays(
@@ -329,33 +330,33 @@ class IndexPages:
 
     # -- descents ----------------------------------------------------------------------------------
 
-    def _descent(self, cell: Cell) -> Descent | None:
-        return descent_of(self.file, cell, self._descents)
+    def _descent(self, chunk: ChunkKey) -> Descent | None:
+        return descent_of(self.file, chunk, self._descents)
 
-    def _search(self, cells: Sequence[Cell], interval: Interval) -> list[Found]:
+    def _search(self, chunks: Sequence[ChunkKey], interval: Interval) -> list[Found]:
         stored = self._stored
         steps = []
-        for cell in cells:
-            descent = self._descent(cell)
+        for chunk in chunks:
+            descent = self._descent(chunk)
             assert descent is not None
             steps.append(descent.keys(picking(stored, interval)))
         return self._run(steps)
 
     def _by_row(
         self, every: Iterable[int], groups: Sequence[GroupRows]
-    ) -> dict[Cell, Found | None]:
+    ) -> dict[ChunkKey, Found | None]:
         """Of each chunk the data pages that hold rows of its group, ``None`` without ordinals."""
-        wanted: dict[Cell, tuple[Descent, int, int]] = {}
-        made: dict[Cell, Found | None] = {}
+        wanted: dict[ChunkKey, tuple[Descent, int, int]] = {}
+        made: dict[ChunkKey, Found | None] = {}
         for group in groups:
             for leaf in dict.fromkeys(every):
-                cell = (group.row_group, leaf)
-                descent = self._descent(cell)
-                made[cell] = None
+                chunk = (group.row_group, leaf)
+                descent = self._descent(chunk)
+                made[chunk] = None
                 if descent is not None:
-                    wanted[cell] = descent, int(group.starts[0]), int(group.stops[-1])
+                    wanted[chunk] = descent, int(group.starts[0]), int(group.stops[-1])
         self._run([descent.root() for descent, _, _ in wanted.values()])
-        asked = {cell: each for cell, each in wanted.items() if each[0].ordinals is not None}
+        asked = {chunk: each for chunk, each in wanted.items() if each[0].ordinals is not None}
         found = self._run([descent.rows(start, stop) for descent, start, stop in asked.values()])
         made.update(zip(asked, found, strict=True))
         return made
@@ -394,24 +395,26 @@ class IndexPages:
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def descent_of(file: ParquetFile, cell: Cell, known: dict[Cell, Descent | None]) -> Descent | None:
+def descent_of(
+    file: FileReader, chunk: ChunkKey, known: dict[ChunkKey, Descent | None]
+) -> Descent | None:
     """The trees of a chunk, kept in ``known``; ``None`` where the footer names none."""
-    if cell not in known:
-        known[cell] = None
-        offset = int(file.footer.chunk("index_page_offset")[cell])
-        if offset > 0 and file.chunks_pages.column_decryptor(cell) is None:
-            known[cell] = Descent(
-                place=file.chunks_pages.place(cell),
-                leaf=file.footer.schema.leaves[cell[1]],
+    if chunk not in known:
+        known[chunk] = None
+        offset = int(file.footer.chunk("index_page_offset")[chunk])
+        if offset > 0 and file.chunk_pages.column_decryptor(chunk) is None:
+            known[chunk] = Descent(
+                place=file.chunk_pages.place(chunk),
+                leaf=file.footer.schema.leaves[chunk[1]],
                 index_page_offset=offset,
-                data_page_offset=int(file.footer.chunk("data_page_offset")[cell]),
+                data_page_offset=int(file.footer.chunk("data_page_offset")[chunk]),
             )
-    return known[cell]
+    return known[chunk]
 
 
-def index_page_root(file: ParquetFile, cell: Cell) -> Roots | None:
+def index_page_root(file: FileReader, chunk: ChunkKey) -> Roots | None:
     """The roots of the trees of a chunk, ``None`` where the footer names none."""
-    descent = descent_of(file, cell, {})
+    descent = descent_of(file, chunk, {})
     if descent is None:
         return None
     together(file.reader, [descent.root()])

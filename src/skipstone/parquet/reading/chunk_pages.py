@@ -16,8 +16,8 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1
-from skipstone.parquet.encryption.column_metadata import chunk_decryptor
 from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
@@ -26,15 +26,20 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.storage import ByteRange
 
-from .chunk_place import ChunkPlace, beside, chunk_place
 from .dictionaries import Dictionaries
-from .null_pages import table_of_nulls
-from .page_places import PageTable, WalkedPage, table_of_chunk, table_of_index, table_of_walk
+from .page_tables import (
+    ChunkPlace,
+    PageTable,
+    WalkedPage,
+    adjacent_path,
+    chunk_place,
+    table_of_chunk,
+    table_of_index,
+    table_of_walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
@@ -44,16 +49,14 @@ if TYPE_CHECKING:
 
     from .pinned_reader import PinnedReader
 
-__all__ = ["Cell", "ChunkPages", "HeaderAt", "header_at", "in_file", "plain_header"]
+__all__ = ["ChunkKey", "ChunkPages", "HeaderAt", "header_at", "plain_header"]
 
 #: row group and leaf
-Cell = tuple[int, int]
+ChunkKey = tuple[int, int]
 
 # Read at a header's place: with luck the next header lies within it too. A request to an object
 # store costs as much as a few megabytes.
 _WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
-# Chunks up to this are not walked where they could be read at once.
-_WHOLE = 64 << 10
 # Most headers are shorter.
 _SHORTEST = 256
 
@@ -82,25 +85,23 @@ class ChunkPages:
         path: str,
         footer: FooterArrays,
         decryptor: FileDecryptor | None,
-        known: Mapping[Cell, OffsetIndexArrays | Reason],
-        nulls: NDArray[np.bool_] | None = None,
+        known: Mapping[ChunkKey, OffsetIndexArrays | Reason],
     ) -> None:
-        """``known``: offset indexes that planning has read. ``nulls`` (row groups, leaves): where
-        every value is known to be null, so that nothing is read."""
+        """``known``: offset indexes that planning has read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
-        self._known, self._nulls = known, nulls
+        self._known = known
         self.dictionaries = Dictionaries()
-        self._places: dict[Cell, ChunkPlace] = {}
-        self._tables: dict[Cell, PageTable] = {}
-        self._decryptors: dict[Cell, ColumnDecryptor | None] = {}
+        self._places: dict[ChunkKey, ChunkPlace] = {}
+        self._tables: dict[ChunkKey, PageTable] = {}
+        self._decryptors: dict[ChunkKey, ColumnDecryptor | None] = {}
 
-    def place(self, cell: Cell) -> ChunkPlace:
+    def place(self, key: ChunkKey) -> ChunkPlace:
         """Where a chunk lies. ``KeyUnavailableError`` where only a key tells."""
-        found = self._places.get(cell)
+        found = self._places.get(key)
         if found is None:
-            row_group, leaf = cell
+            row_group, leaf = key
             if not self.footer.chunk("has_meta_data")[row_group, leaf]:
-                self.column_decryptor(cell)  # says which key is missing
+                self.column_decryptor(key)  # says which key is missing
                 name = self.footer.schema.leaves[leaf].name
                 raise FormatError(
                     f"no metadata of column {name} in row group {row_group}", file=self.path
@@ -108,7 +109,7 @@ class ChunkPages:
             name_of = self.footer.value_bytes("file_path", row_group, leaf)
             path = self.path
             if name_of is not None:
-                path = beside(self.path, name_of.decode("utf-8", "surrogateescape"))
+                path = adjacent_path(self.path, name_of.decode("utf-8", "surrogateescape"))
             found = chunk_place(
                 self.footer,
                 row_group,
@@ -116,93 +117,82 @@ class ChunkPages:
                 path=path,
                 size=self.reader.size(path),
             )
-            self._places[cell] = found
+            self._places[key] = found
         return found
 
-    def column_decryptor(self, cell: Cell) -> ColumnDecryptor | None:
+    def column_decryptor(self, key: ChunkKey) -> ColumnDecryptor | None:
         """What decrypts a chunk, ``None`` if it is in the clear; raises ``KeyUnavailableError``."""
-        if cell not in self._decryptors:
-            self._decryptors[cell] = self._decryptor(cell)
-        return self._decryptors[cell]
+        if key not in self._decryptors:
+            self._decryptors[key] = self._decryptor(key)
+        return self._decryptors[key]
 
-    def _decryptor(self, cell: Cell) -> ColumnDecryptor | None:
-        row_group, leaf = cell
+    def _decryptor(self, key: ChunkKey) -> ColumnDecryptor | None:
+        row_group, leaf = key
         if self.footer.chunk("encrypted")[row_group, leaf] != 1:
             return None
         if self.decryptor is None:
             raise FormatError("an encrypted column in a file that is not", file=self.path)
         return chunk_decryptor(self.footer, self.decryptor, row_group, leaf)
 
-    def is_known(self, cell: Cell) -> bool:
+    def is_known(self, key: ChunkKey) -> bool:
         """Whether the pages of a chunk are known, so that ``tables`` reads nothing for it."""
-        return cell in self._tables or isinstance(self._known.get(cell), OffsetIndexArrays)
+        return key in self._tables or isinstance(self._known.get(key), OffsetIndexArrays)
 
-    def has_index(self, cell: Cell) -> bool:
+    def has_index(self, key: ChunkKey) -> bool:
         """Whether the file has an offset index of a chunk."""
-        return self._index_range(cell) is not None
+        return self._index_range(key) is not None
 
     # -- tables ------------------------------------------------------------------------------------
 
-    def all_null(self, cell: Cell) -> bool:
-        """Whether a chunk is known to be nothing but nulls."""
-        return self._nulls is not None and bool(self._nulls[cell])
-
-    def tables(self, cells: Iterable[Cell], full: Collection[int] = ()) -> list[PageTable]:
+    def tables(self, keys: Iterable[ChunkKey], full: Collection[int] = ()) -> list[PageTable]:
         """The table of each chunk, in order. Of row groups that are read in ``full`` a chunk that
         has no offset index is one entry: its pages are found once they are there."""
-        cells = list(cells)
-        made = {cell: self._whole(cell) for cell in cells if self._is_whole(cell, full)}
-        missing = [cell for cell in cells if cell not in self._tables and cell not in made]
+        keys = list(keys)
+        made = {key: table_of_chunk(self.place(key)) for key in keys if self._is_whole(key, full)}
+        missing = [key for key in keys if key not in self._tables and key not in made]
         if missing:
             self._find(missing)
-        return [made[cell] if cell in made else self._tables[cell] for cell in cells]
+        return [made[key] if key in made else self._tables[key] for key in keys]
 
-    def _is_whole(self, cell: Cell, full: Collection[int]) -> bool:
-        if cell in self._tables:
+    def _is_whole(self, key: ChunkKey, full: Collection[int]) -> bool:
+        if key in self._tables:
             return False
-        if self.all_null(cell):
-            return True
-        if self._nulls is None and (self.is_known(cell) or self.has_index(cell)):
+        if self.is_known(key) or self.has_index(key):
             return False
-        place = self.place(cell)
+        place = self.place(key)
         if place.num_values != place.rows:
             return False  # a walk says what is wrong
-        # To walk first is to read it twice.
-        if cell[0] in full:
+        # A walk would read the chunk twice.
+        if key[0] in full:
             return True
-        if self._nulls is None and not self.reader.storage.remote:
+        if not self.reader.storage.remote:
             return False
-        window = _REMOTE_WINDOW if self.reader.storage.remote else _WHOLE
-        return place.stop - place.start <= window
+        return place.stop - place.start <= _REMOTE_WINDOW
 
-    def _whole(self, cell: Cell) -> PageTable:
-        place = self.place(cell)
-        return table_of_nulls(place) if self.all_null(cell) else table_of_chunk(place)
-
-    def _find(self, cells: list[Cell]) -> None:
-        wanted: dict[Cell, ByteRange] = {}
-        for cell in cells:
-            if not isinstance(self._known.get(cell), OffsetIndexArrays):
-                where = self._index_range(cell)
+    def _find(self, keys: list[ChunkKey]) -> None:
+        wanted: dict[ChunkKey, ByteRange] = {}
+        for key in keys:
+            if not isinstance(self._known.get(key), OffsetIndexArrays):
+                where = self._index_range(key)
                 if where is not None:
-                    wanted[cell] = where
+                    wanted[key] = where
         found = self.reader.read(list(wanted.values())) if wanted else {}
         leaves = self.footer.schema.leaves
-        for cell in cells:
-            place, leaf = self.place(cell), leaves[cell[1]]
-            where, index = wanted.get(cell), self._known.get(cell)
+        for key in keys:
+            place, leaf = self.place(key), leaves[key[1]]
+            where, index = wanted.get(key), self._known.get(key)
             try:
                 if isinstance(index, OffsetIndexArrays):
                     table = table_of_index(index, place, not leaf.max_repetition_level)
                 elif where is None:
-                    tree = self._tree(cell, place, leaf)
+                    tree = self._tree(key, place, leaf)
                     if tree is None:
-                        table = table_of_walk(self.walked(cell), leaf, place)
+                        table = table_of_walk(self.walked(key), leaf, place)
                     else:
                         table = table_of_index(tree, place, not leaf.max_repetition_level)
                 else:
                     data: bytes | memoryview = found[where]
-                    decryptor = self.column_decryptor(cell)
+                    decryptor = self.column_decryptor(key)
                     if decryptor is not None:
                         data = decryptor.decrypt(ModuleType.OFFSET_INDEX, data)
                     index = OffsetIndexArrays.from_bytes(
@@ -210,31 +200,31 @@ class ChunkPages:
                     )
                     table = table_of_index(index, place, not leaf.max_repetition_level)
             except FormatError as error:
-                raise in_file(error, place.path) from error
-            self._tables[cell] = table
+                raise error.in_file(place.path) from error
+            self._tables[key] = table
 
-    def _tree(self, cell: Cell, place: ChunkPlace, leaf: Leaf) -> OffsetIndexArrays | None:
+    def _tree(self, key: ChunkKey, place: ChunkPlace, leaf: Leaf) -> OffsetIndexArrays | None:
         """The places of the pages by index pages of 2013, ``None`` where these do not tell."""
-        offset = int(self.footer.chunk("index_page_offset")[cell])
-        if offset <= 0 or self.column_decryptor(cell) is not None:
+        offset = int(self.footer.chunk("index_page_offset")[key])
+        if offset <= 0 or self.column_decryptor(key) is not None:
             return None
-        data_page_offset = int(self.footer.chunk("data_page_offset")[cell])
+        data_page_offset = int(self.footer.chunk("data_page_offset")[key])
         return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))
 
-    def _index_range(self, cell: Cell) -> ByteRange | None:
-        offset = int(self.footer.chunk("offset_index_offset")[cell])
-        length = int(self.footer.chunk("offset_index_length")[cell])
+    def _index_range(self, key: ChunkKey) -> ByteRange | None:
+        offset = int(self.footer.chunk("offset_index_offset")[key])
+        length = int(self.footer.chunk("offset_index_length")[key])
         if offset <= 0 or length <= 0:
             return None
-        place = self.place(cell)
+        place = self.place(key)
         # In a summary file the index lies where the chunk lies.
         return ByteRange(place.path, offset, length)
 
     # -- walks -------------------------------------------------------------------------------------
 
-    def walk(self, cell: Cell) -> Iterator[HeaderAt]:
+    def walk(self, key: ChunkKey) -> Iterator[HeaderAt]:
         """The header of every page of a chunk, in order, until its values are complete."""
-        place, decryptor = self.place(cell), self.column_decryptor(cell)
+        place, decryptor = self.place(key), self.column_decryptor(key)
         window = _Window(self.reader, place)
         at, ordinal, seen = place.start, 0, 0
         while at < place.stop and (seen < place.num_values or not place.num_values):
@@ -256,23 +246,25 @@ class ChunkPages:
                 seen += values
             at += size
 
-    def walked(self, cell: Cell) -> Iterator[WalkedPage]:
+    def walked(self, key: ChunkKey) -> Iterator[WalkedPage]:
         """The same with the rows that begin in each page."""
-        place, leaf = self.place(cell), self.footer.schema.leaves[cell[1]]
-        for found in self.walk(cell):
+        place, leaf = self.place(key), self.footer.schema.leaves[key[1]]
+        for found in self.walk(key):
             header = found.header
             rows, continues = found.num_values, False
             if leaf.max_repetition_level and header.data_page_header_v2 is not None:
                 rows = header.data_page_header_v2.num_rows
             elif leaf.max_repetition_level and found.ordinal >= 0:
-                rows, continues = self._rows(cell, place, found, leaf)
+                rows, continues = self._rows(key, place, found, leaf)
             yield WalkedPage(
                 found.offset, found.size, header.type, found.ordinal, found.num_values,
                 rows, continues,
             )  # fmt: skip
 
-    def _rows(self, cell: Cell, place: ChunkPlace, found: HeaderAt, leaf: Leaf) -> tuple[int, bool]:
-        decryptor = self.column_decryptor(cell)
+    def _rows(
+        self, key: ChunkKey, place: ChunkPlace, found: HeaderAt, leaf: Leaf
+    ) -> tuple[int, bool]:
+        decryptor = self.column_decryptor(key)
         data = self.reader.one(place.path, found.offset, found.size)
         body: bytes | memoryview = data[found.header_length :]
         if decryptor is not None:
@@ -342,8 +334,3 @@ def _num_values(header: PageHeader) -> int:
                 raise FormatError("num_values of a page", got=each.num_values)
             return each.num_values
     return 0
-
-
-def in_file(error: FormatError, path: str) -> FormatError:
-    """The same error with its file."""
-    return error.in_file(path)

@@ -24,18 +24,18 @@ class Dictionaries:
         self.most_bytes, self.bytes = most_bytes, 0
         self._held: OrderedDict[tuple[int, int], Values] = OrderedDict()
 
-    def get(self, cell: tuple[int, int]) -> Values | None:
+    def get(self, key: tuple[int, int]) -> Values | None:
         """The dictionary of a chunk, if it is here."""
-        found = self._held.get(cell)
+        found = self._held.get(key)
         if found is not None:
-            self._held.move_to_end(cell)
+            self._held.move_to_end(key)
         return found
 
-    def put(self, cell: tuple[int, int], values: Values) -> None:
+    def put(self, key: tuple[int, int], values: Values) -> None:
         """Keep the dictionary of a chunk, unless it is larger than all that may be kept."""
-        if cell in self._held or values.nbytes > self.most_bytes:
+        if key in self._held or values.nbytes > self.most_bytes:
             return
-        self._held[cell] = values
+        self._held[key] = values
         self.bytes += values.nbytes
         while self.bytes > self.most_bytes:
             _, dropped = self._held.popitem(last=False)

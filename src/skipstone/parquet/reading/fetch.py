@@ -23,14 +23,9 @@ from skipstone.parquet.pages.chunk import decode_pages
 from skipstone.parquet.pages.column_values import concat
 from skipstone.storage import ByteRange
 
-from .arrow_shape import Kind
-from .chunk_pages import in_file
-from .join_leaves import join
-from .list_entries import check_entries
-from .null_pages import null_pages
-from .plain_pages import plain_pages
-from .splice_pages import SplicedGroup, Template
-from .take_rows import take_ranges
+from .arrow_shape import Kind, check_entries, join
+from .row_ranges import take_ranges
+from .splice_pages import SplicedGroup, Template, plain_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,14 +34,14 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
-    from skipstone.pruning import RowSet
 
-    from .chunk_pages import Cell, ChunkPages
-    from .page_places import PageTable
+    from .chunk_pages import ChunkKey, ChunkPages
+    from .page_tables import PageTable
+    from .row_ranges import GroupRows
     from .selection import Field, Selection
     from .splice_pages import Pages
 
-__all__ = ["GroupRows", "Templates", "group_rows", "read_groups"]
+__all__ = ["Templates", "read_groups"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -61,52 +56,6 @@ _FEW_PAGES = 4
 _COMPILED = "skipstone.parquet.encodings.jit"
 _WORTH_LOADING = 250
 _missed = [0]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupRows:
-    """Wanted rows of one row group, from its first: ranges that ascend and do not touch."""
-
-    row_group: int
-    starts: IntArray
-    stops: IntArray
-
-    @property
-    def count(self) -> int:
-        """How many rows."""
-        return int((self.stops - self.starts).sum())
-
-
-def group_rows(rows: RowSet | None, row_starts: IntArray) -> list[GroupRows]:
-    """``rows`` of the file by row group, those without any left out; ``None`` is all of them.
-
-    Rows past the end of the file are left out.
-    """
-    found: list[GroupRows] = []
-    if rows is None:
-        for r, count in enumerate(np.diff(row_starts).tolist()):
-            if count:
-                found.append(GroupRows(r, np.zeros(1, np.int64), np.array([count])))
-        return found
-    starts, stops = rows.ranges()
-    first = np.searchsorted(row_starts, starts, side="right") - 1
-    last = np.searchsorted(row_starts, stops, side="left")
-    touched: set[int] = set()
-    for a, b in zip(first.tolist(), last.tolist(), strict=True):
-        touched.update(range(max(a, 0), min(b, len(row_starts) - 1)))
-    for r in sorted(touched):
-        begin, end = int(row_starts[r]), int(row_starts[r + 1])
-        low = int(np.searchsorted(stops, begin, side="right"))
-        high = int(np.searchsorted(starts, end, side="left"))
-        if low < high and begin < end:
-            found.append(
-                GroupRows(
-                    r,
-                    np.maximum(starts[low:high], begin) - begin,
-                    np.minimum(stops[low:high], end) - begin,
-                )
-            )
-    return found
 
 
 class Templates:
@@ -185,17 +134,17 @@ class _Wave:
     ) -> None:
         self.chunks, self.templates, self.wanted = chunks, templates, wanted
         self.leaves = list(dict.fromkeys(leaf for field in fields for leaf in field.shape.leaves))
-        cells = [(group.row_group, leaf) for group in wanted for leaf in self.leaves]
-        self.picks: dict[Cell, _Pick] = {}
+        keys = [(group.row_group, leaf) for group in wanted for leaf in self.leaves]
+        self.picks: dict[ChunkKey, _Pick] = {}
         rows = chunks.footer.group("num_rows")
         full = {group.row_group for group in wanted if group.count == rows[group.row_group]}
-        tables = iter(chunks.tables(cells, full))
+        tables = iter(chunks.tables(keys, full))
         for group in wanted:
             for leaf in self.leaves:
                 table = next(tables)
                 entries = table.holding(group.starts, group.stops)
                 self.picks[group.row_group, leaf] = _Pick(table, entries)
-        self.pages: dict[Cell, Pages] = {}
+        self.pages: dict[ChunkKey, Pages] = {}
         self.size = 0
         self.few: set[int] = set()
         if _COMPILED in sys.modules or "numba" in sys.modules:
@@ -213,17 +162,13 @@ class _Wave:
 
     def fetch(self) -> None:
         """The bytes of all picks, in one wave."""
-        ranges: dict[Cell, tuple[ByteRange | None, list[ByteRange]]] = {}
+        ranges: dict[ChunkKey, tuple[ByteRange | None, list[ByteRange]]] = {}
         every: list[ByteRange] = []
-        for cell, pick in self.picks.items():
-            if self.chunks.all_null(cell):
-                first, stop = pick.covered()
-                self.pages[cell] = null_pages(int((stop - first).sum()))
-                continue
-            path = self.chunks.place(cell).path
+        for key, pick in self.picks.items():
+            path = self.chunks.place(key).path
             offset, length = pick.table.dictionary
             head = ByteRange(path, offset, length) if length and len(pick.entries) else None
-            if cell[1] in self.few and self.chunks.dictionaries.get(cell) is not None:
+            if key[1] in self.few and self.chunks.dictionaries.get(key) is not None:
                 head = None
             data = [
                 ByteRange(path, start, size)
@@ -233,24 +178,24 @@ class _Wave:
                     strict=True,
                 )
             ]
-            ranges[cell] = head, data
+            ranges[key] = head, data
             every += data if head is None else [head, *data]
         held = self.chunks.reader.read(every) if every else {}
         self.size = sum(each.length for each in every)
-        for cell, (head, data) in ranges.items():
-            pick = self.picks[cell]
-            place = self.chunks.place(cell)
+        for key, (head, data) in ranges.items():
+            pick = self.picks[key]
+            place = self.chunks.place(key)
             try:
-                self.pages[cell] = plain_pages(
+                self.pages[key] = plain_pages(
                     place,
                     pick.table,
                     pick.entries,
                     memoryview(b"") if head is None else held[head],
                     [held[each] for each in data],
-                    self.chunks.column_decryptor(cell),
+                    self.chunks.column_decryptor(key),
                 )
             except FormatError as error:
-                raise in_file(error, place.path) from error
+                raise error.in_file(place.path) from error
 
     def picked(self, field: Field) -> pa.ChunkedArray | None:
         """A flat column by our own decoders where they are the faster ones, else ``None``."""
@@ -266,11 +211,11 @@ class _Wave:
         if leaf in self.few:
             return True
         tree = self.templates.selection.tree.leaves[leaf]
-        cells = [(group.row_group, leaf) for group in self.wanted]
+        keys = [(group.row_group, leaf) for group in self.wanted]
         return (
             tree.type != Type.BYTE_ARRAY
-            and sum(len(self.picks[cell].entries) for cell in cells) <= _FEW_PAGES
-            and not any(self.pages[cell].dictionary for cell in cells)
+            and sum(len(self.picks[key].entries) for key in keys) <= _FEW_PAGES
+            and not any(self.pages[key].dictionary for key in keys)
             and self._has_no_nulls(tree)
         )
 
@@ -324,13 +269,13 @@ class _Wave:
             leaf: _taken(column, cut) for leaf, column in zip(together, table.columns, strict=True)
         }
 
-    def _entries(self, cell: Cell) -> IntArray:
+    def _entries(self, key: ChunkKey) -> IntArray:
         """Entries of levels in each picked entry of a page table."""
-        pick = self.picks[cell]
+        pick = self.picks[key]
         if pick.table.values is not None:
             return pick.table.values[pick.entries]
         # Of an offset index: an entry is a page.
-        found = [page.num_values for page in self.pages[cell].headers if page.is_data]
+        found = [page.num_values for page in self.pages[key].headers if page.is_data]
         if len(found) != len(pick.entries):
             raise FormatError("other pages than the offset index says", expected=len(pick.entries))
         return np.array(found, np.int64)
@@ -341,10 +286,10 @@ class _Wave:
         described = self.templates.selection.tree.leaves[leaf]
         if not described.max_repetition_level:
             return
-        cells = [(group.row_group, leaf) for group in self.wanted]
-        covered = [self.picks[cell].covered() for cell in cells]
+        keys = [(group.row_group, leaf) for group in self.wanted]
+        covered = [self.picks[key].covered() for key in keys]
         rows = np.concatenate([stop - first for first, stop in covered])
-        entries = np.concatenate([self._entries(cell) for cell in cells])
+        entries = np.concatenate([self._entries(key) for key in keys])
         check_entries(column, rows, entries, described.name)
 
     def _cut(self, leaf: int, rows: int) -> tuple[IntArray, IntArray] | None:
@@ -389,13 +334,13 @@ class _Wave:
         return pa.chunked_array(made, field.field.type)
 
     def _leaf_column(self, group: GroupRows, leaf: int) -> LeafColumn:
-        cell = group.row_group, leaf
-        pages, place = self.pages[cell], self.chunks.place(cell)
+        key = group.row_group, leaf
+        pages, place = self.pages[key], self.chunks.place(key)
         described = self.templates.selection.tree.leaves[leaf]
-        known = self.chunks.dictionaries.get(cell) if leaf in self.few else None
+        known = self.chunks.dictionaries.get(key) if leaf in self.few else None
         try:
             column = decode_pages(pages.headers, described, pages.codec, dictionary=known)
-            first, stop = self.picks[cell].covered()
+            first, stop = self.picks[key].covered()
             placed = np.concatenate(([0], np.cumsum(stop - first)))
             if column.num_rows != placed[-1]:
                 raise FormatError(
@@ -404,17 +349,17 @@ class _Wave:
                 )  # fmt: skip
             if column.repetition_levels is not None:
                 begins = np.concatenate(([0], np.cumsum(column.repetition_levels == 0)))
-                ends = np.concatenate(([0], np.cumsum(self._entries(cell))))
+                ends = np.concatenate(([0], np.cumsum(self._entries(key))))
                 if not np.array_equal(begins[ends], placed):
                     raise FormatError(
                         f"pages of {described.name} hold other rows than their index says"
                     )
         except FormatError as error:
-            raise in_file(error, place.path) from error
+            raise error.in_file(place.path) from error
         if leaf in self.few and known is None:
             for run in column.runs[:1]:
                 if run.indices is not None:
-                    self.chunks.dictionaries.put(cell, run.values)
+                    self.chunks.dictionaries.put(key, run.values)
         entry = np.searchsorted(first, group.starts, side="right") - 1
         begin = placed[entry] + group.starts - first[entry]
         end = begin + group.stops - group.starts

@@ -1,17 +1,24 @@
-"""What a file says of its pages: page indexes as arrays, and all pages as a table."""
+"""Page indexes, Bloom filters and the page table of single chunks, read when they are asked for.
+
+Planning reads only the parts of them that a predicate needs (``parquet/evidence``). This is for
+people and for checks, who want a whole one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import FormatError
+from skipstone.parquet.encryption.modules import ModuleType, module_length
+from skipstone.parquet.format.bloom_filter import MAX_BYTES, BloomFilter
+from skipstone.parquet.format.page_header import BloomFilterHeader
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.tables.page_table import PagesOf, pages
+from skipstone.parquet.thrift.compact import Reader
 from skipstone.pruning import Reason
-
-from . import chunk_indexes as index_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,107 +27,201 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.pages.page import Page
 
-    from .chunk_pages import Cell, HeaderAt
-    from .file import ParquetFile
+    from .chunk_pages import ChunkKey, HeaderAt
+    from .file_reader import FileReader
 
-__all__ = ["cell_of", "column_index", "offset_index", "page_table"]
+__all__ = [
+    "bloom_filter_header",
+    "column_index",
+    "offset_index",
+    "page_table",
+    "read_bloom_filter",
+    "read_column_index",
+    "read_offset_index",
+]
 
+_Index = TypeVar("_Index", OffsetIndex, ColumnIndex)
 
-def cell_of(file: ParquetFile, row_group: int, column: str) -> Cell:
-    """Row group and leaf; ``column`` is the dotted path of one leaf."""
-    if not 0 <= row_group < file.num_row_groups:
-        raise SkipstoneError(
-            f"no row group {row_group} in {file.path}",
-            hint=f"it has {file.num_row_groups}, counted from 0",
-        )
-    found = file.footer.schema.leaf(column)
-    if found is None:
-        leaves = [leaf for each in file.selection.fields([column]) for leaf in each.shape.leaves]
-        if len(leaves) != 1:
-            names = [file.footer.schema.leaves[leaf].name for leaf in leaves[:4]]
-            raise SkipstoneError(
-                f"{column!r} has {len(leaves)} leaves", hint=f"name one: {', '.join(names)}"
-            )
-        return row_group, leaves[0]
-    return row_group, found.ordinal
+# The header takes about 20 bytes; encrypted, about 60; parquet-java pads it to 100.
+_HEADER = 256
 
 
-def offset_index(file: ParquetFile, cell: Cell) -> OffsetIndexArrays | None:
-    """The offset index of a chunk, ``None`` where it has none."""
-    found = _index(file, cell, "offset_index")
-    assert found is None or isinstance(found, OffsetIndexArrays)
-    return found
+# -- page indexes ----------------------------------------------------------------------------------
 
 
-def column_index(file: ParquetFile, cell: Cell) -> ColumnIndexArrays | None:
-    """The column index of a chunk, ``None`` where it has none."""
-    found = _index(file, cell, "column_index")
-    assert found is None or isinstance(found, ColumnIndexArrays)
-    return found
+def read_offset_index(file: FileReader, key: ChunkKey) -> OffsetIndex | None:
+    """The offset index of a chunk as a struct, ``None`` where it has none.
+
+    This and the others raise ``FormatError`` and ``KeyUnavailableError``.
+    """
+    return _read_index(file, key, OffsetIndex, "offset_index", ModuleType.OFFSET_INDEX)
 
 
-def _index(
-    file: ParquetFile, cell: Cell, kind: str
-) -> OffsetIndexArrays | ColumnIndexArrays | None:
-    row_group, leaf = cell
-    indexed = file.indexed
-    if file.footer.chunk(f"{kind}_offset")[cell] < 0:
+def read_column_index(file: FileReader, key: ChunkKey) -> ColumnIndex | None:
+    """The column index of a chunk as a struct, ``None`` where it has none."""
+    return _read_index(file, key, ColumnIndex, "column_index", ModuleType.COLUMN_INDEX)
+
+
+def _read_index(
+    file: FileReader, key: ChunkKey, kind: type[_Index], name: str, module: ModuleType
+) -> _Index | None:
+    offset = int(file.footer.chunk(f"{name}_offset")[key])
+    length = int(file.footer.chunk(f"{name}_length")[key])
+    if offset < 0 or length <= 0:
         return None
-    if leaf in file.unavailable:
-        raise file.unavailable[leaf]
-    file.chunks_pages.place(cell)  # says which key is missing, if one is
-    if indexed.elsewhere(row_group, leaf):  # where the chunk lies, so does its index
-        if kind == "offset_index":
-            places = index_parts.offset_index(file, cell)
-            return None if places is None else OffsetIndexArrays.from_bytes(places.to_bytes())
-        bounds = index_parts.column_index(file, cell)
-        return None if bounds is None else ColumnIndexArrays.from_bytes(bounds.to_bytes())
-    need = indexed.take_index(kind, row_group, leaf, {})
+    place = file.chunk_pages.place(key)
+    data: bytes | memoryview = file.reader.one(place.path, offset, length)
+    decryptor = file.chunk_pages.column_decryptor(key)
+    try:
+        if decryptor is not None:
+            data = decryptor.decrypt(module, data, base=offset)
+        return kind.from_bytes(data, base=offset)
+    except FormatError as error:
+        raise error.in_file(place.path) from error
+
+
+def offset_index(file: FileReader, key: ChunkKey) -> OffsetIndexArrays | None:
+    """The offset index of a chunk as arrays, checked against the file; ``None`` without one."""
+    if not _has_index(file, key, "offset_index"):
+        return None
+    if file.indexed.elsewhere(*key):  # the index lies where the chunk lies
+        found = read_offset_index(file, key)
+        return None if found is None else OffsetIndexArrays.from_bytes(found.to_bytes())
+    _take_index(file, key, "offset_index")
+    return _usable(file, file.indexed.offset_indexes[key])
+
+
+def column_index(file: FileReader, key: ChunkKey) -> ColumnIndexArrays | None:
+    """The column index of a chunk as arrays; ``None`` where it has none."""
+    if not _has_index(file, key, "column_index"):
+        return None
+    if file.indexed.elsewhere(*key):
+        found = read_column_index(file, key)
+        return None if found is None else ColumnIndexArrays.from_bytes(found.to_bytes())
+    _take_index(file, key, "column_index")
+    return _usable(file, file.indexed.column_indexes[key])
+
+
+def _has_index(file: FileReader, key: ChunkKey, kind: str) -> bool:
+    if file.footer.chunk(f"{kind}_offset")[key] < 0:
+        return False
+    if key[1] in file.unavailable:
+        raise file.unavailable[key[1]]
+    file.chunk_pages.place(key)  # raises for a missing key
+    return True
+
+
+def _take_index(file: FileReader, key: ChunkKey, kind: str) -> None:
+    need = file.indexed.take_index(kind, *key, {})
     if need is not None:
-        indexed.take_index(kind, row_group, leaf, file.reader.read((need,)))
-    known = indexed.offset_indexes if kind == "offset_index" else indexed.column_indexes
-    found = known[cell]
+        file.indexed.take_index(kind, *key, file.reader.read((need,)))
+
+
+_Arrays = TypeVar("_Arrays", OffsetIndexArrays, ColumnIndexArrays)
+
+
+def _usable(file: FileReader, found: _Arrays | Reason) -> _Arrays:
     if isinstance(found, Reason):
         raise FormatError(f"{found.subject}: {found.text}", file=file.path)
     return found
 
 
-def page_table(file: ParquetFile, columns: Sequence[str] | None) -> pa.Table:
-    """One row per page of these columns, from page headers, and bounds from the column indexes.
+# -- Bloom filters ---------------------------------------------------------------------------------
+
+
+def bloom_filter_header(file: FileReader, key: ChunkKey) -> BloomFilterHeader | None:
+    """The header of a chunk's filter, ``None`` where it has none."""
+    found = _header(file, key)
+    return None if found is None else found[0]
+
+
+def read_bloom_filter(file: FileReader, key: ChunkKey) -> BloomFilter | None:
+    """The whole filter of a chunk, ``None`` where it has none."""
+    found = _header(file, key)
+    if found is None:
+        return None
+    header, path, start = found
+    if not 0 < header.numBytes <= MAX_BYTES:
+        raise FormatError(
+            "numBytes of a Bloom filter",
+            file=path,
+            offset=start,
+            expected=f"at most {MAX_BYTES}",
+            got=header.numBytes,
+        )
+    decryptor = file.chunk_pages.column_decryptor(key)
+    try:
+        if decryptor is None:
+            bits: bytes | memoryview = file.reader.one(path, start, header.numBytes)
+        else:
+            length = decryptor.encrypted_length(header.numBytes, ModuleType.BLOOM_FILTER_BITSET)
+            module = file.reader.one(path, start, length)
+            bits = decryptor.decrypt(ModuleType.BLOOM_FILTER_BITSET, module, base=start)
+        return BloomFilter.from_bitset(bits, base=start)
+    except FormatError as error:
+        raise error.in_file(path) from error
+
+
+def _header(file: FileReader, key: ChunkKey) -> tuple[BloomFilterHeader, str, int] | None:
+    """The header, the file that holds it, and where the bitset begins."""
+    offset = int(file.footer.chunk("bloom_filter_offset")[key])
+    if offset < 0:
+        return None
+    path = file.chunk_pages.place(key).path
+    room = max(0, file.reader.size(path) - offset)
+    data: bytes | memoryview = file.reader.one(path, offset, min(_HEADER, room))
+    decryptor = file.chunk_pages.column_decryptor(key)
+    try:
+        if decryptor is None:
+            reader = Reader(data, base=offset)
+            return BloomFilterHeader.read(reader), path, offset + reader.at
+        length = module_length(data, 0, base=offset)
+        if length > len(data):
+            data = file.reader.one(path, offset, min(length, room))
+        plain = decryptor.decrypt(ModuleType.BLOOM_FILTER_HEADER, data[:length], base=offset)
+        return BloomFilterHeader.from_bytes(plain, base=offset), path, offset + length
+    except FormatError as error:
+        raise error.in_file(path) from error
+
+
+# -- all pages -------------------------------------------------------------------------------------
+
+
+def page_table(file: FileReader, columns: Sequence[str] | None) -> pa.Table:
+    """One row per page of these columns, from page headers, with bounds from the column indexes.
 
     Columns whose keys are missing are left out unless they are named.
     """
     return pages(_pages(file, columns))
 
 
-def _pages(file: ParquetFile, columns: Sequence[str] | None) -> Iterator[PagesOf]:
+def _pages(file: FileReader, columns: Sequence[str] | None) -> Iterator[PagesOf]:
     leaves = [leaf for field in file.selection.fields(columns) for leaf in field.shape.leaves]
     for row_group in range(file.num_row_groups):
         for leaf in leaves:
             if columns is None and leaf in file.unavailable:
                 continue
-            cell = (row_group, leaf)
-            described = file.footer.schema.leaves[leaf]
-            walked = [_page(found) for found in file.chunks_pages.walk(cell)]
-            made = PagesOf.from_pages(row_group, described, walked)
-            yield _with_index(file, cell, made)
+            key = (row_group, leaf)
+            walked = [_page(found) for found in file.chunk_pages.walk(key)]
+            made = PagesOf.from_pages(row_group, file.footer.schema.leaves[leaf], walked)
+            yield _with_index(file, key, made)
 
 
 def _page(found: HeaderAt) -> Page:
-    """A header as the walk over whole pages has it, of a body that is not there."""
+    """The page of a header, with a body of zeros."""
     size = found.header.compressed_page_size
     plain = found.header.to_bytes() + bytes(size)
     page = read_page(plain, base=found.offset, ordinal=max(found.ordinal, 0))
     return page._replace(header_length=found.header_length)
 
 
-def _with_index(file: ParquetFile, cell: Cell, made: PagesOf) -> PagesOf:
-    """With rows, bounds and counts from the page index, where it fits the pages found."""
-    offsets, bounds = offset_index(file, cell), column_index(file, cell)
+def _with_index(file: FileReader, key: ChunkKey, made: PagesOf) -> PagesOf:
+    """With rows, bounds and counts from the page index, for the pages that it has."""
+    offsets, bounds = offset_index(file, key), column_index(file, key)
     if offsets is None:
         return made
-    rows = int(file.footer.group("num_rows")[cell[0]])
-    known = PagesOf.from_index(cell[0], made.leaf, rows, offsets, bounds)
+    rows = int(file.footer.group("num_rows")[key[0]])
+    known = PagesOf.from_index(key[0], made.leaf, rows, offsets, bounds)
     place = {offset: at for at, offset in enumerate(known.offset)}
 
     def spread(name: str, absent: Any) -> Any:
@@ -132,9 +233,10 @@ def _with_index(file: ParquetFile, cell: Cell, made: PagesOf) -> PagesOf:
             for at, offset in enumerate(made.offset)
         ]
 
-    names = {"first_row_index": -1, "num_rows": -1, "null_count": -1, "nan_count": -1}
-    names["unencoded_byte_array_data_bytes"] = -1
-    found: dict[str, Any] = {name: spread(name, absent) for name, absent in names.items()}
+    counts = ("first_row_index", "num_rows", "null_count", "nan_count")
+    found: dict[str, Any] = {
+        name: spread(name, -1) for name in (*counts, "unencoded_byte_array_data_bytes")
+    }
     for name in ("null_page", "min_value", "max_value"):
         found[name] = spread(name, None)
     return replace(made, **found)

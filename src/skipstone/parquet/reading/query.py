@@ -1,7 +1,7 @@
 """A predicate over one file: its plan, its rows, its count.
 
-The planner asks the footer, the Bloom filters and the page index which rows may match. Of those the
-columns of the predicate are read first and decided exactly; of the other columns only the pages
+The planner finds the rows that may match by the footer, the Bloom filters and the page index. Of
+these rows the predicate's columns are read first, and decided exactly. Of other columns only pages
 that hold a matching row are fetched after that.
 """
 
@@ -33,10 +33,9 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.planner import make_plan
 from skipstone.pruning.residual import matching, require_decidable
-from skipstone.questdb.evidence.row_groups import pm_source
 from skipstone.storage.listing import Listing
 
-from .take_rows import rows_alone, take_rows
+from .row_ranges import rows_alone, take_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
-    from .file import ParquetFile
+    from .file_reader import FileReader
 
-__all__ = ["Queries", "Where", "column_at"]
+__all__ = ["FileQueries", "Where", "column_at"]
 
 #: SQL text, pyarrow's DNF tuples, or a tree of ``skipstone.predicate``
 Where: TypeAlias = "str | Any"
@@ -60,17 +59,19 @@ _REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _Predicate:
+    """A predicate bound to the file's schema, and its text."""
+
     tree: Bound
     text: str
 
 
-class Queries:
-    """What is asked of one file; remembers predicates, and what the sources put together."""
+class FileQueries:
+    """Queries over one file. It remembers bound predicates and combined evidence."""
 
-    def __init__(self, file: ParquetFile) -> None:
+    def __init__(self, file: FileReader) -> None:
         self.file = file
-        self._bound: dict[tuple[str, str], _Asked] = {}
+        self._bound: dict[tuple[str, str], _Predicate] = {}
 
     @cached_property
     def _listing(self) -> Listing:
@@ -83,23 +84,20 @@ class Queries:
 
     @cached_property
     def _finer(self) -> tuple[Any, ...]:
-        if self.file.view is not None:
-            return (pm_source({0: self.file.view.file}),)
         files = {0: self.file.indexed}
         return row_group_source(files), page_source(files, self.file.reader.fetch)
 
-    def asked(self, where: Where, time_zone: str) -> _Asked:
-        """``where`` bound against the file's schema."""
+    def _bind(self, where: Where, time_zone: str) -> _Predicate:
         if where is None:
-            return _Asked(Const(True), "TRUE")
+            return _Predicate(Const(True), "TRUE")
         if not isinstance(where, str):
             expr = where if isinstance(where, _TREES) else from_dnf(where)
             tree = bind(expr, self.file.schema, session_zone=time_zone)
-            return _Asked(tree, to_sql(expr))
+            return _Predicate(tree, to_sql(expr))
         found = self._bound.get((where, time_zone))
         if found is None:
             tree = bind(parse_sql(where), self.file.schema, session_zone=time_zone, text=where)
-            found = _Asked(tree, where)
+            found = _Predicate(tree, where)
             if len(self._bound) >= _REMEMBERED:
                 self._bound.clear()
             self._bound[where, time_zone] = found
@@ -107,24 +105,23 @@ class Queries:
 
     def plan(self, where: Where, time_zone: str) -> Plan:
         """Which rows of the file may match, and why the others need not be read."""
-        return self._plan(self.asked(where, time_zone))
+        return self._plan(self._bind(where, time_zone))
 
-    def _plan(self, asked: _Asked) -> Plan:
+    def _plan(self, predicate: _Predicate) -> Plan:
         return make_plan(
-            asked.tree,
+            predicate.tree,
             self._listing,
             (),
             table=self.file.path,
-            predicate=asked.text,
+            predicate=predicate.text,
             row_counts=self._rows,
             finer=self._finer,
             fetch=self.file.reader.fetch,
-            known={"reasons": self.file.reasons},
         )
 
-    def _planned(self, asked: _Asked) -> tuple[RowSet, bool]:
+    def _planned(self, predicate: _Predicate) -> tuple[RowSet, bool]:
         """The rows that may match, and whether all of them do."""
-        plan = self._plan(asked)
+        plan = self._plan(predicate)
         if not plan.keep[0]:
             return RowSet(), True
         detail = plan.details.get(0)
@@ -134,31 +131,31 @@ class Queries:
 
     def count(self, where: Where, time_zone: str) -> int:
         """How many rows match."""
-        asked = self.asked(where, time_zone)
-        rows, exact = self._planned(asked)
+        predicate = self._bind(where, time_zone)
+        rows, exact = self._planned(predicate)
         if exact:
             return len(rows)
-        require_decidable(asked.tree)
-        return sum(len(found) for _, found, _ in self._decided(asked, rows))
+        require_decidable(predicate.tree)
+        return sum(len(found) for _, found, _ in self._decided(predicate, rows))
 
-    def read(self, where: Where, columns: Sequence[str] | None, time_zone: str) -> pa.Table:
-        """The matching rows."""
-        asked = self.asked(where, time_zone)
+    def query(self, where: Where, columns: Sequence[str] | None, time_zone: str) -> pa.Table:
+        """The matching rows of these columns."""
+        predicate = self._bind(where, time_zone)
         selection = self.file.selection
         fields = selection.fields(columns)
-        rows, exact = self._planned(asked)
+        rows, exact = self._planned(predicate)
         if not rows:
             return selection.empty_table(columns)
         if exact:
             return self.file.read_rows(columns, rows)
-        require_decidable(asked.tree)
+        require_decidable(predicate.tree)
         if not fields:
-            return rows_alone(sum(len(found) for _, found, _ in self._decided(asked, rows)))
+            return rows_alone(sum(len(found) for _, found, _ in self._decided(predicate, rows)))
         names = [field.node.name for field in fields]
         # Nothing forbids a file to have two columns of one name, or names that Arrow must change.
         alone = len(set(names)) == len(names) and names == [each.field.name for each in fields]
         pieces: list[pa.Table] = []
-        for table, found, at in self._decided(asked, rows):
+        for table, found, at in self._decided(predicate, rows):
             if not len(found):
                 continue
             have = [
@@ -182,17 +179,17 @@ class Queries:
         return pa.Table.from_arrays(made.columns, schema=selection.table_schema(columns))
 
     def _decided(
-        self, asked: _Asked, rows: RowSet
+        self, predicate: _Predicate, rows: RowSet
     ) -> Iterator[tuple[pa.Table, NDArray[np.int64], NDArray[np.int64]]]:
-        """Wave by wave: the predicate's columns, the matching rows of the file, and their places
+        """Wave by wave: the predicate's columns, the matching rows of the file, and their positions
         in those columns."""
-        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(asked.tree)}
+        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
         fields = self.file.selection.of_paths(list(paths.values()))
         position = rows.positions()
         before = 0
-        for table in self.file.waves(fields, rows):
+        for table in self.file.tables(fields, rows):
             columns = {name: column_at(table, path) for name, path in paths.items()}
-            at = np.flatnonzero(matching(asked.tree, columns, table.num_rows))
+            at = np.flatnonzero(matching(predicate.tree, columns, table.num_rows))
             yield table, position[before + at], at
             before += table.num_rows
 

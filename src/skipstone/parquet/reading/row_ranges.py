@@ -1,11 +1,18 @@
-"""Ranges of row positions as callers give them."""
+"""Rows by position: ranges as callers give them, cut by row group, and taken out of columns.
+
+Few ranges are taken as slices, many by Arrow's ``take``. Arrow has no ``take`` for views of
+strings, bytes and lists, nor for types that contain them: there every slice stays a chunk.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
+from skipstone.errors import FormatError
 from skipstone.pruning import RowSet
 
 if TYPE_CHECKING:
@@ -13,22 +20,135 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["RowRanges", "row_set"]
+    from skipstone.parquet.format.footer_arrays import FooterArrays
 
+__all__ = [
+    "GroupRows",
+    "RowRanges",
+    "check_row_counts",
+    "group_rows",
+    "row_set",
+    "rows_alone",
+    "take_ranges",
+    "take_rows",
+]
+
+IntArray: TypeAlias = "NDArray[np.int64]"
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
 RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"
 
+# Ranges of rows up to which slices are cheaper than a take.
+_SLICES = 16
+
 
 def row_set(row_ranges: RowRanges | None) -> RowSet | None:
-    """The rows, ``None`` for all; ``TypeError`` for what is no ranges."""
+    """The rows, ``None`` for all; ``TypeError`` for anything that is not ranges."""
     if row_ranges is None or isinstance(row_ranges, RowSet):
         return row_ranges
     try:
         pairs = np.asarray(row_ranges)
-    except ValueError:  # of several lengths
+    except ValueError:  # tuples of different lengths
         pairs = np.empty(0, np.object_)
     if pairs.shape[0:1] == (0,) and pairs.dtype != np.object_:
         return RowSet()
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise TypeError("row_ranges are pairs of whole numbers: [(start, stop), …]")
     return RowSet(pairs[:, 0], pairs[:, 1])
+
+
+def check_row_counts(footer: FooterArrays) -> None:
+    """``FormatError`` for a row group whose ``num_rows`` agrees with none of its columns.
+
+    Chunks of columns without lists have one value per row. If all chunks that have metadata
+    contradict their row group, its rows cannot be counted or separated.
+    """
+    flat = [leaf.ordinal for leaf in footer.schema.leaves if not leaf.max_repetition_level]
+    if not flat:
+        return
+    rows = footer.group("num_rows")[:, None]
+    known = footer.chunk("has_meta_data")[:, flat] == 1
+    values = footer.chunk("num_values")[:, flat]
+    wrong = known.any(axis=1) & ~(known & (values == rows)).any(axis=1)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise FormatError(
+            f"num_rows of row group {at} is that of none of its columns",
+            expected=int(values[at][np.argmax(known[at])]),
+            got=int(rows[at, 0]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRows:
+    """Wanted rows of one row group, counted from its first: ascending ranges that do not touch."""
+
+    row_group: int
+    starts: IntArray
+    stops: IntArray
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return int((self.stops - self.starts).sum())
+
+
+def group_rows(rows: RowSet | None, row_starts: IntArray) -> list[GroupRows]:
+    """``rows`` of the file by row group; ``None`` is all rows.
+
+    Row groups without wanted rows, and rows past the end of the file, are left out.
+    """
+    found: list[GroupRows] = []
+    if rows is None:
+        for r, count in enumerate(np.diff(row_starts).tolist()):
+            if count:
+                found.append(GroupRows(r, np.zeros(1, np.int64), np.array([count])))
+        return found
+    starts, stops = rows.ranges()
+    first = np.searchsorted(row_starts, starts, side="right") - 1
+    last = np.searchsorted(row_starts, stops, side="left")
+    touched: set[int] = set()
+    for a, b in zip(first.tolist(), last.tolist(), strict=True):
+        touched.update(range(max(a, 0), min(b, len(row_starts) - 1)))
+    for r in sorted(touched):
+        begin, end = int(row_starts[r]), int(row_starts[r + 1])
+        low = int(np.searchsorted(stops, begin, side="right"))
+        high = int(np.searchsorted(starts, end, side="left"))
+        if low < high and begin < end:
+            start = np.maximum(starts[low:high], begin) - begin
+            found.append(GroupRows(r, start, np.minimum(stops[low:high], end) - begin))
+    return found
+
+
+def take_ranges(column: pa.ChunkedArray, start: IntArray, length: IntArray) -> pa.ChunkedArray:
+    """The rows of all these ranges, in their order."""
+    if len(start) == 1:
+        return column.slice(int(start[0]), int(length[0]))
+    if len(start) > _SLICES:
+        ends = np.cumsum(length)
+        places = np.arange(ends[-1]) + np.repeat(start - (ends - length), length)
+        try:
+            return column.take(pa.array(places))
+        except pa.ArrowNotImplementedError:
+            pass
+    pieces = [
+        piece
+        for at, count in zip(start.tolist(), length.tolist(), strict=True)
+        for piece in column.slice(at, count).chunks
+    ]
+    return pa.chunked_array(pieces, column.type)
+
+
+def take_rows(table: pa.Table, at: IntArray) -> pa.Table:
+    """The rows at these ascending positions."""
+    try:
+        return table.take(pa.array(at))
+    except pa.ArrowNotImplementedError:
+        first = np.flatnonzero(np.diff(at, prepend=-2) != 1)
+        length = np.diff(first, append=len(at))
+        columns = [take_ranges(column, at[first], length) for column in table.columns]
+        return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def rows_alone(count: int) -> pa.Table:
+    """``count`` rows without columns."""
+    return pa.table({"": pa.nulls(count)}).select([])

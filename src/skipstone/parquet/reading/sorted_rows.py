@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.parquet.format.schema import Leaf
 
-    from .file import ParquetFile
+    from .file_reader import FileReader
 
 __all__ = ["are_sorted", "is_sorted"]
 
 
-def is_sorted(file: ParquetFile, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
+def is_sorted(file: FileReader, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
     """Whether the rows of a row group are so; ``None`` where a column has a type without order."""
     if not file.footer.group("num_rows")[row_group]:
         return True

@@ -25,16 +25,16 @@ import numpy as np
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import aligned, of_total, plural
-from skipstone.parquet.evidence.chunk_bounds import chunk_bounds
 from skipstone.parquet.evidence.dictionary import plain_values
 from skipstone.parquet.evidence.value_bounds import ValueBounds
+from skipstone.parquet.evidence.written_bounds import chunk_bounds
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 
-from .chunk_indexes import bloom_filter
+from .page_metadata import read_bloom_filter
 from .sorted_rows import is_sorted
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.pages.page import Page
     from skipstone.predicate.literals import Keys
 
-    from .chunk_pages import Cell
-    from .file import ParquetFile
+    from .chunk_pages import ChunkKey
+    from .file_reader import FileReader
 
 __all__ = ["Problem", "Verification", "verify_file"]
 
@@ -143,7 +143,7 @@ def _said(error: SkipstoneError, path: str) -> str:
     return error.message.removeprefix(f"{path}: ")
 
 
-def verify_file(file: ParquetFile, columns: Sequence[str] | None = None) -> Verification:
+def verify_file(file: FileReader, columns: Sequence[str] | None = None) -> Verification:
     """Read all of ``columns`` (all of them for ``None``) and hold every claim against the values.
 
     Raises for nothing that is in the file: that is what ``problems`` are for. ``StaleError`` and
@@ -157,11 +157,11 @@ def verify_file(file: ParquetFile, columns: Sequence[str] | None = None) -> Veri
     chunks = 0
     for row_group in range(file.num_row_groups):
         for leaf in wanted:
-            cell = (row_group, leaf)
+            key = (row_group, leaf)
             try:
                 if leaf in file.unavailable:
                     raise file.unavailable[leaf]
-                _Chunk(file, cell, leaves[leaf], counts).check()
+                _Chunk(file, key, leaves[leaf], counts).check()
                 chunks += 1
             except KeyUnavailableError as error:
                 unread.setdefault(f"{leaves[leaf].name}: {_said(error, file.path)}")
@@ -195,8 +195,8 @@ class _Counts:
 class _Chunk:
     """One column chunk."""
 
-    def __init__(self, file: ParquetFile, cell: Cell, leaf: Leaf, counts: _Counts) -> None:
-        self.file, self.cell, self.leaf, self.counts = file, cell, leaf, counts
+    def __init__(self, file: FileReader, key: ChunkKey, leaf: Leaf, counts: _Counts) -> None:
+        self.file, self.key, self.leaf, self.counts = file, key, leaf, counts
         self.found = 0
         self.decryptor: ColumnDecryptor | None = None
 
@@ -205,7 +205,7 @@ class _Chunk:
         if self.found <= _MOST:
             self.counts.problems.append(
                 Problem(
-                    row_group=self.cell[0],
+                    row_group=self.key[0],
                     column=self.leaf.name,
                     claim=claim,
                     text=text,
@@ -215,7 +215,7 @@ class _Chunk:
 
     def check(self) -> None:
         try:
-            self.decryptor = self.file.chunks_pages.column_decryptor(self.cell)
+            self.decryptor = self.file.chunk_pages.column_decryptor(self.key)
             offsets, index = self._indexes()
             bloom = self._bloom()
             seen = self._pages(offsets, index, bloom)
@@ -230,20 +230,20 @@ class _Chunk:
     # -- what is claimed ---------------------------------------------------------------------------
 
     def _indexes(self) -> tuple[OffsetIndexArrays | None, ValueBounds | None]:
-        indexed, (row_group, leaf) = self.file.indexed, self.cell
+        indexed, (row_group, leaf) = self.file.indexed, self.key
         for kind in ("offset_index", "column_index"):
-            offset = int(self.file.footer.chunk(f"{kind}_offset")[self.cell])
+            offset = int(self.file.footer.chunk(f"{kind}_offset")[self.key])
             need = indexed.take_index(kind, row_group, leaf, {})
             if need is not None:
                 held = self.file.reader.one(need.path, need.offset, need.length)
                 indexed.take_index(kind, row_group, leaf, {need: held})
-            known = getattr(indexed, f"{kind}es").get(self.cell)
+            known = getattr(indexed, f"{kind}es").get(self.key)
             if not isinstance(known, OffsetIndexArrays | ColumnIndexArrays):
                 if offset > 0 and not indexed.elsewhere(row_group, leaf):
                     self.wrong(kind.replace("_", " "), getattr(known, "text", "cannot be read"))
             else:
                 self.counts.note(kind.replace("_", " "))
-        offsets = indexed.offset_indexes.get(self.cell)
+        offsets = indexed.offset_indexes.get(self.key)
         bounds = indexed.bounds_of_pages(row_group, leaf)
         return (
             offsets if isinstance(offsets, OffsetIndexArrays) else None,
@@ -252,11 +252,11 @@ class _Chunk:
 
     def _bloom(self) -> BloomFilter | None:
         footer = self.file.footer
-        offset = int(footer.chunk("bloom_filter_offset")[self.cell])
+        offset = int(footer.chunk("bloom_filter_offset")[self.key])
         if offset < 0:
             return None
         try:
-            found = bloom_filter(self.file, self.cell)
+            found = read_bloom_filter(self.file, self.key)
         except SkipstoneError as error:
             if isinstance(error, KeyUnavailableError):
                 raise
@@ -269,8 +269,8 @@ class _Chunk:
 
     def _walk(self) -> Iterator[tuple[Page, memoryview]]:
         """Each page, and its body decrypted."""
-        place = self.file.chunks_pages.place(self.cell)
-        for at in self.file.chunks_pages.walk(self.cell):
+        place = self.file.chunk_pages.place(self.key)
+        for at in self.file.chunk_pages.walk(self.key):
             data = self.file.reader.one(place.path, at.offset, at.size)
             self.counts.bytes += at.size
             page = read_page(
@@ -293,7 +293,7 @@ class _Chunk:
         bloom: BloomFilter | None,
     ) -> tuple[int, int, int]:
         """Rows, entries and nulls of the chunk, every page checked on the way."""
-        place = self.file.chunks_pages.place(self.cell)
+        place = self.file.chunk_pages.place(self.key)
         chunk = self._statistics()
         dictionary: Values | None = None
         rows = entries = nulls = number = 0
@@ -307,7 +307,7 @@ class _Chunk:
             self.counts.values += column.num_entries
             if offsets is not None:
                 self._at(offsets, number, page, rows)
-            self._values(column, page, chunk, self.cell[0], "statistics")
+            self._values(column, page, chunk, self.key[0], "statistics")
             if bounds is not None and number < len(bounds):
                 self._values(column, page, bounds, number, "column index")
             if bloom is not None and column.num_values:
@@ -334,8 +334,8 @@ class _Chunk:
             bounds = chunk_bounds(footer, indexed.stored(leaf), below_lists=True)
             self.counts.below_lists[leaf] = bounds
         names = ("min_value", "max_value", "min", "max")
-        if any(footer.value_bytes(name, self.cell[0], leaf) is not None for name in names):
-            unit = self.cell[0]
+        if any(footer.value_bytes(name, self.key[0], leaf) is not None for name in names):
+            unit = self.key[0]
             usable = bool(bounds.all.lo.valid[unit] or bounds.all.hi.valid[unit])
             self.counts.note("statistics", int(usable))
             self.counts.claimed["statistics"] = self.counts.claimed.get("statistics", 0) + 1
@@ -373,10 +373,10 @@ class _Chunk:
             self.wrong(claim, f"null_count {nulls:,}, it is {column.num_nulls:,}", page.offset)
 
     def _totals(self, rows: int, entries: int, nulls: int) -> None:
-        footer, (row_group, _) = self.file.footer, self.cell
-        num_values = int(footer.chunk("num_values")[self.cell])
+        footer, (row_group, _) = self.file.footer, self.key
+        num_values = int(footer.chunk("num_values")[self.key])
         num_rows = int(footer.group("num_rows")[row_group])
-        null_count = int(footer.chunk("null_count")[self.cell])
+        null_count = int(footer.chunk("null_count")[self.key])
         self.counts.note("counts")
         if entries != num_values:
             self.wrong("num_values", f"{num_values:,}, it is {entries:,}")
@@ -405,7 +405,7 @@ def _beyond(keys: Keys, bound: Keys, unit: int, *, below: bool) -> int:
 # -- order ----------------------------------------------------------------------------------------
 
 
-def _sorting(file: ParquetFile, row_group: int, wanted: set[int], counts: _Counts) -> None:
+def _sorting(file: FileReader, row_group: int, wanted: set[int], counts: _Counts) -> None:
     """Whether a row group is sorted as it says; if so, its first key may be relied on."""
     claimed = file.footer.sorting_columns(row_group)
     leaves = file.footer.schema.leaves

@@ -43,7 +43,7 @@ from skipstone.parquet.format.footer import (
     Tail,
 )
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.index_pages.tree_keys import PageBounds
+from skipstone.parquet.index_pages.keys import PageBounds
 from skipstone.parquet.pages.page import (
     chunk_range,
     walk_pages,

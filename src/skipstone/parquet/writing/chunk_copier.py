@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
-    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
     from .chunk_statistics import ChunkFacts, PageFacts

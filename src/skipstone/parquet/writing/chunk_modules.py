@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
     from skipstone.parquet.pages.page import Page
-    from skipstone.parquet.reading.chunk_place import ChunkPlace
+    from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
 __all__ = [

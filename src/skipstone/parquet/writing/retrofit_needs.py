@@ -37,7 +37,7 @@ from skipstone.parquet.format.metadata import (
     ColumnOrder,
     TypeDefinedOrder,
 )
-from skipstone.parquet.reading.chunk_indexes import offset_index
+from skipstone.parquet.reading.page_metadata import read_offset_index
 from skipstone.parquet.reading.sorted_rows import is_sorted
 
 from .column_order import Ordering
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         SortingColumn,
     )
     from skipstone.parquet.format.schema import Leaf
-    from skipstone.parquet.reading.chunk_pages import Cell
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.reading.selection import Selection
 
@@ -192,7 +192,7 @@ def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
                 )
 
 
-def lacking(file: ParquetFile, asked: Asked) -> dict[Cell, frozenset[str]]:
+def lacking(file: ParquetFile, asked: Asked) -> dict[ChunkKey, frozenset[str]]:
     """What each chunk lacks; chunks that lack nothing are left out."""
     found = {}
     for r in range(file.num_row_groups):
@@ -206,20 +206,20 @@ def lacking(file: ParquetFile, asked: Asked) -> dict[Cell, frozenset[str]]:
     return found
 
 
-def _lacks(file: ParquetFile, cell: Cell, leaf: Leaf, asked: Asked) -> set[str]:
+def _lacks(file: ParquetFile, cell: ChunkKey, leaf: Leaf, asked: Asked) -> set[str]:
     chunk = file.footer.column_chunk(*cell)
     meta = chunk.meta_data
     rows = int(file.footer.group("num_rows")[cell[0]])
     names: set[str] = set()
     if meta is None or not rows or not meta.num_values:
         return names
-    first = next(iter(file.chunks_pages.walk(cell)), None)
+    first = next(iter(file.chunk_pages.walk(cell)), None)
     if first is not None and first.header.crc is None:
         names.add("checksums")
     has_offsets = bool(chunk.offset_index_offset and chunk.offset_index_length)
     can_have = has_offsets or not leaf.max_repetition_level or not _within_rows(file, cell)
     if asked.page_rows is not None and rows > asked.page_rows:
-        index = offset_index(file, cell) if has_offsets else None
+        index = read_offset_index(file, cell) if has_offsets else None
         starts = [each.first_row_index for each in index.page_locations] if index else [0]
         if np.diff([*starts, rows]).max() > asked.page_rows:
             names.add("pages")
@@ -262,9 +262,9 @@ def _lacks_statistics(
     return not bounds and found.null_count + (found.nan_count or 0) < meta.num_values
 
 
-def _within_rows(file: ParquetFile, cell: Cell) -> bool:
+def _within_rows(file: ParquetFile, cell: ChunkKey) -> bool:
     """Whether a page begins within a row, so that there can be no page index."""
-    return any(each.continues for each in file.chunks_pages.walked(cell))
+    return any(each.continues for each in file.chunk_pages.walked(cell))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from skipstone.parquet.format.bloom_filter import read_header
 from skipstone.parquet.format.metadata import ColumnChunk, RowGroup
 from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
-from skipstone.parquet.index_pages.tree_writer import place_index_pages
+from skipstone.parquet.index_pages.tree import place_index_pages
 from skipstone.rewrite.module_copier import page_checksum
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.file_encryptor import FileEncryptor
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.parquet.format.statistics import SizeStatistics, Statistics
-    from skipstone.parquet.index_pages.tree_writer import IndexPagePlan
+    from skipstone.parquet.index_pages.tree import IndexPagePlan
     from skipstone.storage.atomic_replace import Output
 
     from .arrow_encoder import EncodedChunk

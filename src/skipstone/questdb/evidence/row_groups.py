@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.evidence.bloom_hashes import hashes_of
+from skipstone.parquet.evidence.bloom import hashes_of
 from skipstone.parquet.evidence.indexed_file import why
 from skipstone.parquet.evidence.row_groups import StatisticsEvidence, Together
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
@@ -29,7 +29,7 @@ from .opened_pm import chunk_bounds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.parquet.evidence.bloom_hashes import Hashes
+    from skipstone.parquet.evidence.bloom import Hashes
     from skipstone.parquet.evidence.stored_values import Stored
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched

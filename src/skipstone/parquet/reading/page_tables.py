@@ -1,22 +1,28 @@
-"""Where the pages of a column chunk lie, and which rows they hold.
+"""Where a column chunk and its pages lie, and which rows the pages hold.
 
-An entry of a ``PageTable`` begins with a row: it is one data page where an offset index says so.
-Without one, a walk over the page headers finds the pages. Flat v1 pages and all v2 pages then tell
-their rows; a v1 page of a nested column may begin within a row, and only its repetition levels tell
-where rows begin: pages that continue a row join the entry before.
+Every entry of a ``PageTable`` begins with a row. With an offset index an entry is one data page.
+Without one, a walk over the page headers finds the pages. Flat v1 pages and all v2 pages state
+their rows. A v1 page of a nested column may begin within a row, and only its repetition levels say
+where rows begin: a page that continues a row joins the entry before it.
 
-The dictionary page is what lies between the beginning of the chunk and its first data page: writers
-set ``dictionary_page_offset`` to 0, or leave it out.
+The dictionary page lies between the beginning of the chunk and its first data page. Writers set
+``dictionary_page_offset`` to 0, or leave it out, so it is not used here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    NamedTuple,
+    TypeAlias,
+)
 
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.parquet.evidence.indexed_file import chunk_bytes
+from skipstone.parquet.evidence.written_bounds import check_page_range
 from skipstone.parquet.format.enums import PageType
 
 if TYPE_CHECKING:
@@ -24,12 +30,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.page_index import OffsetIndexArrays
     from skipstone.parquet.format.schema import Leaf
 
-    from .chunk_place import ChunkPlace
-
-__all__ = ["PageTable", "WalkedPage", "table_of_chunk", "table_of_index", "table_of_walk"]
+__all__ = [
+    "ChunkPlace",
+    "PageTable",
+    "WalkedPage",
+    "adjacent_path",
+    "chunk_place",
+    "table_of_chunk",
+    "table_of_index",
+    "table_of_walk",
+]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -70,7 +84,7 @@ class PageTable:
 
 
 def table_of_chunk(place: ChunkPlace) -> PageTable:
-    """The table of a flat column's chunk whose pages are found when it is there: one entry."""
+    """The table of a flat column's chunk whose pages are found after it was read: one entry."""
     return PageTable(
         offset=np.array([place.start], np.int64),
         length=np.array([place.stop - place.start], np.int64),
@@ -93,18 +107,8 @@ def table_of_index(index: OffsetIndexArrays, place: ChunkPlace, flat: bool) -> P
             raise FormatError("an offset index without pages", expected=f"{place.rows} rows")
         dictionary = (place.start, 0)
     else:
+        check_page_range(index, place.start, place.stop)
         first = int(offset[0])
-        if (
-            first < place.start
-            or int(offset[-1] + length[-1]) > place.stop
-            or bool(np.any(offset[1:] < offset[:-1] + length[:-1]))
-        ):
-            raise FormatError(
-                "an offset index that leaves its chunk",
-                offset=first,
-                expected=f"{place.start} to {place.stop}",
-                got=f"{first} to {int(offset[-1] + length[-1])}",
-            )
         dictionary = (place.start, first - place.start)
     rows = np.append(index.first_row_index, place.rows)
     return PageTable(
@@ -118,7 +122,7 @@ def table_of_index(index: OffsetIndexArrays, place: ChunkPlace, flat: bool) -> P
 
 
 class WalkedPage(NamedTuple):
-    """What a walk tells of one page: where it lies, and how many values and rows begin in it.
+    """One page as a walk finds it: its place, its values, and how many rows begin in it.
 
     ``continues``: its first values belong to the last row before it.
     """
@@ -135,7 +139,7 @@ class WalkedPage(NamedTuple):
 def table_of_walk(pages: Iterable[WalkedPage], leaf: Leaf, place: ChunkPlace) -> PageTable:
     """The table of a chunk without an offset index, from its ``pages``.
 
-    ``FormatError`` where rows or values are not those of the chunk's metadata.
+    ``FormatError`` where the numbers of rows or values contradict the chunk's metadata.
     """
     offsets: list[int] = []
     lengths: list[int] = []
@@ -174,4 +178,58 @@ def table_of_walk(pages: Iterable[WalkedPage], leaf: Leaf, place: ChunkPlace) ->
         values=np.array(values, np.int64),
         ordinal=np.array(ordinals, np.int64),
         dictionary=dictionary,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPlace:
+    """Bytes ``start`` to ``stop`` of the file at ``path``; ``rows`` are those of its row group."""
+
+    path: str
+    row_group: int
+    leaf: int
+    start: int
+    stop: int
+    codec: int
+    num_values: int
+    rows: int
+
+
+def adjacent_path(path: str, file_path: str) -> str:
+    """The file that a chunk's ``file_path`` names: relative to the directory of ``path``."""
+    absolute = file_path.startswith("/") or "://" in file_path
+    if not file_path or absolute or ".." in file_path.split("/") or "\0" in file_path:
+        raise FormatError(
+            "a file_path that leaves the directory",
+            file=path,
+            got=file_path,
+            hint="move the files: columns are read from the directory of the file that names them,"
+            " or below it",
+        )
+    return f"{path.rpartition('/')[0]}/{file_path}"
+
+
+def chunk_place(
+    footer: FooterArrays, row_group: int, leaf: int, *, path: str, size: int
+) -> ChunkPlace:
+    """The place of a chunk in the file at ``path``, of ``size`` bytes; ``FormatError`` when it
+    cannot lie there."""
+    num_values = int(footer.chunk("num_values")[row_group, leaf])
+    rows = int(footer.group("num_rows")[row_group])
+    if num_values < 0 or rows < 0:
+        raise FormatError(
+            "a chunk of a negative number of values or rows",
+            file=path,
+            got=f"{num_values} values, {rows} rows",
+        )
+    start, stop = chunk_bytes(footer, row_group, leaf, size)
+    return ChunkPlace(
+        path=path,
+        row_group=row_group,
+        leaf=leaf,
+        start=start,
+        stop=stop,
+        codec=int(footer.chunk("codec")[row_group, leaf]),
+        num_values=num_values,
+        rows=rows,
     )

@@ -1,0 +1,388 @@
+"""``FileReader``: one version of a Parquet file, where its pages lie, and its rows by position.
+
+This is the lower half of ``ParquetFile``: queries, checks and searches take it. What was parsed
+once stays in the object: footer, page indexes, headers of Bloom filters, page tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.evidence.indexed_file import IndexedFile
+from skipstone.parquet.format.decoded_size import decoded_size
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.pruning import RowSet
+from skipstone.storage import ByteRange
+
+from .arrow_shape import Kind
+from .chunk_pages import ChunkPages
+from .fetch import Templates, read_groups
+from .opened_footer import files_of_leaves
+from .row_ranges import GroupRows, check_row_counts, group_rows, row_set, rows_alone
+from .selection import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.identity import ObjectId
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+
+    from .chunk_pages import ChunkKey
+    from .opened_footer import OpenedFooter
+    from .pinned_reader import PinnedReader
+    from .row_ranges import RowRanges
+    from .selection import Field
+
+__all__ = ["FileReader", "names_its_file", "read_whole"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Stored and decoded bytes that are read together: as many row groups as fit, at least one.
+_WAVE = 128 << 20
+# Larger files are read in parts, and their columns by several threads.
+_LARGEST_WHOLE = 64 << 20
+
+
+class _HasPath(Protocol):
+    path: str
+
+
+def names_its_file(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a method of an object with a ``path``: each ``FormatError`` names that file.
+
+    An error that names another file already keeps it. For a generator this includes errors that
+    are raised while it is read.
+    """
+
+    def named(error: FormatError, args: tuple[Any, ...]) -> FormatError:
+        return error.in_file(cast("_HasPath", args[0]).path)
+
+    if inspect.isgeneratorfunction(method):
+
+        @functools.wraps(method)
+        def generated(*args: P.args, **kwargs: P.kwargs) -> Any:
+            try:
+                yield from method(*args, **kwargs)
+            except FormatError as error:
+                if error.file is not None:
+                    raise
+                raise named(error, args) from error
+
+        return cast("Callable[P, R]", generated)
+
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except FormatError as error:
+            if error.file is not None:
+                raise
+            raise named(error, args) from error
+
+    return called
+
+
+class FileReader:
+    """The version ``id`` of a file, which ``reader`` has pinned, with its footer."""
+
+    def __init__(self, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> None:
+        #: the canonical path or URI
+        self.path = id.path
+        #: the version that was opened, and that every read is checked against
+        self.id = id
+        #: reads ranges of this version
+        self.reader = reader
+        self._opened = opened
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.reader.size(self.path)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all row groups."""
+        return int(self.footer.row_starts[-1])
+
+    @property
+    def num_row_groups(self) -> int:
+        """Row groups."""
+        return len(self.footer.row_starts) - 1
+
+    @property
+    def footer(self) -> FooterArrays:
+        """The footer as arrays."""
+        return self._opened.footer
+
+    @property
+    def tail(self) -> Tail:
+        """Where the footer lies."""
+        return self._opened.tail
+
+    @property
+    def encrypted_footer(self) -> bool:
+        """True where the footer is encrypted."""
+        return self.tail.encrypted
+
+    @property
+    def signature_verified(self) -> bool:
+        """True where a plaintext footer is signed, and its key was available."""
+        return self._opened.signature_verified
+
+    @property
+    def decryptor(self) -> FileDecryptor | None:
+        """Decrypts the file, ``None`` if it is not encrypted."""
+        return self._opened.decryptor
+
+    @property
+    def unavailable(self) -> Mapping[int, SkipstoneError]:
+        """Why columns cannot be read, by leaf ordinal: their keys are not available."""
+        return self._opened.unavailable
+
+    @property
+    def column_files(self) -> Mapping[str, ObjectId]:
+        """The versions of the files that its columns lie in, by ``file_path``, where known."""
+        return self._opened.column_files
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes requested so far, the footer included."""
+        return self.reader.bytes_read
+
+    @property
+    def requests(self) -> int:
+        """Requests made so far; for a local file, system calls."""
+        return self.reader.storage.requests
+
+    @property
+    @names_its_file
+    def schema(self) -> pa.Schema:
+        """The Arrow schema that pyarrow gives for the file."""
+        return self.selection.schema
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Names to columns."""
+        return Selection(self.footer, self.path)
+
+    @cached_property
+    def row_starts(self) -> NDArray[np.int64]:
+        """First row of each row group, and the number of rows; columns agree with them."""
+        check_row_counts(self.footer)
+        return self.footer.row_starts
+
+    @cached_property
+    def indexed(self) -> IndexedFile:
+        """The file as evidence sees it, with what was read of its indexes."""
+        homes = files_of_leaves(self.footer, self.column_files)
+        return IndexedFile(self.path, self.footer, self.decryptor, size=self.size, homes=homes)
+
+    @cached_property
+    def chunk_pages(self) -> ChunkPages:
+        """Where the pages of its chunks lie."""
+        return ChunkPages(
+            self.reader, self.path, self.footer, self.decryptor, self.indexed.offset_indexes
+        )
+
+    @names_its_file
+    def chunk_key(self, row_group: int, column: str) -> ChunkKey:
+        """Row group and leaf; ``column`` is the dotted path of one leaf."""
+        if not 0 <= row_group < self.num_row_groups:
+            raise SkipstoneError(
+                f"no row group {row_group} in {self.path}",
+                hint=f"it has {self.num_row_groups}, counted from 0",
+            )
+        found = self.footer.schema.leaf(column)
+        if found is not None:
+            return row_group, found.ordinal
+        leaves = [leaf for each in self.selection.fields([column]) for leaf in each.shape.leaves]
+        if len(leaves) != 1:
+            names = [self.footer.schema.leaves[leaf].name for leaf in leaves[:4]]
+            raise SkipstoneError(
+                f"{column!r} has {len(leaves)} leaves", hint=f"name one: {', '.join(names)}"
+            )
+        return row_group, leaves[0]
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _templates(self) -> Templates:
+        return Templates(self.selection)
+
+    @names_its_file
+    def read_rows(
+        self, columns: Sequence[str] | None = None, row_ranges: RowRanges | None = None
+    ) -> pa.Table:
+        """Rows of the file, fetched page by page; equal to the same slice of the whole.
+
+        ``columns`` are names of fields or dotted paths below them, ``None`` is all; ``row_ranges``
+        half-open ranges ``(start, stop)`` of row positions (pairs, an integer array of two columns,
+        or a ``RowSet``), ``None`` is all. Rows come in file order and once, whatever order the
+        ranges are given in and however they overlap; rows past the end are left out.
+        """
+        pieces = list(self.tables(self.selection.fields(columns), row_ranges))
+        if len(pieces) == 1:
+            return pieces[0]
+        return pa.concat_tables(pieces) if pieces else self.selection.empty_table(columns)
+
+    @names_its_file
+    def iter_rows(
+        self, columns: Sequence[str] | None = None, row_ranges: RowRanges | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows as record batches.
+
+        At most 128 MiB of row groups are held at a time, and at least one row group.
+        """
+        tables = self.tables(self.selection.fields(columns), row_set(row_ranges))
+        return (batch for table in tables for batch in table.to_batches())
+
+    def read_row_group(self, row_group: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of one row group, whatever the row counts of the others are."""
+        count = self.footer.group("num_rows")[row_group : row_group + 1]
+        groups = [GroupRows(row_group, np.zeros(1, np.int64), count)]
+        return self.read_groups(self.selection.fields(columns), groups)
+
+    def read_groups(
+        self,
+        fields: Sequence[Field],
+        groups: Sequence[GroupRows],
+        chunk_pages: ChunkPages | None = None,
+    ) -> pa.Table:
+        """Wanted rows of some row groups, fetched together; ``chunk_pages`` say where they lie."""
+        pages = self.chunk_pages if chunk_pages is None else chunk_pages
+        columns = read_groups(pages, self._templates, fields, groups)
+        schema = pa.schema([field.field for field in fields], self.schema.metadata)
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    @names_its_file
+    def tables(self, fields: Sequence[Field], row_ranges: RowRanges | None) -> Iterator[pa.Table]:
+        """Rows as tables, each of as many row groups as are fetched together."""
+        leaves = [leaf for field in fields for leaf in field.shape.leaves]
+        for leaf in leaves:
+            if leaf in self.unavailable:
+                raise self.unavailable[leaf]
+        rows = row_set(row_ranges)
+        if not fields:
+            yield rows_alone(sum(group.count for group in group_rows(rows, self.row_starts)))
+            return
+        for wave, _ in self.waves(leaves, rows, _WAVE):
+            yield self.read_groups(fields, wave)
+
+    def waves(
+        self, leaves: Sequence[int], rows: RowSet | None, limit: int
+    ) -> Iterator[tuple[list[GroupRows], int]]:
+        """``rows`` in runs of row groups whose chunks of ``leaves`` take, stored and decoded, up to
+        ``limit`` bytes, each with its bytes; a single row group may take more."""
+        stored, counts = self.footer.chunk("total_compressed_size"), self.footer.group("num_rows")
+        at = list(leaves)
+        # Both are held at once: the pages as stored, and their decoded values.
+        size = stored[:, at].sum(axis=1) + self._decoded_size[:, at].sum(axis=1)
+        wave: list[GroupRows] = []
+        held = 0
+        for group in group_rows(rows, self.row_starts):
+            # Pages are read whole, so this is too low; waves need not be exact.
+            part = int(size[group.row_group]) * group.count // max(int(counts[group.row_group]), 1)
+            if wave and held + part > limit:
+                yield wave, held
+                wave, held = [], 0
+            wave.append(group)
+            held += part
+        if wave:
+            yield wave, held
+
+    def row_waves(
+        self, leaves: Sequence[int], rows: RowSet | None, limit: int
+    ) -> Iterator[tuple[RowSet, int]]:
+        """The same with rows of the file."""
+        for wave, held in self.waves(leaves, rows, limit):
+            first = [self.row_starts[group.row_group] for group in wave]
+            starts = [group.starts + each for group, each in zip(wave, first, strict=True)]
+            stops = [group.stops + each for group, each in zip(wave, first, strict=True)]
+            yield RowSet(np.concatenate(starts), np.concatenate(stops)), held
+
+    @cached_property
+    def _decoded_size(self) -> NDArray[np.int64]:
+        return decoded_size(self.footer)
+
+
+# -- whole columns ---------------------------------------------------------------------------------
+
+
+def read_whole(file: FileReader, fields: Sequence[Field]) -> pa.Table | None:
+    """All rows of these fields, decoded by Arrow from the chunks as they are stored.
+
+    Without rows to leave out, page-wise reading saves nothing, and Arrow works without the lock of
+    the interpreter. Arrow is given a sparse copy of the file: these chunks at their offsets, and
+    the footer. Pages of memory that are never written take no space. ``None`` where Arrow alone
+    cannot read it, or refuses. Errors of reading the bytes are raised: ``StaleError``, ``OSError``.
+    """
+    if not _is_plain(file, fields):
+        return None
+    ranges = _whole_chunks(file, fields)
+    if ranges is None:
+        return None
+    last = max(each.offset + each.length for each in ranges)
+    footer = file.footer.data[: file.footer.end]
+    ending = footer + Tail(last + len(footer) + TAIL_LENGTH, len(footer), False).to_bytes()
+    made = np.zeros(last + len(ending), np.uint8)
+    made[last:] = np.frombuffer(ending, np.uint8)
+    for where, data in file.reader.read(ranges).items():
+        made[where.offset : where.offset + where.length] = np.frombuffer(data, np.uint8)
+    names = [field.field.name for field in fields]
+    try:
+        source = pq.ParquetFile(pa.BufferReader(made), page_checksum_verification=True)
+        found = source.read(columns=names, use_threads=False).select(names)
+    except (pa.ArrowException, OSError, KeyError):
+        return None  # our own decoders say what is wrong, and where
+    # A chunk may hold another number of values than it says, and a table is as long as its first
+    # column.
+    sound = all(
+        found.field(at).type == each.field.type and len(found.column(at)) == file.num_rows
+        for at, each in enumerate(fields)
+    )
+    return found if sound else None
+
+
+def _is_plain(file: FileReader, fields: Sequence[Field]) -> bool:
+    """Whether Arrow, given these names, reads exactly these leaves, all of them plaintext."""
+    names = [field.field.name for field in fields]
+    every = file.schema.names
+    return (
+        bool(fields)
+        and not file.reader.storage.remote
+        and file.size <= _LARGEST_WHOLE
+        and not file.encrypted_footer
+        and file.footer.selected is None
+        and len(set(names)) == len(names)
+        and not any("." in name for name in every)
+        and len(set(every)) == len(every)
+        and all(field.shape.kind is Kind.LEAF for field in fields)
+    )
+
+
+def _whole_chunks(file: FileReader, fields: Sequence[Field]) -> list[ByteRange] | None:
+    """The chunks; ``None`` where Arrow cannot read one of them like this."""
+    found: list[ByteRange] = []
+    for field in fields:
+        leaf = field.shape.leaves[0]
+        for group in range(file.footer.num_row_groups):
+            try:
+                place = file.chunk_pages.place((group, leaf))
+            except SkipstoneError:
+                return None
+            if file.footer.chunk("encrypted")[group, leaf] > 0 or place.path != file.path:
+                return None
+            found.append(ByteRange(file.path, place.start, place.stop - place.start))
+    return found or None
