@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipstone import ParquetFile
+from skipstone.parquet.encodings import kernels
+from skipstone.parquet.thrift import footer_scan
 
 from .figure import Figure, Peer, interleaved, median
 from .parquet_big import ROW_GROUPS, VERSION, absent_keys, lay_big, rows_per_group
@@ -75,11 +77,8 @@ def _warm(path: str) -> None:
     with Path(path).open("rb") as file:
         while file.read(1 << 24):
             pass
-    from skipstone.parquet.encodings import jit
-    from skipstone.parquet.thrift import footer_jit
-
-    footer_jit.compiled()
-    _ = jit.COMPILED
+    for compiled in (kernels.COMPILED, footer_scan.COMPILED):
+        compiled.load()
 
 
 # -- point -----------------------------------------------------------------------------------------

@@ -627,10 +627,10 @@ def test_bloom_is_sized_by_what_each_file_has(tmp_path: Path) -> None:
 
 
 def test_compiled_code_comes_once_there_is_enough_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.build import column_indexes as columns
-    from skipstone.indexes.bloom_bits import NUMPY
+    from skipstone.indexes.bloom_bits import COMPILED, NUMPY
 
-    monkeypatch.delitem(sys.modules, "skipstone.indexes.bloom_bits_jit", raising=False)
+    monkeypatch.delitem(sys.modules, COMPILED.module, raising=False)
+    monkeypatch.setattr(COMPILED, "spent", 0.0)
     schema = pa.schema([("k", pa.int64())])
 
     def kernels_after(settings: BuildSettings, rows: list[int]) -> list[bool]:
@@ -643,9 +643,10 @@ def test_compiled_code_comes_once_there_is_enough_to_hash(monkeypatch: pytest.Mo
         return found
 
     assert kernels_after(BuildSettings(compiled=False), [10**9]) == [False]
-    assert kernels_after(BuildSettings(), [columns._MANY - 1] * 2) == [False, False]
-    # Three files that are not enough one by one; then it is there for everybody.
-    assert kernels_after(BuildSettings(), [columns._MANY - 1] * 3) == [False, False, True]
+    assert kernels_after(BuildSettings(), [3_999_999] * 2) == [False, False]
+    # The third file makes them enough together; the kernels then stay loaded.
+    assert kernels_after(BuildSettings(), [3_999_999]) == [True]
     assert kernels_after(BuildSettings(), [1]) == [True]
-    monkeypatch.delitem(sys.modules, "skipstone.indexes.bloom_bits_jit")
-    assert kernels_after(BuildSettings(), [columns._MANY]) == [True]
+    monkeypatch.delitem(sys.modules, COMPILED.module)
+    monkeypatch.setattr(COMPILED, "spent", 0.0)
+    assert kernels_after(BuildSettings(), [4_000_000]) == [True]

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.parquet.encodings import kernels
 from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.thrift import footer_scan
 from tests.fuzz.batteries import BATTERIES, DECODING, Damaged
 from tests.fuzz.corpus import BOMB, keys_for
 from tests.fuzz.mutate import mutated
@@ -135,8 +137,8 @@ def main(arguments: list[str]) -> None:
     files, scratch = [Path(each) for each in plan["files"]], Path(plan["scratch"])
     faulthandler.enable()
     if plan.get("compiled"):
-        import skipstone.parquet.encodings.jit
-        import skipstone.parquet.thrift.footer_jit  # noqa: F401
+        kernels.COMPILED.load()
+        footer_scan.COMPILED.load()
     _warm(files, plan["batteries"], scratch)
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limit = taken + int(plan.get("memory", _MEMORY))

@@ -26,9 +26,7 @@ from tests.build.built import Indexed
 
 
 def compiled() -> Kernels:
-    from skipstone.indexes.bloom_bits_jit import compiled
-
-    return compiled()
+    return bloombits.COMPILED.load()
 
 
 def filter_of(indexed: Indexed, file: int = 0) -> BloomFilter:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from skipstone.errors import SkipstoneError
 from skipstone.storage import directory_state as directory
-from skipstone.storage.directory_state import Names, Patience
+from skipstone.storage.directory_state import COMPILED, Names
 from skipstone.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -24,9 +23,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     way: str = request.param
     if way == "all at once":
         monkeypatch.setattr(directory, "_MANY", 1)
-        monkeypatch.setattr(directory, "_PATIENCE", Patience(seconds=Patience.enough))
+        monkeypatch.setattr(COMPILED, "spent", 0.5)
     else:
-        monkeypatch.setattr(directory, "_PATIENCE", Patience(failed=True))
+        monkeypatch.setattr(COMPILED, "disabled", True)
     return way
 
 
@@ -132,8 +131,9 @@ def test_many_files_by_several_threads(tmp_path: Path) -> None:
     assert len(after) == 1000
 
 
-def test_statx_and_stat_agree(tmp_path: Path) -> None:
-    call = Patience(seconds=Patience.enough).call()
+def test_statx_and_stat_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(COMPILED, "disabled", False)
+    call = COMPILED.for_work(0.5)
     if call is None:
         pytest.skip("this system has no statx")
     names = ["a", "link", "folder", "b ü"]
@@ -155,9 +155,3 @@ def test_statx_and_stat_agree(tmp_path: Path) -> None:
         assert found[:, at].tolist() == [
             told.st_mode, told.st_size, told.st_mtime_ns, told.st_ino, told.st_ctime_ns,
         ]  # fmt: skip
-
-
-def test_the_compiler_waits_until_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "numba", raising=False)
-    assert Patience(seconds=0.4).call() is None
-    assert Patience(failed=True, seconds=9.0).call() is None

@@ -8,7 +8,6 @@ so; a definition, where it does not fit the memory. The others go on.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.bloom import BloomBuilder
+from skipstone.indexes.bloom_bits import COMPILED
 from skipstone.predicate.types import indexable
 from skipstone.pruning.column_types import exactly
 from skipstone.pruning.kind import Builder, Built, Chunk
@@ -24,6 +24,7 @@ from skipstone.pruning.table_schema import find_field
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from skipstone.indexes.bloom_bits import Kernels
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
@@ -32,16 +33,6 @@ __all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns", "colum
 
 # Rows of a column that a file lacks, handed over at a time.
 _NULLS = 1 << 16
-# Values to hash in a file, or in all so far, from which compiled code pays for the half second that
-# it takes to load.
-_MANY, _MANY_SO_FAR = 4_000_000, 10_000_000
-
-
-@dataclass(slots=True)
-class Hashed:
-    """How many values were hashed so far, by whoever shares the settings."""
-
-    values: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +46,7 @@ class BuildSettings:
     - ``settle``: seconds that a file must have been left alone before it is read;
     - ``inline_limit``: bytes of a sidecar that are kept in the fact row itself;
     - ``compiled``: hash with compiled code, which takes half a second to load in each process;
-      ``None``: once there was, or is in one file, enough to hash;
-    - ``hashed``: what that goes by;
+      ``None``: once the process has, in one file or in all so far, enough to hash;
     - ``pm``: whether each Parquet file gets its row group metadata (``_pm``), and whether that says
       where the file's Bloom filters lie or has them;
     - ``decryption``: the keys of encrypted files;
@@ -68,7 +58,6 @@ class BuildSettings:
     settle: float = 2.0
     inline_limit: int = 500
     compiled: bool | None = None
-    hashed: Hashed = field(default_factory=Hashed, compare=False, repr=False)
     pm: PmMode = "external"
     decryption: Decryption | None = field(default=None, compare=False)
     plaintext_index: bool = False
@@ -140,11 +129,9 @@ class ColumnsBuilder:
             builder = column.builders[definition] = definition.build(type, each)
             if isinstance(builder, BloomBuilder):
                 blooms.append(builder)
-        if blooms and _worth_compiling(settings, rows * len(blooms)):
-            from skipstone.indexes.bloom_bits_jit import compiled
-
+        if blooms and (kernels := _compiled(settings, rows * len(blooms))) is not None:
             for builder in blooms:
-                builder.kernels = compiled()
+                builder.kernels = kernels
 
     @property
     def wanted(self) -> list[str]:
@@ -250,12 +237,10 @@ def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | N
     return value
 
 
-def _worth_compiling(settings: BuildSettings, hashes: int) -> bool:
-    if settings.compiled is not None:
-        return settings.compiled
-    settings.hashed.values += hashes
-    enough = hashes >= _MANY or settings.hashed.values >= _MANY_SO_FAR
-    return enough or f"{__package__}.bloomjit" in sys.modules
+def _compiled(settings: BuildSettings, hashes: int) -> Kernels | None:
+    if settings.compiled is None:
+        return COMPILED.for_work(hashes)
+    return COMPILED.load() if settings.compiled else None
 
 
 def build_columns(

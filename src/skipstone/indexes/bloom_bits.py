@@ -21,12 +21,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from skipstone._numba import CompiledKernels
 from skipstone.xskipper.format import murmur3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["NUMPY", "Bits", "Kernels", "Pairs", "distinct_pairs", "estimate_distinct", "unique"]
+__all__ = [
+    "COMPILED",
+    "NUMPY",
+    "Bits",
+    "Kernels",
+    "Pairs",
+    "distinct_pairs",
+    "estimate_distinct",
+    "unique",
+]
 
 Pairs: TypeAlias = npt.NDArray[np.uint64]
 Bits: TypeAlias = npt.NDArray[np.uint64]
@@ -122,4 +132,8 @@ def _put(pairs: Pairs, hashes: int, words: Bits) -> None:
         part_words |= np.packbits(seen, bitorder="little").view("<u8")
 
 
+#: In values to hash: of one file, and of all files so far.
+COMPILED = CompiledKernels[Kernels](
+    module=f"{__package__}.bloom_bits_jit", once=4_000_000, total=10_000_000
+)
 NUMPY = Kernels(longs=_longs, texts=_texts, occupied=_occupied, put=_put)

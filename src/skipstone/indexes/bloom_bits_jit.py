@@ -7,17 +7,17 @@ array's own size, and ``texts`` checks each string's ends against the data.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
+
+from skipstone._numba import compile_kernel
 
 from .bloom_bits import Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .bloom_bits import I64, U8, Bits, Pairs
 
@@ -106,18 +106,9 @@ def _put(pairs: Any, hashes: Any, words: Any) -> None:
             words[place >> np.uint32(6)] |= np.uint64(1) << np.uint64(place & np.uint32(63))
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        made: Callable[..., Any] = njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder for the cache can be written
-        made = njit(nogil=True)(function)
-    return made
-
-
-@cache
 def compiled() -> Kernels:
-    """The kernels; the first call in a process compiles them or loads what another one compiled."""
-    longs_, texts_, mark_, put_ = (_compile(each) for each in (_longs, _texts, _mark, _put))
+    """The kernels."""
+    longs_, texts_, mark_, put_ = (compile_kernel(each) for each in (_longs, _texts, _mark, _put))
 
     def longs(values: I64) -> Pairs:
         out = np.empty(len(values), np.uint64)

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._numba import CompiledKernels
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     I64 = npt.NDArray[np.int64]
@@ -45,6 +49,9 @@ FIELDS: Final = 16
 
 # After so many pages compiled code pays for its import.
 _FEW: Final = 1 << 11
+COMPILED: Final[CompiledKernels[Callable[..., tuple[int, int]]]] = CompiledKernels(
+    module=f"{__package__}.page_walk_jit", once=_FEW, least=_FEW
+)
 _BATCH: Final = 1 << 14
 
 
@@ -168,9 +175,7 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
     count, at, rows = _walk_slowly(data, at, end)
     parts = [rows]
     if count == _FEW:
-        from .page_walk_jit import compiled
-
-        function, stack = compiled(), np.zeros(8, np.int64)
+        function, stack = COMPILED.for_work(count) or walk, np.zeros(8, np.int64)
         array = np.frombuffer(data, np.uint8)
         while count:
             rows = np.empty((_BATCH, FIELDS), np.int64)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
-from numba import njit
 from numba.extending import register_jitable
+
+from skipstone._numba import compile_kernel, fingerprint
 
 from . import page_walk
 
@@ -18,21 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["compiled"]
 
 
-@cache
 def compiled() -> Callable[..., Any]:
-    """``walk``; the first call in a process compiles it or loads what another one compiled."""
+    """``walk``."""
     register_jitable(nogil=True)(page_walk.header)
     header, compressed = page_walk.header, page_walk.COMPRESSED
-    fingerprint = 0
-    keep = True
-    try:
-        # numba tells stale code by the file of the compiled function alone.
-        fingerprint = crc32(Path(page_walk.__file__).read_bytes())
-    except OSError:
-        keep = False
+    version = fingerprint(page_walk)
 
     def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
-        _ = fingerprint
+        _ = version
         count = 0
         while count < len(rows) and at < end:
             stop = header(data, at, end, rows[count], stack)
@@ -42,13 +33,4 @@ def compiled() -> Callable[..., Any]:
             count += 1
         return count, at
 
-    made: Any = njit
-    if keep:
-        try:
-            kept: Callable[..., Any] = made(cache=True, nogil=True)(walk)
-        except RuntimeError:  # no folder for the cache can be written
-            pass
-        else:
-            return kept
-    plain: Callable[..., Any] = made(nogil=True)(walk)
-    return plain
+    return compile_kernel(walk, cache=version is not None)

@@ -17,14 +17,15 @@ Source: statx(2), linux/stat.h; the layout is the same on every architecture.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Thread
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+
+from skipstone._numba import CompiledKernels
 
 from .listing import int64
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Directory", "Names", "Patience"]
+__all__ = ["COMPILED", "Directory", "Names"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -57,26 +58,10 @@ _MOST_THREADS: Final = 8
 _MOST_SECONDS: Final = 9_223_372_035
 
 
-@dataclass(slots=True)
-class Patience:
-    """Seconds that this process has spent on looking file by file, and after how many of them the
-    compiler is worth its import."""
-
-    seconds: float = 0.0
-    enough: ClassVar[float] = 0.5
-    failed: bool = False
-
-    def call(self) -> Callable[..., Any] | None:
-        """The compiled loop, once it pays; ``None`` where there is none."""
-        if self.failed or (self.seconds < self.enough and "numba" not in sys.modules):
-            return None
-        try:
-            from .statx_jit import compiled
-
-            return compiled()
-        except Exception:  # no such call here, or no compiler: file by file it works everywhere
-            self.failed = True
-            return None
+#: In seconds that this process has spent on looking file by file.
+COMPILED: Final[CompiledKernels[Callable[..., Any]]] = CompiledKernels(
+    module=f"{__package__}.statx_jit", total=0.5, share=0.0
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,9 +113,6 @@ class Names:
         return state
 
 
-_PATIENCE = Patience()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Directory:
     """``names`` are all entries in the order of the directory, ``looked_at`` those of them that are
@@ -172,7 +154,7 @@ class Directory:
     def _look(self, descriptor: int) -> IntArray:
         """The state of the files now, below the open directory; ``OSError`` when one is gone."""
         many = len(self.looked_at) >= _MANY
-        if many and (call := _PATIENCE.call()) is not None:
+        if many and (call := COMPILED.for_work(0.0)) is not None:
             if not self._names:
                 self._names.append(Names.of(self.looked_at))
             found = self._names[0].look(descriptor, call)
@@ -182,7 +164,7 @@ class Directory:
         started = time.perf_counter()
         # By names below an open directory: a third less than by whole paths.
         state = _state([os.stat(name, dir_fd=descriptor) for name in self.looked_at])
-        _PATIENCE.seconds += time.perf_counter() - started
+        COMPILED.spent += time.perf_counter() - started
         return state
 
 

@@ -7,11 +7,12 @@ and ``found`` 256 bytes for each, so nothing outside the arrays is touched.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
-from numba import njit, types
+from numba import types
+
+from skipstone._numba import compile_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,15 +36,10 @@ def _look(directory: Any, names: Any, starts: Any, found: Any) -> Any:
     return 0
 
 
-@cache
 def compiled() -> Callable[..., Any]:
     """``look(directory, names, starts, found)``: 0, or how many calls it took to fail."""
     # By a name of ours, so that code which is loaded from the cache finds it as well. A C library
     # without it is an AttributeError.
     call = ctypes.cast(ctypes.CDLL(None).statx, ctypes.c_void_p)
     llvm.add_symbol(_NAME, call.value)
-    try:
-        made: Callable[..., Any] = njit(cache=True, nogil=True)(_look)
-    except RuntimeError:  # no folder for the cache can be written
-        made = njit(nogil=True)(_look)
-    return made
+    return compile_kernel(_look)

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import strategies as st
 
 from skipstone.parquet.encodings import ByteArrays, Values
-from skipstone.parquet.encodings.jit import COMPILED
-from skipstone.parquet.encodings.kernels import NUMPY
+from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Type
 
 __all__ = ["BOTH", "arrays", "booleans", "byte_arrays", "floats", "integers", "rows", "same"]
 
-BOTH = pytest.mark.parametrize("kernels", [NUMPY, COMPILED], ids=["numpy", "compiled"])
+BOTH = pytest.mark.parametrize("kernels", [NUMPY, COMPILED.load()], ids=["numpy", "compiled"])
 _BITS: dict[Any, Any] = {np.dtype("f4"): np.dtype("u4"), np.dtype("f8"): np.dtype("u8")}
 # NaN with a payload and a sign, both zeros, infinities, the smallest subnormal.
 _AWKWARD = ["7ff8000000000000", "fff8000000000123", "8000000000000000", "0", "7ff0000000000000"]

@@ -23,8 +23,7 @@ from skipstone.parquet.encodings import (
     plain,
     rle,
 )
-from skipstone.parquet.encodings.jit import COMPILED
-from skipstone.parquet.encodings.kernels import NUMPY
+from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Encoding, Type
 from tests.parquet.encodings.drawing import BOTH, same
 
@@ -75,7 +74,7 @@ def attempt(page: Page, data: bytes, count: int, kernels: Kernels) -> Values | N
 
 def agree(page: Page, data: bytes, count: int) -> None:
     """Both kinds of kernels take the bytes, or refuse them, alike."""
-    slow, fast = attempt(page, data, count, NUMPY), attempt(page, data, count, COMPILED)
+    slow, fast = attempt(page, data, count, NUMPY), attempt(page, data, count, COMPILED.load())
     assert (slow is None) == (fast is None)
     if slow is not None and fast is not None:
         assert same(slow, fast)

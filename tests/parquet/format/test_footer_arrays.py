@@ -32,9 +32,8 @@ from skipstone.parquet.format.metadata import (
 )
 from skipstone.parquet.format.statistics import SizeStatistics, Statistics
 from skipstone.parquet.thrift.compact import Field, read_struct, write_struct
-from skipstone.parquet.thrift.footer_jit import compiled
 from skipstone.parquet.thrift.footer_layout import BYTES, GROUPS, NARROW, PARTS, WIDE
-from skipstone.parquet.thrift.footer_scan import PLAIN
+from skipstone.parquet.thrift.footer_scan import COMPILED, PLAIN
 from tests.fuzz.mutate import mutated
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of, structs
@@ -169,7 +168,7 @@ def test_golden_files_compiled_and_plain_and_frozen_say_the_same(golden: Path) -
     for path in golden_files(golden):
         data, offset = footer_of(path)
         plain = FooterArrays.scan(data, offset, kernels=PLAIN)
-        assert same(plain, FooterArrays.scan(data, offset, kernels=compiled())), path.name
+        assert same(plain, FooterArrays.scan(data, offset, kernels=COMPILED.load())), path.name
         check(plain, FileMetaData.from_bytes(data))
         plain.check_extent(offset)
         assert plain.num_leaves == len(plain.schema.leaves)
@@ -329,7 +328,7 @@ def test_random_footers_compiled_and_plain_and_frozen_say_the_same(
 ) -> None:
     data = a_footer(*chunks, rows=rows, unknown=unknown, ordinal=7)
     plain = FooterArrays.scan(data, kernels=PLAIN)
-    assert same(plain, FooterArrays.scan(data, kernels=compiled()))
+    assert same(plain, FooterArrays.scan(data, kernels=COMPILED.load()))
     metadata = FileMetaData.from_bytes(data)
     check(plain, metadata)
     assert plain.metadata == metadata
@@ -342,7 +341,7 @@ def test_fields_before_the_schema_and_after_the_row_groups_are_found() -> None:
     turned = write_struct(
         dataclasses.replace(value, fields=tuple(by_id[each] for each in (4, 3, 2, 1)))
     )
-    for kernels in (PLAIN, compiled()):
+    for kernels in (PLAIN, COMPILED.load()):
         footer = FooterArrays.scan(turned, kernels=kernels)
         check(footer, FileMetaData.from_bytes(turned))
         assert (footer.version, footer.num_rows) == (2, 3)
@@ -360,15 +359,15 @@ def test_a_struct_twice_counts_as_its_last() -> None:
     whole = a_footer(CHUNK).replace(
         row_group, row_group.replace(CHUNK.to_bytes(), write_struct(twice))
     )
-    for kernels in (PLAIN, compiled()):
+    for kernels in (PLAIN, COMPILED.load()):
         check(FooterArrays.scan(whole, kernels=kernels), FileMetaData.from_bytes(whole))
 
 
 def test_small_footers_need_no_compiler_until_they_are_many() -> None:
     script = (
-        "import sys; from skipstone.parquet.thrift.footer_scan import LARGE, PLAIN, kernels_for;"
+        "import sys; from skipstone.parquet.thrift.footer_scan import COMPILED, LARGE;"
         "sizes = [LARGE // 2, LARGE // 2 - 1, 1_000, 10_000, 10];"
-        "found = [kernels_for(size) is PLAIN for size in sizes];"
+        "found = [COMPILED.for_work(size) is None for size in sizes];"
         "print(found, 'numba' in sys.modules)"
     )
     path = os.pathsep.join(sys.path)
@@ -386,7 +385,7 @@ def test_small_footers_need_no_compiler_until_they_are_many() -> None:
 
 
 def refused(data: bytes, match: str) -> None:
-    for kernels in (PLAIN, compiled()):
+    for kernels in (PLAIN, COMPILED.load()):
         with pytest.raises(FormatError, match=match):
             FooterArrays.scan(data, 1_000, kernels=kernels)
 
@@ -447,7 +446,7 @@ def test_no_columns_and_no_row_groups_are_fine() -> None:
     root = SchemaElement(name="r", num_children=0)
     for groups in ((), (RowGroup(columns=(), total_byte_size=0, num_rows=5),)):
         data = FileMetaData(version=1, schema=(root,), num_rows=0, row_groups=groups).to_bytes()
-        for kernels in (PLAIN, compiled()):
+        for kernels in (PLAIN, COMPILED.load()):
             footer = FooterArrays.scan(data, kernels=kernels)
             assert footer.chunk("codec").shape == (len(groups), 0)
             assert footer.row_starts.tolist() == [0, *[5 for _ in groups]]
@@ -493,7 +492,7 @@ def test_damaged_footers_are_refused_or_read_and_never_differently(
 ) -> None:
     data = mutated(draw.draw(st.sampled_from(FOOTERS)), seed)
     results: list[FooterArrays | None] = []
-    for kernels in (PLAIN, compiled()):
+    for kernels in (PLAIN, COMPILED.load()):
         try:
             results.append(FooterArrays.scan(data, kernels=kernels))
         except (FormatError, UnsupportedError):

@@ -14,6 +14,7 @@ from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from skipstone.errors import SkipstoneError
+from skipstone.parquet.encodings import kernels
 from skipstone.parquet.reading import fetch
 from skipstone.parquet.reading.file import ParquetFile, read_rows
 
@@ -48,8 +49,7 @@ def by_arrow(path: Path, rows: int) -> pa.Table:
 @contextmanager
 def monkeypatched(name: str, value: int) -> Iterator[None]:
     """A constant of the page fetch, and compiled decoders at hand, for one example."""
-    import skipstone.parquet.encodings.jit  # noqa: F401
-
+    kernels.COMPILED.load()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch, name, value)
         patch.setattr(fetch, "_FEW_PAGES", 0 if value > 16 else 4)

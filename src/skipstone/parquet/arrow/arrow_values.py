@@ -23,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings import gather
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, gather
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import join_values
 
@@ -95,7 +94,7 @@ def leaf_array(
         values = _storage(run.values, leaf, made)
         if run.indices is not None:
             _check_repeated(values, run.indices, leaf)
-            values = gather.take(values, run.indices)
+            values = gather(values, run.indices)
         parts.append(values)
     whole = join_values(parts, leaf) if parts else None
     if not _is_binary(made):

@@ -6,7 +6,7 @@
     value := first `prefix` bytes of the value before, suffix
 
 For BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. A prefix is never longer than the value before, and that of
-the first value is 0. A page may stand for far more bytes than it has: ``gather.MAX_BYTES`` at most.
+the first value is 0. A page may stand for far more bytes than it has: ``values.MAX_BYTES`` at most.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 from skipstone.errors import FormatError
 
 from . import delta_binary_packed, delta_length_byte_array
-from .gather import MAX_BYTES
 from .kernels import choose
-from .values import ByteArrays, as_bytes
+from .values import MAX_BYTES, ByteArrays, as_bytes
 
 if TYPE_CHECKING:
     from .kernels import Kernels

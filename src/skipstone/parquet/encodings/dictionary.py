@@ -17,10 +17,10 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from . import gather, rle
+from . import rle
 from .checks import check_count, check_room
 from .kernels import choose
-from .values import ByteArrays, as_bytes
+from .values import ByteArrays, as_bytes, empty_like, gather
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,13 +62,13 @@ def decode(
     if width and isinstance(dictionary, np.ndarray) and _is_plain(dictionary):
         chosen = kernels or choose(count)
         if rle.count_held(runs, count, width, chosen) == count:
-            out = gather.like(dictionary, count) if out is None else out
+            out = empty_like(dictionary, count) if out is None else out
             if chosen.coded(runs, width, dictionary, out) >= 0:
                 return out
         # What is wrong is found by going the longer way.
     indices = decode_indices(data, count, kernels=kernels)
     try:
-        return gather.take(dictionary, indices, out=out, kernels=kernels)
+        return gather(dictionary, indices, out=out, kernels=kernels)
     except IndexError as error:
         raise FormatError(
             f"indices into a dictionary: {error}", expected=f"below {len(dictionary)}"

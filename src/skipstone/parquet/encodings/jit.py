@@ -15,7 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numba import njit
+
+from skipstone._numba import compile_kernel
 
 from . import jit_runs as runs
 from .jit_runs import number
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from .values import I64, U8
 
-__all__ = ["COMPILED"]
+__all__ = ["compiled"]
 
 # What may be written beyond the last string.
 _ROOM: Final = 16
@@ -184,11 +185,7 @@ def _join(data: Any, width: Any, out: Any) -> None:
 
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        made: Callable[..., Any] = njit(cache=not CHECKED, nogil=True)(function)
-    except RuntimeError:  # no folder for the cache can be written
-        made = njit(nogil=True)(function)
-    return made
+    return compile_kernel(function, cache=not CHECKED)
 
 
 def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -271,16 +268,18 @@ def join(data: U8, width: int, out: U8) -> None:
         _compile(_join)(data, width, out)
 
 
-COMPILED: Final = Kernels(
-    plain=plain,
-    hybrid=hybrid,
-    coded=coded,
-    held=held,
-    delta=delta,
-    lengths=lengths,
-    copy=copy,
-    expand=expand,
-    shared=shared,
-    rows=rows,
-    join=join,
-)
+def compiled() -> Kernels:
+    """The kernels."""
+    return Kernels(
+        plain=plain,
+        hybrid=hybrid,
+        coded=coded,
+        held=held,
+        delta=delta,
+        lengths=lengths,
+        copy=copy,
+        expand=expand,
+        shared=shared,
+        rows=rows,
+        join=join,
+    )

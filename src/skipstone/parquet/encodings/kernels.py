@@ -11,26 +11,24 @@ which the item that cannot be read begins. No kernel reads or writes outside its
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+
+from skipstone._numba import CompiledKernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
+__all__ = ["COMPILED", "I32", "I64", "NUMPY", "U8", "Kernels", "choose", "unpack", "varint"]
 
-    from .values import I64, U8
+U8: TypeAlias = npt.NDArray[np.uint8]
+I32: TypeAlias = npt.NDArray[np.int32]
+I64: TypeAlias = npt.NDArray[np.int64]
 
-__all__ = ["NUMPY", "Kernels", "choose", "unpack", "varint"]
-
-#: Values from which compiled kernels pay although numba must be loaded; and when it is there.
-_LARGE: Final = 8_192
-_SMALL: Final = 256
 # Values unpacked at a time: their bits, a byte each, stay in the cache.
 _CHUNK: Final = 8_192
 _LENGTH: Final = struct.Struct("<I").unpack_from
@@ -75,16 +73,13 @@ class Kernels:
 
 def choose(work: int) -> Kernels:
     """The kernels for ``work`` values."""
-    if work < (_SMALL if "numba" in sys.modules else _LARGE):
-        return NUMPY
-    return _compiled()
+    return COMPILED.for_work(work) or NUMPY
 
 
-@cache
-def _compiled() -> Kernels:
-    from . import jit
-
-    return jit.COMPILED
+#: In values: 8,192 where numba must be imported, 256 where it is.
+COMPILED: Final = CompiledKernels[Kernels](
+    module=f"{__package__}.jit", once=8_192, share=1 / 32, least=256
+)
 
 
 def varint(data: U8, at: int) -> tuple[int, int]:

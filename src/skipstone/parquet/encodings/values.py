@@ -16,10 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from skipstone.errors import FormatError
+
+from .kernels import I32, I64, U8, choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,11 +31,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from _typeshed import ReadableBuffer
 
-__all__ = ["I32", "I64", "U8", "Buffer", "ByteArrays", "Values", "as_bytes", "concat", "room"]
+    from .kernels import Kernels
 
-U8: TypeAlias = npt.NDArray[np.uint8]
-I32: TypeAlias = npt.NDArray[np.int32]
-I64: TypeAlias = npt.NDArray[np.int64]
+__all__ = [
+    "I32",
+    "I64",
+    "MAX_BYTES",
+    "U8",
+    "Buffer",
+    "ByteArrays",
+    "Values",
+    "as_bytes",
+    "concat",
+    "empty_like",
+    "gather",
+    "gather_bytes",
+    "no_index",
+    "room",
+]
+
 _LARGE = 1 << 15
 #: Bytes of a page: an array of uint8, or whatever else gives its memory.
 Buffer: TypeAlias = "ReadableBuffer | npt.NDArray[Any]"
@@ -200,9 +218,7 @@ class ByteArrays:
 
     def take(self, indices: npt.NDArray[np.integer[Any]]) -> ByteArrays:
         """The values at ``indices`` (each 0 to n - 1: IndexError), copied together."""
-        from . import gather
-
-        return gather.byte_arrays(self, indices)
+        return gather_bytes(self, indices)
 
 
 #: What a decoder gives, see the table above.
@@ -220,3 +236,56 @@ def concat(parts: Sequence[Values]) -> Values:
     shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
     out = room(int(np.prod(shape)), arrays[0].dtype).reshape(shape)
     return np.concatenate(arrays, out=out)
+
+
+#: Most bytes of the strings of one page. A few bytes can repeat a long string without end, so there
+#: has to be a limit; Arrow's own, for arrays with 32-bit offsets, is the same.
+MAX_BYTES: Final = (1 << 31) - 1
+
+
+def gather(
+    values: Values,
+    indices: npt.NDArray[np.integer[Any]],
+    *,
+    out: npt.NDArray[Any] | None = None,
+    kernels: Kernels | None = None,
+) -> Values:
+    """The values at ``indices``, of the same kind; in ``out`` if given (not for byte arrays).
+
+    IndexError where an index is none of the values.
+    """
+    if isinstance(values, ByteArrays):
+        return gather_bytes(values, indices, kernels)
+    if out is None:
+        out = empty_like(values, len(indices))
+    if not (kernels or choose(len(indices))).rows(values, np.ascontiguousarray(indices), out):
+        raise no_index(len(values), indices)
+    return out
+
+
+def empty_like(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """An array for ``count`` values of the same kind."""
+    shape = (count, *values.shape[1:])
+    return room(int(np.prod(shape)), values.dtype).reshape(shape)
+
+
+def gather_bytes(
+    values: ByteArrays, indices: npt.NDArray[np.integer[Any]], kernels: Kernels | None = None
+) -> ByteArrays:
+    """As ``gather``; FormatError for more than ``MAX_BYTES`` bytes."""
+    chosen, indices = kernels or choose(len(indices)), np.ascontiguousarray(indices)
+    offsets, ends = np.ascontiguousarray(values.offsets), np.empty(len(indices) + 1, np.int64)
+    total = chosen.lengths(offsets, indices, ends)
+    if total < 0:
+        raise no_index(len(values), indices)
+    if total > MAX_BYTES:
+        raise FormatError(
+            "byte arrays of one page", expected=f"at most {MAX_BYTES} bytes", got=total
+        )
+    return ByteArrays(chosen.copy(as_bytes(values.data), offsets, indices, ends), ends)
+
+
+def no_index(size: int, indices: npt.NDArray[np.integer[Any]]) -> IndexError:
+    """The error that names the first index that is none of ``size`` values."""
+    wrong = indices[(indices < 0) | (indices >= size)]
+    return IndexError(f"index {int(wrong[0])} into {size} values")

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
+from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import Reader
 
@@ -52,14 +53,18 @@ from .page_header import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 __all__ = [
     "BLOCK_BYTES",
+    "COMPILED",
     "HEADER_GUESS",
     "MAX_BYTES",
     "MIN_BYTES",
     "BloomFilter",
+    "Insertion",
     "block_of",
     "guess_bitset",
     "optimal_bytes",
@@ -93,6 +98,20 @@ _LOW = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
 # Hashes inserted at a time: what is reckoned of them stays in the processor's cache.
 _RUN = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insertion:
+    """Compiled loops over blocks: ``hashes(blocks, hashes)``, and ``words(blocks, words)`` of
+    values of eight bytes each. Hashes and words are read-only, so that each loop is compiled once.
+    """
+
+    hashes: Callable[[NDArray[np.uint32], Hashes], None]
+    words: Callable[[NDArray[np.uint32], Hashes], None]
+
+
+#: For filters of many values only: they always pay for the loading.
+COMPILED = CompiledKernels[Insertion](module=f"{__package__}.bloom_jit", once=0)
 
 
 def read_header(

@@ -6,22 +6,17 @@ blocks by its formula (see ``bloom_filter.py``), so nothing outside the array is
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
+from skipstone._numba import compile_kernel
+
 from . import xxh64
-from .bloom_filter import SALT
+from .bloom_filter import SALT, Insertion
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-__all__ = ["insert", "insert_words"]
+__all__ = ["compiled"]
 
 _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = (np.uint32(salt) for salt in SALT)
 
@@ -68,25 +63,6 @@ def _insert_words(blocks: Any, words: Any) -> None:
             _set(blocks, hashes[i])
 
 
-Insert: TypeAlias = "Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]"
-
-
-@cache
-def insert() -> Insert:
-    """``insert(blocks, hashes)``; the first call in a process compiles it or loads what
-    another one compiled. Arrays of hashes are to be read-only, so that this is done once."""
-    return _compiled(_insert)
-
-
-@cache
-def insert_words() -> Insert:
-    """``insert(blocks, words)`` of values of eight bytes each, as read-only uint64."""
-    return _compiled(_insert_words)
-
-
-def _compiled(loop: Callable[..., None]) -> Insert:
-    try:
-        made: Insert = njit(cache=True, nogil=True)(loop)
-    except RuntimeError:  # no folder for the cache can be written
-        made = njit(nogil=True)(loop)
-    return made
+def compiled() -> Insertion:
+    """The two loops."""
+    return Insertion(hashes=compile_kernel(_insert), words=compile_kernel(_insert_words))

@@ -33,10 +33,11 @@ from skipstone.parquet.thrift.footer_layout import (
     WIDE,
 )
 from skipstone.parquet.thrift.footer_scan import (
+    COMPILED,
     LONGEST,
+    PLAIN,
     Kernels,
     Scanned,
-    kernels_for,
     scan,
     scan_one,
 )
@@ -104,7 +105,9 @@ class FooterArrays:
         """
         data = bytes(data)
         found = cls(
-            data=data, base=base, scanned=scan(data, base, kernels or kernels_for(len(data)))
+            data=data,
+            base=base,
+            scanned=scan(data, base, kernels or COMPILED.for_work(len(data)) or PLAIN),
         )
         _ = found.version, found.num_rows, found.row_starts
         if len(data) < _EAGER:

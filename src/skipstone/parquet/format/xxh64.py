@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import xxhash
 
+from skipstone._numba import CompiledKernels
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.values import ByteArrays
 
-__all__ = ["xxh64", "xxh64_byte_arrays", "xxh64_fixed", "xxh64_values"]
+__all__ = ["COMPILED", "xxh64", "xxh64_byte_arrays", "xxh64_fixed", "xxh64_values"]
 
 Hashes: TypeAlias = "NDArray[np.uint64]"
 
@@ -34,8 +38,12 @@ P1, P2, P3, P4, P5 = (
     0x27D4EB2F165667C5,
 )
 _P1, _P2, _P3, _P4, _P5 = map(np.uint64, (P1, P2, P3, P4, P5))
-# From so many byte strings on, the compiled loop is worth its import.
+# Byte strings from which the compiled loop is worth its import.
 _MANY = 4_096
+#: ``hash(data, offsets)``
+COMPILED: CompiledKernels[Callable[[NDArray[np.uint8], NDArray[np.int64]], Hashes]] = (
+    CompiledKernels(module=f"{__package__}.xxh64_jit", once=_MANY, least=_MANY)
+)
 
 
 def xxh64(value: bytes) -> int:
@@ -95,10 +103,8 @@ def xxh64_fixed(values: NDArray[np.uint8]) -> Hashes:
 
 def xxh64_byte_arrays(values: ByteArrays) -> Hashes:
     """The hashes of n byte strings."""
-    if len(values) >= _MANY:
-        from .xxh64_jit import compiled
-
-        return compiled()(values.data, values.offsets)
+    if (hash_all := COMPILED.for_work(len(values))) is not None:
+        return hash_all(values.data, values.offsets)
     digest = xxhash.xxh64_intdigest
     return np.fromiter(map(digest, values), np.uint64, len(values))
 

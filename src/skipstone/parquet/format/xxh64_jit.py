@@ -6,12 +6,12 @@ string's ends against the data before it reads.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
+
+from skipstone._numba import compile_kernel
 
 from . import xxh64
 
@@ -106,19 +106,9 @@ def _hash_all(data: Any, offsets: Any, out: Any) -> bool:
     return True
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        made: Callable[..., Any] = njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder for the cache can be written
-        made = njit(nogil=True)(function)
-    return made
-
-
-@cache
 def compiled() -> Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.uint64]]:
-    """``hash(data, offsets)``; the first call in a process compiles it or loads what another one
-    compiled."""
-    kernel = _compile(_hash_all)
+    """``hash(data, offsets)``."""
+    kernel = compile_kernel(_hash_all)
 
     def hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
         out = np.empty(len(offsets) - 1, np.uint64)

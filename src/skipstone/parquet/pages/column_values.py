@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings import gather
 from skipstone.parquet.encodings.levels import U8, row_starts
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, gather
 from skipstone.parquet.format.enums import Type
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Run:
         """The values, looked up in the dictionary if there is one."""
         if self.indices is None:
             return self.values
-        return gather.take(self.values, self.indices)
+        return gather(self.values, self.indices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,17 +7,17 @@ is decoded by our own code from the same bytes.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.arrow.whole_file import assemble_rows
+from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.chunk import decode_pages
 from skipstone.parquet.pages.column_values import concat
@@ -51,11 +51,9 @@ _THREADED = 1 << 20
 _FEW = 16
 # Pages up to which they are faster for fixed widths without a dictionary, whatever is wanted.
 _FEW_PAGES = 4
-# Compiled loops take a second to load. They are used if somebody has; and loaded where the compiler
-# is at hand, once as many reads could have used them as make up for it, at a millisecond each.
-_COMPILED = "skipstone.parquet.encodings.jit"
-_WORTH_LOADING = 250
-_missed = [0]
+# In reads that could use the compiled decoders, of a millisecond each. Only counted where numba is
+# imported already.
+_COMPILED = CompiledKernels[Kernels](module="skipstone.parquet.encodings.jit", total=250)
 
 
 class Templates:
@@ -112,16 +110,6 @@ def read_groups(
     return [made[at] if at in made else wave.column(each, parts) for at, each in enumerate(fields)]
 
 
-def _compiled() -> bool:
-    """Whether compiled decoders are at hand; asked where they are of use."""
-    if _COMPILED not in sys.modules:
-        _missed[0] += 1
-        if _missed[0] < _WORTH_LOADING:
-            return False
-        import_module(_COMPILED)
-    return True
-
-
 class _Wave:
     """Some rows of some leaves: the picks, the bytes, and what becomes of them."""
 
@@ -147,10 +135,10 @@ class _Wave:
         self.pages: dict[ChunkKey, Pages] = {}
         self.size = 0
         self.few: set[int] = set()
-        if _COMPILED in sys.modules or "numba" in sys.modules:
+        if is_imported():
             flat = [each.shape.leaves[0] for each in fields if each.shape.kind is Kind.LEAF]
             few = {leaf for leaf in flat if self._wants_few(leaf)}
-            if few and _compiled():
+            if few and _COMPILED.for_work(1) is not None:
                 self.few = few
 
     def _wants_few(self, leaf: int) -> bool:

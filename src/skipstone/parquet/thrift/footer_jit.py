@@ -7,15 +7,15 @@ called lie in other files: so a fingerprint of these is bound into the function.
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import numpy as np
-from numba import config, njit
+from numba import config
 from numba.core import cpu
 from numba.extending import register_jitable
+
+from skipstone._numba import compile_kernel, fingerprint
 
 from . import compact as thrift
 from . import footer_kernel, footer_layout
@@ -28,22 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["compiled"]
 
 
-def _fingerprint() -> int:
-    # Code without checks of bounds is not what a run with them asks for, nor the other way round.
-    found = 1 if getattr(config, "BOUNDSCHECK", None) else 0
-    for module in (footer_kernel, footer_layout, footer_wire, thrift):
-        found = crc32(Path(str(module.__file__)).read_bytes(), found)
-    return found
-
-
-def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
+def _bound(version: tuple[int, bool]) -> tuple[Callable[..., Any], ...]:
     # numba hashes what a function closes over into the key of its cache.
     def skip(data: Any, at: Any, end: Any, kind: Any, stack: Any) -> Any:
-        _ = fingerprint
+        _ = version
         return footer_wire.skip(data, at, end, kind, stack)
 
     def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) -> Any:
-        _ = fingerprint
+        _ = version
         return footer_kernel.schema(data, at, end, elements, types, stack)
 
     def row_groups(
@@ -57,7 +49,7 @@ def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
         narrow: Any,
         stack: Any,
     ) -> Any:
-        _ = fingerprint
+        _ = version
         return footer_kernel.row_groups(data, at, end, sizes, types, groups, wide, narrow, stack)
 
     return skip, schema, row_groups
@@ -66,32 +58,18 @@ def _bound(fingerprint: int) -> tuple[Callable[..., Any], ...]:
 # Without it every call counts references to its arrays up and down, atomically, which takes more
 # time than the work. Nothing is allocated in the kernels. The option is not a public one.
 _OPTIONS = getattr(cpu, "CPUTargetOptions", None)
-_NO_COUNTING = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else {}
-_njit: Any = njit
+_NO_COUNTING: dict[str, Any] = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else {}
 
 
-def _compile(function: Callable[..., Any], *, keep: bool) -> Callable[..., Any]:
-    if keep:
-        try:
-            kept: Callable[..., Any] = _njit(cache=True, nogil=True, **_NO_COUNTING)(function)
-        except RuntimeError:  # no folder for the cache can be written
-            pass
-        else:
-            return kept
-    made: Callable[..., Any] = _njit(nogil=True, **_NO_COUNTING)(function)
-    return made
-
-
-@cache
 def compiled() -> Kernels:
-    """The kernels; the first call in a process compiles them or loads what another one compiled."""
+    """The kernels."""
     for helper in footer_kernel.HELPERS:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
-    try:
-        fingerprint, keep = _fingerprint(), True
-    except OSError:  # no source to tell stale code by
-        fingerprint, keep = 0, False
-    skip, schema, row_groups = (_compile(each, keep=keep) for each in _bound(fingerprint))
+    found = fingerprint(footer_kernel, footer_layout, footer_wire, thrift)
+    # Code without checks of bounds must not be loaded by a run with them, nor the other way round.
+    version = found or 0, bool(getattr(config, "BOUNDSCHECK", None))
+    compile = partial(compile_kernel, cache=found is not None, **_NO_COUNTING)
+    skip, schema, row_groups = map(compile, _bound(version))
 
     def bytes_as_array(data: bytes) -> Any:
         return np.frombuffer(data, np.uint8)

@@ -7,12 +7,12 @@ have.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import footer_kernel
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["LARGE", "LONGEST", "PLAIN", "Kernels", "Scanned", "kernels_for", "scan", "scan_one"]
+__all__ = ["COMPILED", "LARGE", "LONGEST", "PLAIN", "Kernels", "Scanned", "scan", "scan_one"]
 
 # Plain Python takes about 0.25 ms per 1,000 bytes, loading the compiled kernels 0.4 s once, most of
 # it for numba.
@@ -58,28 +58,7 @@ PLAIN = Kernels(
 )
 
 
-class _Choice:
-    """Which kernels take the least time, not knowing what is still to come.
-
-    Loading the compiled ones is worth it for one large footer, or once small ones have cost as much
-    as the loading: at worst that is twice the time of who knew it all along.
-    """
-
-    def __init__(self) -> None:
-        self.spent = 0
-
-    def kernels_for(self, size: int) -> Kernels:
-        loaded = f"{__package__}.footer_jit" in sys.modules
-        worth = LARGE // 4 if "numba" in sys.modules else LARGE
-        if not loaded and self.spent + size < worth:
-            self.spent += size
-            return PLAIN
-        from .footer_jit import compiled
-
-        return compiled()
-
-
-kernels_for = _Choice().kernels_for
+COMPILED = CompiledKernels[Kernels](module=f"{__package__}.footer_jit", total=LARGE, share=1 / 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

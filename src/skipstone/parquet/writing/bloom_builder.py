@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes
+from skipstone.parquet.format.bloom_filter import COMPILED, BloomFilter, optimal_bytes
 from skipstone.parquet.format.xxh64 import xxh64_values
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ class BloomFilling:
         """Values, some of which may have been added before."""
         self._add_equal(values)
         numbers = isinstance(values, np.ndarray) and values.dtype.itemsize == 8
-        if self._held is None and numbers:
-            from skipstone.parquet.format.bloom_jit import insert_words
-
+        compiled = COMPILED.for_work(len(values)) if self._held is None and numbers else None
+        if compiled is not None:
             words = np.ascontiguousarray(values).view(np.uint64)
             words.flags.writeable = False
             with self._lock:
-                insert_words()(self._filter.blocks, words)
+                compiled.words(self._filter.blocks, words)
             return
         self.add_hashes(xxh64_values(values))
 
@@ -82,12 +81,14 @@ class BloomFilling:
         if self._held is not None:
             self._held.append(hashes)
             return
-        from skipstone.parquet.format.bloom_jit import insert
-
         hashes = hashes.view()
         hashes.flags.writeable = False
+        compiled = COMPILED.for_work(len(hashes))
         with self._lock:
-            insert()(self._filter.blocks, hashes)
+            if compiled is None:
+                self._filter.insert(hashes)
+            else:
+                compiled.hashes(self._filter.blocks, hashes)
 
     @property
     def ndv(self) -> int:

@@ -1,0 +1,128 @@
+"""Decides when compiled kernels load, and compiles them. No other module imports numba on its own.
+
+Every compiled kernel has a twin in plain Python or NumPy with the same results. The import of numba
+takes 0.4 s. A kernel takes seconds to compile on its first use on a machine, and milliseconds
+later: a folder keeps the machine code. So a process loads a module of kernels once the work pays
+for it. ``CompiledKernels`` states that rule as data. Work has any unit (bytes, values, seconds):
+
+    numba is not imported       load for one call of ``once``, or after ``total`` in all calls
+    numba is imported already   load for ``share`` of these
+    the kernels are loaded      use them for calls of ``least`` and more
+
+The total bounds the loss: the plain twins cost at most as much as the loading, so the process takes
+at most twice the time of one that knew all its work in advance. ``NUMBA_DISABLE_JIT`` keeps every
+kernel plain. So does a module that fails to load.
+
+A module of kernels is named by a string: it imports its plain twin, the twin does not import it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+__all__ = ["CompiledKernels", "compile_kernel", "fingerprint", "is_imported"]
+
+log = logging.getLogger("skipstone")
+
+K = TypeVar("K")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CompiledKernels(Generic[K]):
+    """The kernels of ``module``, whose function ``compiled`` returns them; see the module.
+
+    Threads may share it. A sum that loses an addition to a race only loads the kernels later.
+    """
+
+    module: str
+    once: float = math.inf
+    total: float = math.inf
+    share: float = 1.0
+    least: float = 0.0
+    spent: float = field(default=0.0, init=False)
+    disabled: bool = False
+    _loaded: K | None = field(default=None, init=False)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether this process has imported the module."""
+        return self.module in sys.modules
+
+    def for_work(self, work: float) -> K | None:
+        """The kernels if they pay for ``work``; otherwise ``None``, and the work is added up."""
+        if self.is_loaded:
+            return self._load_or_none() if work >= self.least else None
+        self.spent += work
+        share = self.share if is_imported() else 1.0
+        pays = work >= self.once * share or self.spent >= self.total * share
+        return self._load_or_none() if pays else None
+
+    def load(self) -> K:
+        """The kernels, whatever the work is. Raises what their module raises."""
+        if self._loaded is None or not self.is_loaded:
+            self._loaded = import_module(self.module).compiled()
+        return self._loaded
+
+    def _load_or_none(self) -> K | None:
+        if self.disabled:
+            return None
+        try:
+            if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+                return self.load()
+        except Exception as error:  # the plain twin works everywhere
+            log.warning("%s does not load, plain code runs instead: %r", self.module, error)
+        self.disabled = True
+        return None
+
+
+def is_imported() -> bool:
+    """Whether this process has imported numba already."""
+    return "numba" in sys.modules
+
+
+def compile_kernel(
+    function: Callable[..., Any], *, cache: bool = True, **options: Any
+) -> Callable[..., Any]:
+    """``function`` as machine code that runs without the GIL.
+
+    ``cache`` keeps the code on disk, so that only the first process on a machine compiles it.
+    """
+    from numba import njit
+
+    if cache:
+        try:
+            kept: Callable[..., Any] = njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:  # no folder for the cache can be written
+            pass
+        else:
+            return kept
+    made: Callable[..., Any] = njit(nogil=True, **options)(function)
+    return made
+
+
+def fingerprint(*modules: ModuleType) -> int | None:
+    """A checksum of the modules' source; ``None`` where a source cannot be read.
+
+    numba detects stale machine code by the file of the compiled function alone. A kernel that calls
+    functions of other modules closes over their fingerprint: numba hashes what a function closes
+    over into the key of its cache. Without a fingerprint the kernel must not be cached.
+    """
+    found = 0
+    try:
+        for module in modules:
+            found = crc32(Path(str(module.__file__)).read_bytes(), found)
+    except OSError:
+        return None
+    return found

@@ -1,0 +1,101 @@
+"""When compiled kernels load; and that plain code runs where they do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from skipstone import errors
+from skipstone._numba import CompiledKernels, fingerprint
+
+NAME = "made_for_tests"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of kernels that loads, in a process without numba."""
+    module = types.ModuleType(NAME)
+    module.__dict__["compiled"] = lambda: "kernels"
+
+    def load(name: str) -> types.ModuleType:
+        monkeypatch.setitem(sys.modules, name, module)
+        return module
+
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    monkeypatch.setattr("skipstone._numba.import_module", load)
+
+
+@pytest.mark.usefixtures("made")
+def test_one_large_call_loads_and_small_ones_stay_plain() -> None:
+    kernels = CompiledKernels[str](module=NAME, once=100, share=0.5, least=10)
+    assert [kernels.for_work(99) for _ in range(5)] == [None] * 5
+    assert kernels.for_work(100) == "kernels"
+    assert kernels.for_work(10) == "kernels"
+    assert kernels.for_work(9) is None
+
+
+@pytest.mark.usefixtures("made")
+def test_small_calls_add_up() -> None:
+    kernels = CompiledKernels[str](module=NAME, total=100)
+    assert [kernels.for_work(40) for _ in range(3)] == [None, None, "kernels"]
+    assert kernels.for_work(0) == "kernels"
+
+
+@pytest.mark.usefixtures("made")
+def test_less_work_pays_where_numba_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", types.ModuleType("numba"))
+    kernels = CompiledKernels[str](module=NAME, once=100, share=0.5)
+    assert kernels.for_work(49) is None
+    assert kernels.for_work(50) == "kernels"
+
+
+@pytest.mark.usefixtures("made")
+def test_numba_may_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    kernels = CompiledKernels[str](module=NAME, once=0)
+    assert kernels.for_work(1) is None
+    assert kernels.disabled
+
+
+def test_a_module_that_fails_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
+    kernels = CompiledKernels[str](module="skipstone.no_such_module", once=0)
+    assert kernels.for_work(1) is None
+    assert kernels.for_work(1) is None
+    assert len(caplog.records) == 1
+    with pytest.raises(ModuleNotFoundError):
+        kernels.load()
+
+
+def test_a_fingerprint_needs_the_source() -> None:
+    assert isinstance(fingerprint(errors), int)
+    gone = types.ModuleType("gone")
+    gone.__file__ = "/no/such/file.py"
+    assert fingerprint(errors, gone) is None
+
+
+def test_plain_code_does_the_same_where_numba_is_disabled() -> None:
+    script = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from skipstone.parquet.encodings.values import ByteArrays\n"
+        "from skipstone.parquet.format.xxh64 import xxh64_byte_arrays\n"
+        "from skipstone.parquet.writing.bloom_builder import BloomFilling\n"
+        "values = ByteArrays.from_list([b'%d' % i for i in range(70_000)])\n"
+        "assert values.take(np.arange(70_000)) == values\n"
+        "for column in (values, np.arange(70_000)):\n"
+        "    filling = BloomFilling(70_000, 0.01)\n"
+        "    filling.add(column)\n"
+        "    print(len(np.unique(xxh64_byte_arrays(values))), filling.filter().num_bytes)\n"
+        "assert 'numba' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(sys.path), "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["70000 131072"] * 2
