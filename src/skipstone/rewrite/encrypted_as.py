@@ -81,7 +81,7 @@ def _difference(file: ParquetFile, decryptor: FileDecryptor, encryption: Encrypt
 def _keys_differ(file: ParquetFile, decryptor: FileDecryptor, encryption: Encryption) -> str:
     materials = _Materials(file)
     if encryption.footer_key_id is None:
-        if decryptor.key_metadata != encryption.footer_key_metadata:
+        if decryptor.key_metadata != encryption.metadata_of_footer():
             return "the label of its footer key is another"
     elif why := materials.differ(decryptor.key_metadata, encryption.footer_key_id, encryption):
         return f"its footer key {why}"

@@ -23,7 +23,7 @@ from skipstone.predicate.types import (
     column_path,
 )
 
-from .ciphers import Cipher
+from .ciphers import KEY_LENGTHS, Cipher
 from .key_material import (
     KeyMaterial,
     KeyReference,
@@ -85,17 +85,14 @@ class Decryption:
         check_footer_integrity: bool = True,
         allow_plaintext_files: bool = False,
     ) -> None:
-        self._footer_key = None if footer_key is None else _given(footer_key, "the footer key")
+        self._footer_key = (
+            None if footer_key is None else Cipher(check_key(footer_key, "the footer key"))
+        )
         self._column_keys = {
-            column_path(name): _given(key, f"the key of column {name!r}")
+            column_path(name): Cipher(check_key(key, f"the key of column {name!r}"))
             for name, key in (column_keys or {}).items()
         }
-        if (
-            aad_prefix is not None
-            and not isinstance(aad_prefix, bytes)
-            and not callable(aad_prefix)
-        ):
-            raise TypeError(f"aad_prefix is bytes or a function, not {type(aad_prefix).__name__}")
+        check_aad_prefix(aad_prefix)
         self.key_retriever, self.kms = key_retriever, kms
         self.aad_prefix = aad_prefix
         self.check_footer_integrity = check_footer_integrity
@@ -110,7 +107,7 @@ class Decryption:
         return f"Decryption({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _again, (
+        return _from_arguments, (
             {
                 "footer_key": self._footer_key and self._footer_key.reveal(),
                 "column_keys": {
@@ -128,7 +125,7 @@ class Decryption:
         """The same with other arguments."""
         given = self.__reduce__()[1]
         assert isinstance(given, tuple)
-        return _again({**given[0], **arguments})
+        return _from_arguments({**given[0], **arguments})
 
     @property
     def has_keys(self) -> bool:
@@ -158,17 +155,23 @@ class Decryption:
         return unwrap_dek(material, kms, self._keks)
 
 
-def _again(arguments: dict[str, object]) -> Decryption:
+def _from_arguments(arguments: dict[str, object]) -> Decryption:
     return Decryption(**arguments)  # type: ignore[arg-type]
 
 
-def _given(key: object, name: str) -> Cipher:
+def check_key(key: object, name: str) -> bytes:
+    """The bytes of an AES key; ``TypeError`` or ``ValueError`` that calls it ``name``."""
     if not isinstance(key, bytes | bytearray | memoryview):
         raise TypeError(f"{name} is bytes, not {type(key).__name__}")
-    try:
-        return Cipher(key)
-    except ValueError:
-        raise ValueError(f"{name} has {len(key)} bytes: an AES key has 16, 24 or 32") from None
+    if len(key) not in KEY_LENGTHS:
+        raise ValueError(f"{name} has {len(key)} bytes: an AES key has 16, 24 or 32")
+    return bytes(key)
+
+
+def check_aad_prefix(prefix: object) -> None:
+    """``TypeError`` unless it is bytes, a function or ``None``."""
+    if prefix is not None and not isinstance(prefix, bytes) and not callable(prefix):
+        raise TypeError(f"aad_prefix is bytes or a function, not {type(prefix).__name__}")
 
 
 def key_label(key_metadata: bytes | None) -> str | None:
@@ -264,7 +267,8 @@ class FileKeys:
         if key is None:
             return None
         try:
-            return _given(key, f"what the key retriever returns for {self._whose(path, metadata)}")
+            name = f"what the key retriever returns for {self._whose(path, metadata)}"
+            return Cipher(check_key(key, name))
         except (TypeError, ValueError) as error:
             raise KeyUnavailableError(
                 str(error), hint="the key retriever returns 16, 24 or 32 bytes"

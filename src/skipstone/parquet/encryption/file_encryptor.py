@@ -90,7 +90,7 @@ class FileEncryptor:
         self._entries: dict[str, KeyMaterial] = {}
         footer = encryption.key_of_footer()
         if footer is not None:
-            self._footer, self.footer_key_metadata = footer, encryption.footer_key_metadata
+            self._footer, self.footer_key_metadata = footer, encryption.metadata_of_footer()
         else:
             self._footer, self.footer_key_metadata = self._wrapped(
                 encryption.footer_key_id or "", "footerKey", is_footer_key=True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 
 from .ciphers import AuthenticationError, Cipher
+from .decryption import check_key
 from .key_material import unwrap_locally, wrap_locally
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class LabelledKeys:
         if hasattr(source, "items"):
             given = cast("Mapping[str, bytes]", source)
             self._source = None
-            self._ciphers = {label: _cipher(key, label) for label, key in given.items()}
+            self._ciphers = {
+                label: Cipher(check_key(key, f"the key labelled {label!r}"))
+                for label, key in given.items()
+            }
         elif not callable(source):
             raise TypeError(
                 f"keys are a mapping by label, a function or a KMS, not {type(source).__name__}"
@@ -131,22 +135,11 @@ class LabelledKeys:
                 f"needs the key labelled {label!r}", hint=f"pass the key labelled {label!r}"
             )
         try:
-            found = _cipher(key, label)
+            found = Cipher(check_key(key, f"the key labelled {label!r}"))
         except (TypeError, ValueError) as error:
             raise KeyUnavailableError(str(error)) from None
         self._ciphers[label] = found
         return found
-
-
-def _cipher(key: object, label: str) -> Cipher:
-    if not isinstance(key, bytes | bytearray | memoryview):
-        raise TypeError(f"the key labelled {label!r} is bytes, not {type(key).__name__}")
-    try:
-        return Cipher(key)
-    except ValueError:
-        raise ValueError(
-            f"the key labelled {label!r} has {len(key)} bytes: an AES key has 16, 24 or 32"
-        ) from None
 
 
 def _failed(verb: str, label: str, error: Exception) -> KeyUnavailableError:
