@@ -144,7 +144,7 @@ def test_salvage_of_a_whole_file_says_that_its_rows_are_there_twice(run: Run, la
 
 def test_help_says_how_to_get_the_first_rows_by_an_order(run: Run) -> None:
     text = " ".join(run("query", "--help").stdout.split())
-    assert "Top-N) are --order-by KEYS with --limit N" in text
+    assert "--order-by KEYS with --limit N gives the first N rows (Top-N)" in text
 
 
 # -- file indexes ----------------------------------------------------------------------------------

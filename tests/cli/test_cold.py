@@ -49,8 +49,8 @@ def test_explain_loads_nothing_that_it_does_not_use(tmp_path: Path) -> None:
 def test_arrow_finds_pandas_again_when_it_is_asked_for_it() -> None:
     code = """
 import json, sys
-from skipstone.cli.arrow_import import spare_pandas
-spare_pandas()
+from skipstone.cli.options import hide_pandas
+hide_pandas()
 import pyarrow as pa
 spared = "pandas" not in sys.modules
 frame = pa.table({"a": [1, 2]}).to_pandas()
@@ -64,8 +64,8 @@ def test_pandas_that_is_there_is_left_alone() -> None:
     code = """
 import json, sys
 import pandas
-from skipstone.cli.arrow_import import spare_pandas
-spare_pandas()
+from skipstone.cli.options import hide_pandas
+hide_pandas()
 import pyarrow as pa
 found = pa.array(pandas.Series([1.0, None])).null_count
 print(json.dumps([found, sys.modules["pandas"] is pandas]))

@@ -207,21 +207,21 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
             PermissionError(13, "Permission denied", "/t/x"),
             [
                 "error: /t/x: Permission denied",
-                "hint: the index can lie elsewhere: `--index-location`",
+                "hint: `--index-location` puts the index elsewhere",
             ],
         ),
         (
             KeyError("who\nknows"),
             [
                 "error: internal: KeyError: 'who\\nknows'",
-                "hint: run the same command with --debug to see where, and report it please",
+                "hint: run the same command with --debug to see where, and please report it",
             ],
         ),
         (
             KeyboardInterrupt(),
             [
                 "error: interrupted",
-                "hint: what was finished is kept: the same command goes on from there",
+                "hint: finished work is kept: the same command continues from there",
             ],
         ),
         (MemoryError(), ["error: out of memory", "hint: give `--memory` a smaller size"]),

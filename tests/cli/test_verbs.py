@@ -348,7 +348,7 @@ def test_settings_are_converted_like_flags(noted: Noted, run: Run, home: Path) -
     (home / "skipstone.toml").write_text('memory = "much"')
     done = run("build", home / "t", "-c", "i:bloom", "--no-spark")
     assert done.exit_code == 2
-    assert "'much' is no size" in done.stderr
+    assert "'much' is not a size" in done.stderr
 
 
 def test_settings_in_a_pyproject(noted: Noted, run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skipstone import Decryption, Table
-from skipstone.cli.key_sources import DecryptionAsked, EncryptionAsked
+from skipstone.cli.keys import DecryptionOptions, EncryptionOptions
 from skipstone.rewrite import Encryption
 from tests.rewrite.encrypted_files import KEY
 from tests.spark_servers import ROOT, environment
@@ -61,10 +61,10 @@ def test_keys_are_fetched_where_files_are_done(spark: SparkSession, tmp_path: Pa
     root, key = table(tmp_path / "events"), tmp_path / "key"
     before = files(root)
     key.write_text(f"text:{KEY.decode()}")
-    asked = EncryptionAsked(footer_key=f"file:{key}", aad_prefix="orders")
+    asked = EncryptionOptions(footer_key=f"file:{key}", aad_prefix="orders")
     assert Table(str(root)).encrypt(spark, encryption=asked).ok
     assert same_rows(root)
-    opens = DecryptionAsked(footer_key=f"file:{key}")
+    opens = DecryptionOptions(footer_key=f"file:{key}")
     assert Table(str(root)).decrypt(spark, decryption=opens).ok
     assert same_rows(root, None)
     table(root)

@@ -22,13 +22,13 @@ __all__ = ["advise"]
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Files to look at, spread over the table.",
+    help="How many files to look at, spread over the table.",
 )
 @click.option(
     "--queries",
     type=click.File("r", encoding="utf-8"),
-    help="Predicates that indexes are to serve, one per line, or a JSON list; - for stdin. "
-    "A number and a tab before one is how often it is asked.",
+    help="Predicates that the indexes should serve, one per line, or a JSON list; - for stdin. "
+    "A number and a tab before a predicate is its weight.",
 )
 @data_keys
 @reporting
@@ -42,9 +42,9 @@ def advise(
 ) -> None:
     """Propose indexes for TABLE, with a reason each, from a sample of its files.
 
-    With --queries indexes are tried: built over the sample, and asked. What is said is how many
-    bytes each would save these queries, against its size. Nothing is written. The last line is a
-    `skipstone build` that is ready to run.
+    With --queries, advise builds candidate indexes over the sample, plans the queries with them,
+    and compares the bytes that each index saves with its size. It writes nothing. The last line is
+    a `skipstone build` command that is ready to run.
     """
     found = table_of(table, index_location, storage_options)
     if queries is None:

@@ -14,8 +14,7 @@ import click
 
 from skipstone.errors import SkipstoneError
 
-from .key_sources import sealed_index
-from .keys import data_keys, labels
+from .keys import data_keys, index_encryption_of, labels
 from .options import index_options, reporting, size, source_options, spark_options, table_of
 
 if TYPE_CHECKING:
@@ -33,14 +32,14 @@ __all__ = ["build", "definitions", "refresh", "session"]
 
 # Paimon's way to name columns.
 _LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")
-_MOST_SAID = 1 << 20
-_SAYS_WHY = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
+_MOST_OUTPUT = 1 << 20
+_EXCEPTION = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
 _JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
 
 
 @contextmanager
 def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
-    """A session of this call's own, stopped afterwards; ``None`` without Spark."""
+    """A session for this call, stopped afterwards; ``None`` without Spark."""
     if no_spark:
         yield None
         return
@@ -52,13 +51,13 @@ def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
     from skipstone.spark.session import default_session
 
     running = SparkSession.getActiveSession()
-    with _chatter_aside() as said:
+    with _java_output() as output:
         try:
             spark = default_session(master=master)
         except PySparkRuntimeError as error:
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
-            reason, hint = _last_words(said), _JAVA
+            reason, hint = _first_exception(output), _JAVA
             if "Master" in reason:
                 hint = "--master is local[*], spark://HOST:PORT, yarn, or k8s://…"
             raise SkipstoneError(f"Java did not start Spark{reason}", hint=hint) from error
@@ -70,34 +69,34 @@ def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
 
 
 @contextmanager
-def _chatter_aside() -> Iterator[IO[bytes] | None]:
-    """What Java writes to stderr goes to a file that nobody sees; with ``--debug`` it is shown.
+def _java_output() -> Iterator[IO[bytes] | None]:
+    """Sends what Java writes to stderr to a temporary file, unless ``--debug`` is set.
 
-    Java inherits the descriptor, so that its later lines go there as well. What fails a build is
-    raised here.
+    Java inherits the descriptor, so its later lines go there too. A failure of the build is still
+    raised as an exception.
     """
     context = click.get_current_context(silent=True)
     if context is not None and context.params.get("debug"):
         yield None
         return
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         shown = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        os.dup2(output.fileno(), 2)
         try:
-            yield said
+            yield output
         finally:
             os.dup2(shown, 2)
             os.close(shown)
 
 
-def _last_words(said: IO[bytes] | None) -> str:
-    """The first exception in what Java said, as ``: …``."""
-    if said is None:
+def _first_exception(output: IO[bytes] | None) -> str:
+    """The first exception in what Java wrote, as ``: …``."""
+    if output is None:
         return ""
-    said.seek(0)
-    text = said.read(_MOST_SAID).decode(errors="replace")
-    found = _SAYS_WHY.search(text)
+    output.seek(0)
+    text = output.read(_MOST_OUTPUT).decode(errors="replace")
+    found = _EXCEPTION.search(text)
     return f": {found[1].strip()}" if found else ""
 
 
@@ -106,20 +105,20 @@ _pm = click.option(
     type=click.Choice(["external", "inlined", "none"]),
     default="external",
     show_default=True,
-    help="Row group metadata of each file (_pm): with the places of its Bloom filters, with the "
-    "filters themselves, or none at all.",
+    help="Row group metadata of each file (_pm): with the offsets of its Bloom filters, with the "
+    "filters themselves, or none.",
 )
 
 
 _plaintext_index = click.option(
     "--plaintext-index",
     is_flag=True,
-    help="Index columns in the clear that their data files encrypt.",
+    help="Build indexes in the clear even over columns that the data files encrypt.",
 )
 
 
 def definitions(columns: Sequence[str]) -> list[Index]:
-    """The indexes that ``-c`` spelled, ``a:x,y(p=1)`` being two; ``UsageError`` for other text."""
+    """The indexes that ``-c`` describes: ``a:x,y(p=1)`` is two. ``UsageError`` for other text."""
     from skipstone.indexes.registry import parse_indexes
 
     try:
@@ -129,8 +128,10 @@ def definitions(columns: Sequence[str]) -> list[Index]:
 
 
 def _refused(target: Table, indexes: Sequence[Index]) -> bool:
-    """Whether ``build`` will refuse a column: then it may do so before Spark starts, which takes
-    seconds. Of local tables alone: elsewhere a listing takes as long."""
+    """True if ``build`` will refuse a column, so that Spark, which takes seconds, need not start.
+
+    Only for local tables: elsewhere a listing takes as long.
+    """
     from skipstone.pruning.table_schema import spelled_path
     from skipstone.table.file_format import ParquetFormat
 
@@ -141,7 +142,7 @@ def _refused(target: Table, indexes: Sequence[Index]) -> bool:
 
 
 def _up_to_date(target: Table) -> bool:
-    """Whether ``refresh`` has no file to do, which takes no session. Of local tables alone."""
+    """True if ``refresh`` has no file to index, so that it needs no session. Local tables only."""
     if "://" in target.path:
         return False
     found = target.describe()
@@ -168,13 +169,13 @@ def _up_to_date(target: Table) -> bool:
     show_default=True,
     envvar="SKIPSTONE_MEMORY",
     show_envvar=True,
-    help="What one task may hold; an index that needs more is left out for that file.",
+    help="Memory limit of one task; an index that needs more is left out for that file.",
 )
 @_pm
 @click.option(
     "--index-footer-key",
     metavar="LABEL",
-    help="Encrypt the index: the label of the key for all that has none of its own.",
+    help="Encrypt the index: the label of the key for every part without a key of its own.",
 )
 @click.option(
     "--key-metadata",
@@ -186,7 +187,7 @@ def _up_to_date(target: Table) -> bool:
 @click.option(
     "--plaintext-footer",
     is_flag=True,
-    help="Leave names of columns and labels of an encrypted index readable, and sign them.",
+    help="Leave the column names and key labels of an encrypted index readable, and sign them.",
 )
 @data_keys
 @_plaintext_index
@@ -209,12 +210,11 @@ def build(
 ) -> None:
     """Index the files of TABLE that have no facts yet.
 
-    One Spark job reads each file once, and of it only the indexed columns. What was finished
-    counts: after a kill, the same command goes on from there. A new index is added to those that
-    there are.
+    One Spark job reads the indexed columns of each file once. Finished files count: after a kill,
+    the same command continues from there. A new index is added to the existing ones.
 
-    An encrypted index takes labels (--index-footer-key, --key-metadata), and where the keys with
-    these labels are (--index-key); --footer-key and --column-key are those of encrypted data files.
+    An encrypted index needs key labels (--index-footer-key, --key-metadata) and the sources of
+    these keys (--index-key). --footer-key and --column-key are for encrypted data files.
 
     \b
       skipstone build data/events -c user_id:bloom -c ts:minmax
@@ -228,11 +228,13 @@ def build(
     options = click.get_current_context().meta.get("skipstone.options") or {}
     if not columns and not any(_LISTS_COLUMNS.match(key) for key in options):
         raise click.UsageError(
-            "nothing to build: name columns and kinds with -c, `skipstone advise` proposes some"
+            "nothing to build: name columns and kinds with -c; `skipstone advise` proposes some"
         )
     indexes = definitions(columns)
     more: dict[str, Any] = {}
-    encryption = sealed_index(index_footer_key, key_metadata, plaintext_footer=plaintext_footer)
+    encryption = index_encryption_of(
+        index_footer_key, key_metadata, plaintext_footer=plaintext_footer
+    )
     if encryption is not None:
         more["encryption"] = encryption
     if plaintext_index:
@@ -267,8 +269,8 @@ def refresh(
 ) -> None:
     """Index new and changed files of TABLE with the indexes that it has.
 
-    Files whose facts are fresh are not read. Many small parts are merged on the way. An encrypted
-    index stays encrypted as it is; --index-key says where its keys are.
+    Files with fresh facts are not read. The run also merges small parts. An encrypted index stays
+    encrypted; --index-key says where its keys are.
     """
     more: dict[str, Any] = {}
     if plaintext_index:

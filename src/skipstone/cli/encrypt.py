@@ -1,4 +1,4 @@
-"""`encrypt`, `decrypt` and `rekey`: the modules of Parquet files, with other keys or none."""
+"""`encrypt`, `decrypt` and `rekey`: change the keys of Parquet files without decoding pages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .explain import FOUND
-from .key_sources import DecryptionAsked, EncryptionAsked, KmsAsked, sealed_index, table_options
-from .keys import key_options, kms_from, labels, pairs
+from .keys import (
+    DecryptionOptions,
+    EncryptionOptions,
+    KmsOption,
+    index_encryption_of,
+    key_options,
+    kms_from,
+    labels,
+    pairs,
+    table_options,
+)
 from .options import reporting, storage_option, table_of
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ def run_table(
     output: str | None,
     do: Callable[..., TableReport],
 ) -> None:
-    """Do the files of a table, here or with a session; exit code 3 when not all could be done."""
+    """Process the files of a table, here or with a session; exit code 3 when some file failed."""
     from .build import session
 
     if output is not None and verb != "salvage":
@@ -48,7 +57,7 @@ def _output(function: Callable[..., Any]) -> Callable[..., Any]:
         "--output",
         "-o",
         metavar="FILE",
-        help="Of a FILE: write this one, and leave the other as it is.",
+        help="For a FILE: write this file, and leave the source as it is.",
     )(function)
 
 
@@ -67,11 +76,11 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 @table_options
 @_output
 @key_options
-@click.option("--footer-key-label", metavar="NAME", help="A name for readers to find the key by.")
+@click.option("--footer-key-label", metavar="NAME", help="A name by which readers find the key.")
 @_labels("--column-key-label", "The same for the key of a column")
 @click.option("--footer-key-id", metavar="NAME", help="With --kms: the master key of the footer.")
 @_labels("--column-key-id", "With --kms: the master key of a column")
-@click.option("--single-wrapping", is_flag=True, help="With --kms: it wraps every data key itself.")
+@click.option("--single-wrapping", is_flag=True, help="With --kms: wrap every data key by the KMS.")
 @click.option("--external-keys", is_flag=True, help="With --kms: wrapped keys beside the file.")
 @click.option(
     "--algorithm",
@@ -87,7 +96,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
     show_default=True,
     help="With --kms: the size of data keys.",
 )
-@click.option("--plaintext-footer", is_flag=True, help="Sign the footer, and leave it readable.")
+@click.option("--plaintext-footer", is_flag=True, help="Leave the footer readable, and sign it.")
 @click.option(
     "--plaintext-column",
     "plaintext_columns",
@@ -102,25 +111,25 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 @click.option(
     "--plaintext-index",
     is_flag=True,
-    help="Of a TABLE: keep indexes in the clear over columns that are encrypted.",
+    help="For a TABLE: keep indexes in the clear over encrypted columns.",
 )
 @click.option(
     "--index-footer-key",
     metavar="LABEL",
-    help="Of a TABLE: build indexes in the clear anew, encrypted; the label of the key for all that"
-    " has none of its own.",
+    help="For a TABLE: rebuild indexes in the clear as encrypted ones; the label of the key for"
+    " every part without a key of its own.",
 )
 @click.option(
     "--index-key-metadata",
     metavar="COLUMN[:KIND]=LABEL",
     multiple=True,
     callback=labels,
-    help="Of a TABLE: the label of the key for this index; may be given again.",
+    help="For a TABLE: the label of the key for this index; may be given again.",
 )
 @click.option(
     "--index-plaintext-footer",
     is_flag=True,
-    help="Of a TABLE: leave names of columns and labels of its index readable, and sign them.",
+    help="For a TABLE: leave the column names and key labels of its index readable, and sign them.",
 )
 @storage_option
 @reporting
@@ -140,16 +149,15 @@ def encrypt(
 ) -> None:
     """Encrypt a Parquet file, or all of a TABLE, in its place and without decoding it.
 
-    Keys are 16, 24 or 32 bytes, and lie in a file or an environment variable, as hex, base64:… or
-    text:…; or a KMS wraps random ones. Columns without a key of their own take the footer key.
-    --keys opens a file that is encrypted already, which then gets the new keys.
+    Keys are 16, 24 or 32 bytes. They lie in a file or an environment variable, as hex, base64:… or
+    text:…; or a KMS wraps random ones. Columns without a key of their own use the footer key.
+    --keys opens a file that is encrypted already; it then gets the new keys.
 
     Each file of a TABLE is bound to its place: its AAD prefix is --aad-prefix (or a name made for
-    the table), a slash and its path. Files that are encrypted so already are passed over: a run
-    that was killed is resumed by the next. With --master, keys are read on every machine that does
-    files, from the same files or variables. Indexes in the clear over encrypted columns are
-    dropped; or built anew and encrypted, with --index-footer-key and where the keys with these
-    labels are (--index-key). Exit code 3 when some file could not be done.
+    the table), a slash and its path. Files that already have this encryption are skipped, so the
+    next run resumes one that was killed. With --master, every worker reads the keys from the same
+    files or variables. Indexes in the clear over encrypted columns are dropped, or rebuilt as
+    encrypted ones with --index-footer-key and --index-key. Exit code 3 when some file failed.
 
     \b
       skipstone encrypt data/events --footer-key env:FOOTER_KEY --aad-prefix events
@@ -158,15 +166,15 @@ def encrypt(
     """
     if (asked["footer_key"] is None) == (asked["footer_key_id"] is None):
         raise click.UsageError("either --footer-key, or --kms and --footer-key-id are needed")
-    encryption = EncryptionAsked(**asked)
-    index_encryption = sealed_index(
+    encryption = EncryptionOptions(**asked)
+    index_encryption = index_encryption_of(
         index_footer_key, index_key_metadata, plaintext_footer=index_plaintext_footer
     )
     if index_encryption is not None and (plaintext_index or not Path(table).is_dir()):
         raise click.UsageError(
-            "--index-footer-key is for a TABLE whose index is not to stay in the clear"
+            "--index-footer-key is for a TABLE whose index must not stay in the clear"
         )
-    old = None if keys is None else DecryptionAsked(keys=keys)
+    old = None if keys is None else DecryptionOptions(keys=keys)
     if Path(table).is_dir():
         run_table(
             out,
@@ -214,10 +222,10 @@ def decrypt(
 ) -> None:
     """Decrypt a Parquet file, or all of a TABLE, in its place and without decoding it.
 
-    All keys are needed. Of a TABLE each file must be the one that belongs in its place; files in
-    the clear are passed over. Exit code 3 when some file could not be done.
+    All keys are needed. In a TABLE each file must be the one that belongs in its place; files in
+    the clear are skipped. Exit code 3 when some file failed.
     """
-    decryption = DecryptionAsked(**asked)
+    decryption = DecryptionOptions(**asked)
     if Path(table).is_dir():
         run_table(
             out,
@@ -241,19 +249,19 @@ def decrypt(
 @table_options
 @_output
 @click.option("--kms", metavar="MODULE:NAME", required=True, help="The KMS client that unwraps.")
-@click.option("--new-kms", metavar="MODULE:NAME", help="The one that wraps, if it is another.")
+@click.option("--new-kms", metavar="MODULE:NAME", help="The KMS client that wraps, if different.")
 @click.option(
     "--master-key",
     "master_keys",
     metavar="OLD=NEW",
     multiple=True,
     callback=pairs,
-    help="A master key and the one that takes its place; may be given again.",
+    help="A master key and its replacement; may be given again.",
 )
 @click.option(
     "--aad-prefix",
     metavar="TEXT",
-    help="The AAD prefix of the file; what those of a TABLE begin with.",
+    help="The AAD prefix of the file; for a TABLE, what those of its files start with.",
 )
 @storage_option
 @reporting
@@ -269,10 +277,10 @@ def rekey(
     storage_options: dict[str, str],
     out: Output,
 ) -> None:
-    """Wrap the data keys of a Parquet file, or of all of a TABLE, anew, and touch nothing else.
+    """Wrap the data keys of a Parquet file, or of a TABLE, with new master keys; change no page.
 
-    Files whose keys no KMS has wrapped are encrypted anew: `encrypt` with the old keys as --keys.
-    Of a TABLE, files that need no old master key any more are passed over.
+    A file whose keys were not wrapped by a KMS needs `encrypt` with the old keys as --keys. In a
+    TABLE, files that no longer need an old master key are skipped.
     """
     prefix = None if aad_prefix is None else aad_prefix.encode()
     if Path(table).is_dir():
@@ -284,8 +292,8 @@ def rekey(
             output,
             lambda target, spark, progress: target.rekey(
                 spark,
-                kms=KmsAsked(kms),
-                new_kms=None if new_kms is None else KmsAsked(new_kms),
+                kms=KmsOption(kms),
+                new_kms=None if new_kms is None else KmsOption(new_kms),
                 master_keys=master_keys,
                 aad_prefix=prefix,
                 progress=progress,

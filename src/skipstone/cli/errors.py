@@ -1,4 +1,4 @@
-"""An exception as a user should see it: one line what is wrong, one line what to do, a code."""
+"""Turns an exception into what a user sees: one line for the error, one hint, an exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skipstone.errors import SkipstoneError
 __all__ = ["FAILED", "FOUND", "USAGE", "Fault", "fault_of"]
 
 FAILED, USAGE, FOUND = 1, 2, 3
-# A message of Spark's carries a plan and a stack; its first line says it.
+# A message from Spark carries a plan and a stack; its first line is enough.
 _LONGEST = 600
 
 
@@ -25,7 +25,7 @@ class Fault:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The fault that ``error`` is, whatever it is."""
+    """The fault for any exception."""
     if isinstance(error, SkipstoneError):
         return Fault(message=_one_line(error.message), hint=_one_line(error.hint))
     if isinstance(error, click.UsageError):
@@ -35,7 +35,7 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, click.ClickException):
         return Fault(message=_one_line(error.format_message()), hint="run it with --help")
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        again = "what was finished is kept: the same command goes on from there"
+        again = "finished work is kept: the same command continues from there"
         return Fault(message="interrupted", hint=again)
     if isinstance(error, MemoryError):
         return Fault(message="out of memory", hint="give `--memory` a smaller size")
@@ -45,7 +45,7 @@ def fault_of(error: BaseException) -> Fault:
     text = str(error).partition("\n")[0]
     return Fault(
         message=_one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),
-        hint="run the same command with --debug to see where, and report it please",
+        hint="run the same command with --debug to see where, and please report it",
     )
 
 
@@ -63,9 +63,9 @@ def _of_system(error: OSError) -> Fault:
     elif isinstance(error, IsADirectoryError):
         hint = "name a file"
     elif isinstance(error, FileExistsError | NotADirectoryError):
-        hint = "name a directory, or a path that is not taken"
+        hint = "name a directory, or a path that does not exist yet"
     elif isinstance(error, PermissionError):
-        hint = "the index can lie elsewhere: `--index-location`"
+        hint = "`--index-location` puts the index elsewhere"
     else:
         hint = "run the same command with --debug to see where it happened"
     return Fault(message=_one_line(what), hint=hint)

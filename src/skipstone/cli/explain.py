@@ -1,4 +1,4 @@
-"""`describe`, `explain` and `check`: what there is, what it does, whether it is true."""
+"""`describe`, `explain` and `check`: show indexes, what they skip, and whether they are true."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def describe(
 @click.argument("where", required=False)
 @click.option("--columns", metavar="A,B", help="Columns that the query reads; all by default.")
 @click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
-@click.option("--limit", type=click.IntRange(min=0), help="Rows at most.")
-@click.option("--facts-only", is_flag=True, help="Look into no data file: ask the index alone.")
-@click.option("--analyze", is_flag=True, help="Run it, and add what really happened.")
+@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
+@click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
+@click.option("--analyze", is_flag=True, help="Run the query, and add what it took.")
 @data_keys
 @reporting
 def explain(
@@ -52,9 +52,9 @@ def explain(
 ) -> None:
     """Show what a query of TABLE with condition WHERE would read.
 
-    WHERE is SQL text as Spark takes it. Level by level (files, row groups, pages, rows) each index
-    says whether it was used, and because of what. Footers and page indexes of data files are looked
-    at where that is expected to save more than it costs; no row is read, but with --analyze. With
+    WHERE is SQL text in Spark's dialect. For each level (files, row groups, pages, rows), explain
+    shows which indexes were used, and why others were not. It reads footers and page indexes of
+    data files where that should save more than it costs. It reads rows only with --analyze. With
     --json, `paths` are the files to read.
 
     \b
@@ -74,13 +74,17 @@ def explain(
 @click.command()
 @index_options
 @source_options
-@click.option("--deep", is_flag=True, help="Also read sampled files, and prove their facts true.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also compare the facts of a sample of files with their data.",
+)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Files that a deep check reads.",
+    help="How many files a deep check reads.",
 )
 @data_keys
 @reporting
@@ -94,12 +98,12 @@ def check(
 ) -> None:
     """Find facts of TABLE that are stale, missing, orphaned, corrupt or untrue.
 
-    Exit code 3 when there are any. Stale and missing facts cost time and never rows: such files are
+    Exit code 3 when there are any. Stale and missing facts cost time, never rows: such files are
     read in full until the next refresh.
 
-    With keys, also find files that are not those which were encrypted: in the place of another, of
-    another table, older, in the clear, or gone. --aad-prefix is the name of the table, where the
-    list of its encrypted files is not there to tell it.
+    With keys, check also finds encrypted files that were swapped, replaced by an older version or
+    by a file of another table, decrypted, or removed. --aad-prefix is the name of the table, for
+    tables without a list of their encrypted files.
     """
     report = table_of(table, index_location, storage_options).check(deep=deep, sample=sample)
     out.result(report)

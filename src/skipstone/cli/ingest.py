@@ -23,7 +23,7 @@ __all__ = ["ingest"]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What came of it."""
+    """The result of one ingest."""
 
     table: str
     commit: Commit
@@ -62,12 +62,12 @@ class Ingested:
     "--format",
     "source_format",
     type=click.Choice(["parquet", "csv"]),
-    help="Of SOURCE; by the names of its files otherwise.",
+    help="The format of SOURCE; by default its file names decide.",
 )
 @click.option(
     "--batch-id",
     type=click.IntRange(min=0),
-    help="Add nothing when this batch, or a later one, is there already.",
+    help="Add nothing when this batch, or a later one, is in the table already.",
 )
 @reporting
 def ingest(
@@ -82,9 +82,9 @@ def ingest(
 ) -> None:
     """Append the rows of SOURCE to the live table TABLE.
 
-    SOURCE is a Parquet or CSV file, or a directory of such files. The first call makes TABLE: give
-    it a --timestamp then. Rows go to the partitions of their time, into `data.parquet` in place;
-    readers keep their snapshot meanwhile.
+    SOURCE is a Parquet or CSV file, or a directory of such files. The first call creates TABLE and
+    needs --timestamp. Rows are appended in place to the `data.parquet` of their time partition;
+    readers keep their snapshot.
 
     \b
       skipstone ingest db/trades new.parquet --timestamp ts --partition-by hour
@@ -104,7 +104,7 @@ def ingest(
 
 
 def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]:
-    """The rows of SOURCE; an empty batch first, which tells its schema where there are none."""
+    """The rows of SOURCE. The first batch is empty, so that the schema is known without rows."""
     from pathlib import Path
 
     import pyarrow as pa
@@ -114,9 +114,7 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
 
     path = Path(source)
     if not path.exists():
-        raise SkipstoneError(
-            f"no such file or directory: {source}", hint="check the path for a misprint"
-        )
+        raise SkipstoneError(f"no such file or directory: {source}", hint="check the path")
     if source_format is None:
         names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
         source_format = "csv" if any(name.endswith(".csv") for name in names) else "parquet"

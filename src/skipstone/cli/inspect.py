@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .explain import FOUND
-from .options import index_key_options, index_keys, reporting, storage_option
+from .keys import index_key_options, index_keys
+from .options import reporting, storage_option
 
 if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys

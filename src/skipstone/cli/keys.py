@@ -1,39 +1,71 @@
-"""Keys on the command line: where they lie, never what they are.
+"""Key options. They say where a key is stored; the key itself never stands on a command line.
 
-    file:PATH    the file's bytes, where they are a key; else its text
+    file:PATH    the bytes of the file, if they are a key; otherwise its text
     env:NAME     the environment variable's text
     text is hex, or base64:… or text:…
 
-Nothing that was typed in the place of a source is ever repeated in a message: it may be a key.
+Messages never repeat what was typed in the place of a source: it may be a key.
+
+``EncryptionOptions``, ``DecryptionOptions`` and ``KmsOption`` are picklable and callable. Each call
+fetches the keys, so with ``--master`` every worker fetches them by itself.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import (
+    dataclass,
+    field,
+    replace,
+)
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    TypeVar,
+    cast,
+)
 
 import click
 
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import (
+    FormatError,
+    SkipstoneError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import (
+        Callable,
+        Mapping,
+        Sequence,
+    )
 
+    from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.rewrite import Encryption
 
 __all__ = [
+    "DecryptionOptions",
+    "EncryptionOptions",
+    "KmsOption",
     "column_sources",
     "data_keys",
     "decryption_of",
+    "file_keys",
+    "index_encryption_of",
+    "index_key_options",
+    "index_keys",
+    "keep",
     "key_from",
     "key_options",
     "kms_from",
     "labels",
     "pairs",
+    "table_options",
 ]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -56,7 +88,7 @@ def _checked(value: str, ctx: click.Context, param: click.Parameter) -> str:
     kind, colon, rest = value.partition(":")
     if not colon or kind not in _SOURCES or not rest:
         raise click.BadParameter(
-            "a key is never given itself, others can read a command line: file:PATH or env:NAME"
+            "others can read a command line, so never give the key itself: file:PATH or env:NAME"
             " says where it is",
             ctx,
             param,
@@ -65,14 +97,14 @@ def _checked(value: str, ctx: click.Context, param: click.Parameter) -> str:
 
 
 def source(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Where one key is."""
+    """Checks the source of one key."""
     return None if value is None else _checked(value, ctx, param)
 
 
 def column_sources(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """Where the key of each column is."""
+    """COLUMN=SOURCE: the source of each column's key."""
     found: dict[str, str] = {}
     for each in values:
         # The name of a column may hold an equals sign, and so may a path.
@@ -126,7 +158,7 @@ def key_from(source: str, shown: str) -> bytes:
         return key_from_text(data.decode("utf-8").strip(), shown, where)
     except (FormatError, UnicodeDecodeError):
         raise SkipstoneError(
-            f"{shown}: what {kind}:{where} holds is no key",
+            f"{shown}: what {kind}:{where} holds is not a key",
             hint="a key is 16, 24 or 32 bytes: hex, base64:… or text:…",
         ) from None
 
@@ -147,7 +179,7 @@ def kms_from(name: str) -> Any:
 
 
 def key_options(function: Function) -> Function:
-    """What opens an encrypted file."""
+    """Adds the options that open an encrypted file."""
     options = (
         click.option(
             "--footer-key",
@@ -169,7 +201,7 @@ def key_options(function: Function) -> Function:
         click.option(
             "--aad-prefix",
             metavar="TEXT",
-            help="The AAD prefix of the file; of a TABLE, what those of its files begin with.",
+            help="The AAD prefix of the file; for a TABLE, what those of its files start with.",
         ),
         click.option(
             "--keys",
@@ -184,12 +216,12 @@ def key_options(function: Function) -> Function:
 
 
 def data_keys(function: Function) -> Function:
-    """What opens the encrypted files of a table: ``table_of`` gives it to the table."""
+    """Adds the options that open the encrypted files of a table; ``table_of`` passes them on."""
 
     @click.option(
         "--allow-plaintext-files",
         is_flag=True,
-        help="With keys: read files that are not encrypted, too (with --keys they always are).",
+        help="With keys: also read files that are not encrypted (with --keys this is always so).",
     )
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:
@@ -208,12 +240,14 @@ def decryption_of(
     aad_prefix: str | None = None,
     allow_plaintext_files: bool = False,
 ) -> Decryption:
-    """The keys that these options name."""
+    """The keys that these options describe."""
     from skipstone.parquet.encryption.decryption import Decryption, decryption_from_json
 
     if keys is not None:
         if footer_key or column_keys or kms or aad_prefix:
-            raise click.UsageError("--keys stands alone: its file has keys and AAD prefix")
+            raise click.UsageError(
+                "--keys takes no other key option: its file has the keys and the AAD prefix"
+            )
         return decryption_from_json(Path(keys).read_text(encoding="utf-8"), file=keys)
     try:
         return Decryption(
@@ -230,3 +264,213 @@ def decryption_of(
         if isinstance(error, SkipstoneError):
             raise
         raise SkipstoneError(str(error), hint="a key is 16, 24 or 32 bytes") from None
+
+
+def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keeps the value of an option that only ``table_of`` uses."""
+    ctx.meta[f"skipstone.{param.name}"] = value
+
+
+def index_key_options(function: Function) -> Function:
+    """Adds the options that open an encrypted index."""
+    keys = click.option(
+        "--index-key",
+        "index_key",
+        metavar="LABEL=SOURCE",
+        multiple=True,
+        expose_value=False,
+        callback=_keep_keys,
+        help="For an encrypted index: the key with this label is at file:PATH or env:NAME; may be "
+        "given again.",
+    )
+    kms = click.option(
+        "--index-kms",
+        metavar="MODULE:NAME",
+        expose_value=False,
+        callback=keep,
+        help="For an encrypted index: a KMS client that has the keys, called without arguments.",
+    )
+    return keys(kms(function))
+
+
+def _keep_keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    ctx.meta["skipstone.index_key"] = column_sources(ctx, param, values)
+
+
+def index_keys() -> dict[str, Any]:
+    """``index_keys`` as ``Table`` takes it; empty without key options."""
+    meta = click.get_current_context().meta
+    sources, kms = meta.get("skipstone.index_key"), meta.get("skipstone.index_kms")
+    if kms:
+        if sources:
+            raise click.UsageError("--index-kms takes no --index-key: it has the keys")
+        return {"index_keys": kms_from(kms)}
+    if not sources:
+        return {}
+    return {
+        "index_keys": {
+            label: key_from(source, f"the key labelled {label!r}")
+            for label, source in sources.items()
+        }
+    }
+
+
+def file_keys() -> Decryption | None:
+    """The keys of encrypted files; ``None`` without key options."""
+    asked = click.get_current_context().meta.get("skipstone.data_keys")
+    if asked is None:
+        return None
+    found = DecryptionOptions(**asked)
+    if not found.given:
+        if found.aad_prefix or found.allow_plaintext_files:
+            raise click.UsageError("--aad-prefix and --allow-plaintext-files go with keys")
+        return None
+    return found()
+
+
+_ALGORITHMS: Final = {"gcm": "AES_GCM_V1", "gcm-ctr": "AES_GCM_CTR_V1"}
+
+
+def _absolute(source: str | None) -> str | None:
+    """The source from any working directory: a worker has another one."""
+    if source is None or not source.startswith("file:"):
+        return source
+    return f"file:{Path(source.removeprefix('file:')).absolute()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionOptions:
+    """How to encrypt: the options of ``encrypt``."""
+
+    footer_key: str | None = None
+    column_keys: Mapping[str, str] = field(default_factory=dict)
+    kms: str | None = None
+    aad_prefix: str | None = None
+    footer_key_label: str | None = None
+    column_key_labels: Mapping[str, str] = field(default_factory=dict)
+    footer_key_id: str | None = None
+    column_key_ids: Mapping[str, str] = field(default_factory=dict)
+    single_wrapping: bool = False
+    external_keys: bool = False
+    algorithm: str = "gcm"
+    key_bits: str = "128"
+    plaintext_footer: bool = False
+    plaintext_columns: Sequence[str] = ()
+    plaintext_others: bool = False
+    omit_aad_prefix: bool = False
+
+    def anywhere(self) -> EncryptionOptions:
+        """The same from any working directory."""
+        columns = {name: _absolute(each) or "" for name, each in self.column_keys.items()}
+        return replace(self, footer_key=_absolute(self.footer_key), column_keys=columns)
+
+    def __call__(self) -> Encryption:
+        from skipstone.rewrite import Encryption as _Encryption
+
+        footer_key = self.footer_key
+        try:
+            return _Encryption(
+                footer_key=None if footer_key is None else key_from(footer_key, "the footer key"),
+                column_keys={
+                    name: key_from(each, f"the key of column {name!r}")
+                    for name, each in self.column_keys.items()
+                },
+                footer_key_metadata=self.footer_key_label,
+                column_key_metadata=dict(self.column_key_labels),
+                kms=None if self.kms is None else kms_from(self.kms),
+                footer_key_id=self.footer_key_id,
+                column_key_ids=dict(self.column_key_ids),
+                data_key_bits=int(self.key_bits),
+                double_wrapping=not self.single_wrapping,
+                internal_key_material=not self.external_keys,
+                algorithm=_ALGORITHMS[self.algorithm],  # type: ignore[arg-type]
+                plaintext_footer=self.plaintext_footer,
+                plaintext_columns=self.plaintext_columns,
+                encrypt_others=not self.plaintext_others,
+                aad_prefix=None if self.aad_prefix is None else self.aad_prefix.encode(),
+                store_aad_prefix=not self.omit_aad_prefix,
+            )
+        except ValueError as error:
+            if isinstance(error, SkipstoneError):
+                raise
+            raise SkipstoneError(str(error), hint="run `skipstone encrypt --help`") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecryptionOptions:
+    """What opens encrypted files: the options that ``key_options`` adds."""
+
+    keys: str | None = None
+    footer_key: str | None = None
+    column_keys: Mapping[str, str] = field(default_factory=dict)
+    kms: str | None = None
+    aad_prefix: str | None = None
+    allow_plaintext_files: bool = False
+
+    @property
+    def given(self) -> bool:
+        """True with any such option."""
+        return bool(self.keys or self.footer_key or self.column_keys or self.kms)
+
+    def anywhere(self) -> DecryptionOptions:
+        """The same from any working directory."""
+        columns = {name: _absolute(each) or "" for name, each in self.column_keys.items()}
+        keys = None if self.keys is None else str(Path(self.keys).absolute())
+        return replace(self, keys=keys, footer_key=_absolute(self.footer_key), column_keys=columns)
+
+    def __call__(self) -> Decryption:
+        return decryption_of(
+            self.keys,
+            self.footer_key,
+            dict(self.column_keys),
+            self.kms,
+            self.aad_prefix,
+            self.allow_plaintext_files,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KmsOption:
+    """The KMS client that ``MODULE:NAME`` makes."""
+
+    name: str
+
+    def __call__(self) -> Any:
+        return kms_from(self.name)
+
+
+def index_encryption_of(
+    footer_key: str | None, key_metadata: Mapping[str, str], *, plaintext_footer: bool
+) -> IndexEncryption | None:
+    """How to encrypt an index, by labels; ``None`` for an index in the clear."""
+    if footer_key is None:
+        if key_metadata or plaintext_footer:
+            raise click.UsageError("an encrypted index needs --index-footer-key")
+        return None
+    from skipstone.facts.index_encryption import IndexEncryption as _IndexEncryption
+
+    try:
+        return _IndexEncryption(
+            footer_key=footer_key, key_metadata=key_metadata, plaintext_footer=plaintext_footer
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds FILE or TABLE, and the options that only a table needs."""
+    location = click.option(
+        "--index-location",
+        metavar="DIR",
+        envvar="SKIPSTONE_INDEX_LOCATION",
+        show_envvar=True,
+        help="For a TABLE: where its index lies, if not beside it.",
+    )
+    master = click.option(
+        "--master",
+        metavar="URL",
+        help="For a TABLE: process the files as a job of this Spark master; else in this process.",
+    )
+    return click.argument("table", metavar="FILE|TABLE")(
+        location(master(index_key_options(function)))
+    )

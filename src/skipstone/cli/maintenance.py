@@ -1,4 +1,4 @@
-"""`drop`, `compact`, `vacuum` and `export`: what happens to an index after it was built."""
+"""`drop`, `compact`, `vacuum` and `export`: maintain and publish an existing index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import click
 
 from skipstone.errors import SkipstoneError
 
-from .options import age, index_keys, index_options, reporting, table_of
+from .keys import index_keys
+from .options import age, index_options, reporting, table_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -73,8 +74,8 @@ def _names(text: str, index: IndexInfo) -> bool:
 @click.command()
 @index_options
 @click.argument("index", required=False)
-@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can be asked.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @reporting
 def drop(
     table: str,
@@ -85,19 +86,19 @@ def drop(
     dry_run: bool,
     out: Output,
 ) -> None:
-    """Remove INDEX (as in user_id:bloom) of TABLE, or all that there are.
+    """Remove INDEX (as in user_id:bloom) of TABLE, or all its indexes.
 
     The other indexes stay as they are. No data file is touched.
     """
     if not (yes or dry_run or out.can_ask()):
-        raise click.UsageError("nobody can be asked here: say --yes, or --dry-run to look first")
+        raise click.UsageError("no terminal to ask on: give --yes, or --dry-run to look first")
     target = table_of(table, index_location, storage_options)
     if dry_run:
         out.result(WouldDrop.of(target.describe(), index))
         return
     what = f"index {index}" if index else "every index"
     if not yes and not out.confirm(f"Drop {what} of {table}?"):
-        raise SkipstoneError("nothing was dropped", hint="answer y, or say --yes")
+        raise SkipstoneError("nothing was dropped", hint="answer y, or give --yes")
     out.result(target.drop(index))
 
 
@@ -106,7 +107,7 @@ def drop(
 @click.option(
     "--upgrade",
     is_flag=True,
-    help="TABLE is the directory of a store of Xskipper: bring it to version 4, in its place.",
+    help="TABLE is the directory of an Xskipper store: upgrade it to version 4, in place.",
 )
 @reporting
 def compact(
@@ -118,8 +119,8 @@ def compact(
 ) -> None:
     """Merge the parts of the index of TABLE into few.
 
-    Facts of files that are gone or have changed are left out on the way. What was once exported
-    beside the index is published anew.
+    Facts about files that are gone or have changed are removed. An Xskipper export beside the index
+    is published again.
     """
     if upgrade:
         from skipstone.facts.xskipper import upgrade_store
@@ -138,9 +139,9 @@ def compact(
     callback=age,
     default="1d",
     show_default=True,
-    help="Leave what is younger by the clock of the store: a build may be about to name it.",
+    help="Keep younger files, by the clock of the store: a running build may still refer to them.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @reporting
 def vacuum(
     table: str,
@@ -150,7 +151,7 @@ def vacuum(
     dry_run: bool,
     out: Output,
 ) -> None:
-    """Delete what no part of the index of TABLE names any more."""
+    """Delete files that no part of the index of TABLE refers to."""
     target = table_of(table, index_location, storage_options)
     out.result(target.vacuum(older_than=older_than, dry_run=dry_run))
 
@@ -172,17 +173,15 @@ def export(
     questdb: bool,
     out: Output,
 ) -> None:
-    """Publish the index of TABLE below the directory DEST, for others to read.
+    """Publish the index of TABLE below the directory DEST, for other systems.
 
-    For Xskipper without DEST: beside the index, and again on every `compact`.
+    --xskipper without DEST publishes beside the index, and again with every `compact`.
     """
     chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb}
     kinds = [kind for kind, yes in chosen.items() if yes]
     if len(kinds) != 1:
-        raise click.UsageError(
-            "as what? --xskipper, --paimon or --questdb publishes what those read"
-        )
+        raise click.UsageError("name a format: --xskipper, --paimon or --questdb")
     if kinds != ["xskipper"] and destination is None:
-        raise click.UsageError("where to? sidecars go below a directory DEST")
+        raise click.UsageError("name the directory DEST for the sidecars")
     target = table_of(table, index_location, storage_options)
     out.result(target.export(destination, kind=kinds[0]))

@@ -1,35 +1,57 @@
-"""What the verbs share: the table, where its index lies, how results are shown; units as one
-types them.
+"""Options that several verbs share: the table, its index, Spark, sizes, and the settings file.
 
 Precedence: a flag, then its environment variable ``SKIPSTONE_…``, then ``skipstone.toml`` (or
 ``[tool.skipstone]`` of ``pyproject.toml``) in the directory where the table lies, then the default.
+The settings file has two keys:
+
+    index-location = "/indexes/events"      a relative path starts at the file's directory
+    memory = "1GiB"
+
+The directory of a table may belong to another user. So no key names a machine to connect to or
+holds a secret.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypeVar,
+)
 
 import click
 from click.core import ParameterSource
 
+from skipstone.errors import SkipstoneError
+from skipstone.identity import canonical_path
+
+from .keys import (
+    file_keys,
+    index_key_options,
+    index_keys,
+    keep,
+)
 from .output import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import (
+        Callable,
+        Sequence,
+    )
     from datetime import timedelta
 
-    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.table import Table
 
 __all__ = [
     "age",
-    "file_keys",
-    "index_key_options",
-    "index_keys",
+    "hide_pandas",
     "index_options",
     "reporting",
+    "settings_for",
     "size",
     "source_options",
     "spark_options",
@@ -39,13 +61,13 @@ __all__ = [
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-# Names of storage options that hold what nobody else may see. Key labels are no secrets.
+# Names of storage options that hold secrets. Key labels are no secrets.
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|sas|private|(access|account)_?key|key$"
 )
 
 
-# Paimon's options begin so.
+# The prefix of Paimon's options.
 _FILE_INDEX = "file-index."
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(b?)", re.IGNORECASE)
@@ -56,12 +78,12 @@ def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     """Bytes: ``512MiB``, ``512m`` (Spark's spelling, 2**20), ``2GB`` (10**9), or a plain number."""
     match = _SIZE.fullmatch(value.strip())
     if match is None:
-        raise click.BadParameter(f"{value!r} is no size; 512MiB, 2GB and 1g are", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a size; write 512MiB, 2GB or 1g", ctx, param)
     number, unit, binary, byte = match.groups()
     base = 1000 if byte and not binary else 1024
     found = int(float(number) * base ** (" kmgt".index(unit.lower()) if unit else 0))
     if found <= 0:
-        raise click.BadParameter("a size is more than nothing", ctx, param)
+        raise click.BadParameter("a size must be greater than 0", ctx, param)
     return found
 
 
@@ -71,7 +93,7 @@ def age(ctx: click.Context, param: click.Parameter, value: str) -> timedelta:
 
     match = _AGE.fullmatch(value.strip())
     if match is None:
-        text = f"{value!r} is no time span; 1d, 36h, 90m and 45s are"
+        text = f"{value!r} is not a time span; write 1d, 36h, 90m or 45s"
         raise click.BadParameter(text, ctx, param)
     return timedelta(
         seconds=int(match[1]) * {"d": 86_400, "h": 3600, "m": 60, "s": 1}[match[2].lower()]
@@ -107,7 +129,7 @@ def _storage_options(
 
 
 def storage_option(function: Function) -> Function:
-    """How an object store is reached."""
+    """Adds ``--storage-option``: how to reach an object store."""
     return click.option(
         "--storage-option",
         "storage_options",
@@ -120,7 +142,7 @@ def storage_option(function: Function) -> Function:
 
 
 def index_options(function: Function) -> Function:
-    """TABLE, and where its index lies."""
+    """Adds TABLE, and where its index lies."""
     location = click.option(
         "--index-location",
         metavar="DIR",
@@ -132,73 +154,18 @@ def index_options(function: Function) -> Function:
         "--partial",
         is_flag=True,
         expose_value=False,
-        callback=_keep,
-        help="Of a table of QuestDB, take the partitions that are Parquet, and leave out others.",
+        callback=keep,
+        help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
     return click.argument("table")(location(storage_option(index_key_options(partial(function)))))
 
 
-def index_key_options(function: Function) -> Function:
-    """What opens an encrypted index."""
-    keys = click.option(
-        "--index-key",
-        "index_key",
-        metavar="LABEL=SOURCE",
-        multiple=True,
-        expose_value=False,
-        callback=_keep_keys,
-        help="Of an encrypted index: where the key with a label is, file:PATH or env:NAME; may be "
-        "given again.",
-    )
-    kms = click.option(
-        "--index-kms",
-        metavar="MODULE:NAME",
-        expose_value=False,
-        callback=_keep,
-        help="Of an encrypted index: a KMS client that has the keys, called without arguments.",
-    )
-    return keys(kms(function))
-
-
-def _keep_keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
-    from .keys import column_sources
-
-    ctx.meta["skipstone.index_key"] = column_sources(ctx, param, values)
-
-
-def index_keys() -> dict[str, Any]:
-    """The keys of the index, where some were named: ``index_keys`` as ``Table`` takes them."""
-    meta = click.get_current_context().meta
-    sources, kms = meta.get("skipstone.index_key"), meta.get("skipstone.index_kms")
-    if kms:
-        if sources:
-            raise click.UsageError("--index-kms stands alone: it has the keys")
-        from .keys import kms_from
-
-        return {"index_keys": kms_from(kms)}
-    if not sources:
-        return {}
-    from .keys import key_from
-
-    return {
-        "index_keys": {
-            label: key_from(source, f"the key labelled {label!r}")
-            for label, source in sources.items()
-        }
-    }
-
-
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Of an option that every verb has, and that only ``table_of`` looks at."""
-    ctx.meta[f"skipstone.{param.name}"] = value
-
-
 def source_options(function: Function) -> Function:
-    """How the files are read where they are not Parquet; ``table_of`` finds it in the context."""
+    """Adds how to read files that are not Parquet; ``table_of`` takes it from the context."""
     schema = click.option(
         "--schema",
         expose_value=False,
-        callback=_keep,
+        callback=keep,
         help="The schema of CSV, JSON or ORC files, as DDL or Spark's JSON; else Spark infers it.",
     )
     option = click.option(
@@ -207,7 +174,7 @@ def source_options(function: Function) -> Function:
         metavar="KEY=VALUE",
         multiple=True,
         expose_value=False,
-        callback=lambda ctx, param, value: _keep(ctx, param, _storage_options(ctx, param, value)),
+        callback=lambda ctx, param, value: keep(ctx, param, _storage_options(ctx, param, value)),
         help="An option of Spark's reader for such files (header=true, ...), or of Paimon's for "
         "file indexes (file-index.bitmap.columns=a,b, ...); may be given again.",
     )
@@ -217,14 +184,14 @@ def source_options(function: Function) -> Function:
         default="parquet",
         show_default=True,
         expose_value=False,
-        callback=_keep,
-        help="What the files are.",
+        callback=keep,
+        help="The format of the files.",
     )
     return format_(option(schema(function)))
 
 
 def spark_options(function: Function) -> Function:
-    """Where a build runs."""
+    """Adds where a build runs."""
     master = click.option(
         "--master",
         default="local[*]",
@@ -240,58 +207,40 @@ def spark_options(function: Function) -> Function:
 
 
 def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How the verb speaks: its function gets an ``Output`` as ``out``, and reports there."""
+    """Adds ``--json``, ``--quiet`` and ``--debug``; the verb receives an ``Output`` as ``out``."""
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
     @click.option("--debug", is_flag=True, help="Show where in the code an error comes from.")
     @wraps(function)
-    def speak(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
+    def run(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         out = Output(as_json=as_json, quiet=quiet)
         with out.warnings():
             return function(*args, out=out, **_with_settings(options))
 
-    return speak
+    return run
 
 
 def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with what the file beside the table says where nobody else said anything."""
+    """The options; the settings file fills those that have their default."""
     if "table" not in options:
         return options
-    from .config_file import beside
 
     ctx = click.get_current_context()
     own = {param.name: param for param in ctx.command.params}
-    for name, value in beside(options["table"]).items():
+    for name, value in settings_for(options["table"]).items():
         if name in own and ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options[name] = own[name].process_value(ctx, value)
     return options
 
 
-def file_keys() -> Decryption | None:
-    """The keys of encrypted files, where some were named."""
-    asked = click.get_current_context().meta.get("skipstone.data_keys")
-    if asked is None:
-        return None
-    from .key_sources import DecryptionAsked
-
-    found = DecryptionAsked(**asked)
-    if not found.given:
-        if found.aad_prefix or found.allow_plaintext_files:
-            raise click.UsageError("--aad-prefix and --allow-plaintext-files go with keys")
-        return None
-    return found()
-
-
 def table_of(table: str, index_location: str | None, storage_options: dict[str, str]) -> Table:
-    """The table that the shared options name."""
-    from .arrow_import import spare_pandas
+    """The ``Table`` that the shared options describe."""
 
-    spare_pandas()
+    hide_pandas()
     from skipstone.table import Table
 
     meta = click.get_current_context().meta
-    # What is not said is not handed on.
     said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
     said |= index_keys()
     keys = file_keys()
@@ -306,3 +255,78 @@ def table_of(table: str, index_location: str | None, storage_options: dict[str, 
         schema=meta.get("skipstone.schema"),
         **said,
     )
+
+
+_KEYS = {"index-location": "index_location", "memory": "memory"}
+
+
+def settings_for(table: str) -> dict[str, str]:
+    """Settings for ``table`` by parameter name; none for a table in an object store.
+
+    ``SkipstoneError`` for a file that is no TOML, and for keys and values that are none of ours.
+    """
+    path = canonical_path(table)
+    if "://" in path:
+        return {}
+    home = Path(path).parent
+    for name, keys in (("skipstone.toml", ()), ("pyproject.toml", ("tool", "skipstone"))):
+        file = home / name
+        if file.is_file():
+            found = _section(file, keys)
+            if found is not None:
+                return _checked(file, found)
+    return {}
+
+
+def _section(file: Path, keys: tuple[str, ...]) -> Any:
+    import tomllib
+
+    try:
+        section: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if keys:
+            return None  # somebody else's file: not ours to complain about
+        raise SkipstoneError(f"{file}: {error}", hint="mend the file, or move it away") from error
+    for key in keys:
+        section = section.get(key) if isinstance(section, dict) else None
+    return section
+
+
+def _checked(file: Path, section: Any) -> dict[str, str]:
+    known = f"it may have {', '.join(_KEYS)}"
+    if not isinstance(section, dict):
+        raise SkipstoneError(f"{file}: tool.skipstone is no table", hint=known)
+    settings = {}
+    for key, value in section.items():
+        if key not in _KEYS:
+            raise SkipstoneError(f"{file}: unknown key {key!r}", hint=known)
+        if not isinstance(value, str):
+            raise SkipstoneError(f"{file}: {key} is not a text", hint='write it as "..."')
+        settings[_KEYS[key]] = value
+    location = settings.get("index_location")
+    if location is not None and "://" not in location:
+        settings["index_location"] = str(file.parent / location)
+    return settings
+
+
+class _Hidden:
+    """A finder that says of pandas that it is not installed, and nothing of the rest."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"{name} is not asked for", name=name)
+
+
+def hide_pandas() -> None:
+    """Let PyArrow find no pandas, unless somebody has imported it already."""
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    hidden = _Hidden()
+    sys.meta_path.insert(0, hidden)
+    try:
+        pa.array(())
+    finally:
+        sys.meta_path.remove(hidden)

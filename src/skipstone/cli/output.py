@@ -31,7 +31,7 @@ class Reportable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """How one call of a verb speaks."""
+    """How one call of a verb prints."""
 
     as_json: bool = False
     quiet: bool = False
@@ -55,13 +55,13 @@ class Output:
             _write(sys.stdout, f"{text}\n")
 
     def warn(self, text: str) -> None:
-        """One line that the user should see and need not act on."""
+        """A line that the user should see and need not act on."""
         if not self.quiet:
             line = " ".join(text.split())
             _write(sys.stderr, f"{_coloured('warning:', '33')} {line}\n")
 
     def can_ask(self) -> bool:
-        """True when somebody sits at a terminal who could see a question and answer it."""
+        """True when a user at a terminal can see a question and answer it."""
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str) -> bool:
@@ -72,7 +72,7 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[int, int], None] | None]:
-        """A function that takes ``(done, total)`` files, or ``None`` where nobody would see it."""
+        """A function that takes ``(done, total)`` files, or ``None`` where it would not be seen."""
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
@@ -133,12 +133,12 @@ def fault(fault: Fault, error: BaseException | None = None) -> None:
 
 
 def flush() -> None:
-    """Hand the result over now, so that a closed pipe is noticed here and not at exit."""
+    """Flushes the result now, so that a closed pipe is noticed here and not at exit."""
     sys.stdout.flush()
 
 
 def close_quietly() -> None:
-    """Let what is still buffered for a closed pipe go nowhere."""
+    """Discards what is still buffered for a closed pipe."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -154,6 +154,6 @@ def _coloured(text: str, code: str) -> str:
 def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
-    except UnicodeEncodeError:  # a file name that the terminal's encoding, or UTF-8, does not have
+    except UnicodeEncodeError:  # a file name that the terminal's encoding cannot show
         encoding = stream.encoding or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

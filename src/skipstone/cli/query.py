@@ -1,4 +1,4 @@
-"""`query` and `count`: rows of a table, read in this process."""
+"""`query` and `count`: rows of a table, read in this process without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["count", "query"]
 @click.option(
     "--order-by", metavar="KEYS", help='Sort keys: "ts desc, id", or "amount desc nulls last".'
 )
-@click.option("--limit", type=click.IntRange(min=0), help="Rows at most.")
+@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, names first.")
 @data_keys
 @reporting
@@ -40,10 +40,9 @@ def query(
 ) -> None:
     """Print the rows of TABLE that match WHERE (all, without it).
 
-    Only the pages that may hold a match are read, without Spark. Each matching row is decided
-    exactly, with Spark's meaning of NaN, nulls and zeros. The first N rows by an order (Top-N) are
-    --order-by KEYS with --limit N: files, row groups and pages whose bounds cannot come first are
-    not read.
+    query reads only the pages that may hold a match, and decides every row exactly, with Spark's
+    meaning of NaN, nulls and zeros. --order-by KEYS with --limit N gives the first N rows (Top-N):
+    files, row groups and pages whose bounds cannot come first are not read.
 
     \b
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
@@ -79,7 +78,7 @@ def count(
 ) -> None:
     """Print how many rows of TABLE match WHERE.
 
-    From the indexes alone where they know it exactly; of the other files those pages are read that
+    count uses the indexes alone where they are exact. From the other files it reads the pages that
     may hold a match.
     """
     from .rows import Count

@@ -1,4 +1,4 @@
-"""`report`: a picture of what a query skips, or of what a file is made of."""
+"""`report`: a page that draws what a query skips, or what is inside a file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .keys import data_keys
-from .options import file_keys, index_options, reporting, source_options, table_of
+from .keys import data_keys, file_keys
+from .options import index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
     from .output import Output
@@ -26,7 +26,7 @@ __all__ = ["report"]
     default="report.html",
     show_default=True,
     type=click.Path(dir_okay=False),
-    help="The page to write, over what was there.",
+    help="The page to write; an existing file is replaced.",
 )
 @data_keys
 @reporting
@@ -40,8 +40,8 @@ def report(
 ) -> None:
     """Draw what a query of TABLE with condition WHERE reads and skips, as one page of HTML.
 
-    Each file is a cell, coloured by the level that skipped it; files to read open into row groups,
-    columns and pages. TABLE may be one Parquet file: then its inside is drawn. The page needs no
+    Each file is a cell, coloured by the level that skipped it. Files to read open into row groups,
+    columns and pages. If TABLE is one Parquet file, the page shows its inside. The page needs no
     network.
 
     \b

@@ -1,4 +1,4 @@
-"""`retrofit`: indexes, filters and checksums for Parquet files that lack them."""
+"""`retrofit`, `migrate` and `metadata`: write metadata that data files lack."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from .explain import FOUND
-from .options import index_options, reporting, table_of
+from .options import (
+    index_options,
+    reporting,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from .output import Output
 
-__all__ = ["retrofit"]
+__all__ = ["metadata", "migrate", "retrofit"]
 
 
 @click.command()
@@ -29,36 +33,36 @@ __all__ = ["retrofit"]
 @click.option(
     "--page-rows",
     type=click.IntRange(min=1),
-    help="Split pages that hold more rows than this; only these are encoded anew.",
+    help="Split pages that hold more rows than this; only these pages are encoded again.",
 )
 @click.option(
     "--sorting",
     "sorting",
     metavar="COLUMN[:desc]",
     multiple=True,
-    help="Say that row groups are sorted so, where they are; may be given again.",
+    help="Declare this sort order in the row groups that have it; may be given again.",
 )
 @click.option(
     "--index-pages",
     "index_pages",
     metavar="COLUMN",
     multiple=True,
-    help="Index pages of 2013 in one file: keys of this column where it is sorted, ordinals of all "
-    "others; may be given again.",
+    help="Add the index pages of Parquet's first specification to one file: by key for this column "
+    "where it is sorted, by row for all others; may be given again.",
 )
 @click.option(
     "--interleave",
     is_flag=True,
-    help="Index pages between the data pages, as they were specified; DuckDB and polars refuse "
-    "such a file.",
+    help="Put index pages between the data pages, as specified; DuckDB and polars refuse such a "
+    "file.",
 )
 @click.option(
     "--output",
     "output",
     metavar="OUT",
-    help="Write another file, and leave the first as it is.",
+    help="Write this file, and leave the source as it is.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be added, and the size.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be added, and its size.")
 @reporting
 def retrofit(
     table: str,
@@ -75,17 +79,17 @@ def retrofit(
 ) -> None:
     """Add page index, checksums, statistics and Bloom filters to TABLE, or to one file.
 
-    Pages are not encoded anew: their bodies are copied byte for byte. A file is replaced at once
-    when the new one is complete, so a run that was killed leaves every file whole, old or new; the
-    next run goes on where it ended, because a file that has all that is asked is passed over. Facts
-    of an index are refreshed in the same run. Exit code 3 when some file could not be done.
+    Page bodies are copied byte for byte, not encoded again. Each file is replaced in one step when
+    the new one is complete: after a kill every file is whole, old or new. The next run skips files
+    that have everything, so it continues where the last one ended. The run also refreshes the facts
+    of the index. Exit code 3 when some file could not be processed.
     """
     from skipstone.parquet.writing.retrofit_needs import parse_bloom
 
     bloom = dict(parse_bloom(each) for each in blooms)
     keys = sorting or None
     if interleave and not index_pages:
-        raise click.UsageError("--interleave is of --index-pages")
+        raise click.UsageError("--interleave needs --index-pages")
     if Path(table).is_file():
         from skipstone.rewrite.retrofit_file import retrofit as retrofit_one
 
@@ -121,3 +125,58 @@ def retrofit(
     out.result(report)
     if not report.ok:
         click.get_current_context().exit(FOUND)
+
+
+@click.command()
+@index_options
+@click.argument("destination", metavar="[DEST]", required=False)
+@click.option("--dry-run", is_flag=True, help="Only show what would be written.")
+@reporting
+def migrate(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    destination: str | None,
+    dry_run: bool,
+    out: Output,
+) -> None:
+    """Make a _pm for every data file of TABLE that lacks a good one.
+
+    migrate reads footers and Bloom filters, no rows. In a QuestDB table (a directory with a _txn)
+    each Parquet partition gets its _pm beside data.parquet; stop the server first. For any other
+    table the _pm files go below DEST, by default beside the index (data/_events.skipstone/pm).
+    TABLE may also be one _pm, which is brought up to date without its data file.
+
+    A good _pm is not written again. Exit code 3 when some file gets none.
+    """
+    with out.progress("migrate") as progress:
+        report = table_of(table, index_location, storage_options).migrate(
+            destination, dry_run=dry_run, progress=progress
+        )
+    out.result(report)
+    if not report.ok:
+        click.get_current_context().exit(FOUND)
+
+
+@click.command()
+@index_options
+@click.option("--dry-run", is_flag=True, help="Only show what would be written.")
+@reporting
+def metadata(
+    table: str,
+    index_location: str | None,
+    storage_options: dict[str, str],
+    dry_run: bool,
+    out: Output,
+) -> None:
+    """Write _metadata and _common_metadata into TABLE, or bring them up to date.
+
+    _metadata holds the footers of all files. Plans read it with one request, in place of the
+    footers of all files that have not changed since. A new run reads only the footers of changed
+    files. Run it after writing to the table.
+    """
+    with out.progress("metadata") as progress:
+        report = table_of(table, index_location, storage_options).write_metadata(
+            dry_run=dry_run, progress=progress
+        )
+    out.result(report)

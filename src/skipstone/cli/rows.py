@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Count", "Rows", "columns_of"]
 
-# Rows whose widths are taken for those of all: results are printed while they are read.
+# The widths of these first rows serve for all: results are printed while they are read.
 _FIRST = 1000
 _WIDEST = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many rows match."""
+    """The number of matching rows."""
 
     rows: int
 

@@ -1,4 +1,4 @@
-"""`salvage`: a good file out of one whose footer is lost, torn or damaged."""
+"""`salvage`: saves the rows of a file whose footer is lost, torn or damaged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import click
 
 from .encrypt import run_table
 from .explain import FOUND
-from .key_sources import DecryptionAsked, table_options
-from .keys import decryption_of, key_options
+from .keys import DecryptionOptions, decryption_of, key_options, table_options
 from .options import reporting, table_of
 
 if TYPE_CHECKING:
@@ -25,18 +24,20 @@ __all__ = ["salvage"]
 @click.option(
     "--output",
     metavar="OUT",
-    help="The new file, by default FILE.salvaged.parquet; of a TABLE, a directory.",
+    help="The new file, by default FILE.salvaged.parquet; for a TABLE, a directory.",
 )
-@click.option("--skip-bad-pages", is_flag=True, help="Nulls for damaged pages of optional columns.")
+@click.option(
+    "--skip-bad-pages", is_flag=True, help="Put nulls for damaged pages of optional columns."
+)
 @click.option(
     "--row-group-rows",
     type=click.IntRange(min=1),
-    help="Rows of every row group but the last, where columns look alike.",
+    help="Rows of every row group but the last, where columns cannot be told apart.",
 )
 @click.option(
     "--footer-only",
     is_flag=True,
-    help="Nothing but the footer is lost: a row group ends with the last page.",
+    help="Only the footer is lost: the last page ends a row group.",
 )
 @key_options
 @reporting
@@ -58,20 +59,19 @@ def salvage(
 ) -> None:
     """Save what can be saved of a Parquet file whose footer is lost, torn or damaged.
 
-    Pages are found by their headers and decoded, every one. All whole row groups go into a new
-    file; what is damaged or uncertain is left out, and said. The file itself is only read. The
-    schema is taken from --schema, what is left of the footer, or the files beside it.
+    salvage finds pages by their headers and decodes every page. All whole row groups go into a new
+    file. What is damaged or uncertain is left out, and named. The file itself is not changed. The
+    schema comes from --schema, from the rest of the footer, or from the files beside it.
 
-    With its keys an encrypted file is saved too, in the clear. Of a TABLE every file is read, and
-    only those that are damaged are salvaged, beside themselves or below --output; with keys it must
-    be --output, for nothing in the clear is put among encrypted files. Exit code 3 when something
-    was left out.
+    With its keys an encrypted file is saved in the clear. For a TABLE, every file is read, and the
+    damaged ones are salvaged, beside themselves or below --output. With keys --output is required:
+    files in the clear never go among encrypted ones. Exit code 3 when something was left out.
     """
     keyed = bool(keys or footer_key or column_keys or kms)
     if Path(table).is_dir():
         if row_group_rows is not None:
             raise click.UsageError("--row-group-rows is for one file")
-        asked = DecryptionAsked(
+        asked = DecryptionOptions(
             keys=keys,
             footer_key=footer_key,
             column_keys=column_keys,
@@ -108,8 +108,8 @@ def salvage(
     )
     if report.footer == "whole" and report.ok and report.output is not None:
         out.warn(
-            f"the footer is whole, and nothing was lost: {report.output} has the same rows, and"
-            " where it lies in a table they are there twice"
+            f"the footer is whole, and nothing was lost: {report.output} has the same rows; inside"
+            " a table they would count twice"
         )
     out.result(report)
     if not report.ok:

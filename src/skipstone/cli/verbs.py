@@ -1,7 +1,6 @@
-"""The verbs, and the group that imports a verb's module when it is called and not before.
+"""The verbs, and the group that imports a verb's module only when the verb is called.
 
-``skipstone --help`` comes from the table below alone, so no module of a verb, and nothing heavy, is
-on its way.
+``skipstone --help`` needs only the table below: it imports no module of a verb and nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS", "Verbs", "cli"]
 
-#: verb -> the module that has its command, as a function of the verb's name, and what it does
+#: verb -> the module with the function of that name, and what the verb does
 VERBS: dict[str, tuple[str, str]] = {
     "advise": ("advise", "Propose indexes for a table, from a sample of its files."),
     "build": ("build", "Index the files of a table that have no facts yet."),
-    "refresh": ("build", "Index new and changed files with the indexes that there are."),
+    "refresh": ("build", "Index new and changed files with the existing indexes."),
     "describe": ("explain", "Show the indexes of a table, and how much of it they cover."),
     "explain": ("explain", "Show what a query would read, and why the rest can be skipped."),
     "query": ("query", "Print the rows that match, or the first by an order, without Spark."),
@@ -38,17 +37,17 @@ VERBS: dict[str, tuple[str, str]] = {
         "Find stale, missing or untrue facts, and files in wrong places.",
     ),
     "drop": ("maintenance", "Remove one index of a table, or all of them."),
-    "compact": ("maintenance", "Merge the parts of an index, and leave out facts of no use."),
-    "vacuum": ("maintenance", "Delete what no part of an index names any more."),
-    "export": ("maintenance", "Publish an index in a format that others read."),
+    "compact": ("maintenance", "Merge the parts of an index, and leave out useless facts."),
+    "vacuum": ("maintenance", "Delete files that no part of an index refers to."),
+    "export": ("maintenance", "Publish an index in a format that other systems read."),
     "ingest": ("ingest", "Append rows to a live table, in place, while it is read."),
-    "migrate": ("migrate", "Make row group metadata (_pm) for files that lack it."),
+    "migrate": ("retrofit", "Make row group metadata (_pm) for files that lack it."),
     "retrofit": ("retrofit", "Add page indexes, filters and checksums to Parquet files."),
     "salvage": ("salvage", "Save the rows of Parquet files whose footer is lost."),
     "encrypt": ("encrypt", "Encrypt a Parquet file, or those of a table, without decoding."),
     "decrypt": ("encrypt", "Decrypt a Parquet file, or those of a table, without decoding."),
-    "rekey": ("encrypt", "Wrap the data keys of encrypted Parquet files anew."),
-    "metadata": ("metadata", "Write the footers of a table's files in one, for plans to read."),
+    "rekey": ("encrypt", "Wrap the data keys of encrypted Parquet files with new master keys."),
+    "metadata": ("retrofit", "Write the footers of all files of a table into one file."),
     "inspect": ("inspect", "Show what is inside an index store, or any Parquet file."),
 }
 EXAMPLES = """\b
@@ -59,7 +58,7 @@ EXAMPLES = """\b
 
 
 class Verbs(click.Group):
-    """The group; every failure of a verb passes through ``main``, and nothing else exits."""
+    """The group. Every failure of a verb passes through ``main``; nothing else exits."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -91,7 +90,7 @@ class Verbs(click.Group):
         try:
             code = super().main(given, *rest, **extra)
             output.flush()
-        except BrokenPipeError:  # whoever reads the result has seen enough
+        except BrokenPipeError:  # the reader of the result has closed the pipe
             output.close_quietly()
             sys.exit(1)
         except BaseException as error:
@@ -114,11 +113,11 @@ class Verbs(click.Group):
 def cli() -> None:
     """Data skipping and secondary indexes for plain Parquet, on Spark.
 
-    TABLE is a directory of Parquet files, or the URI of one in an object store. Its index lies
-    beside it, that of data/events in data/_events.skipstone. What a table itself holds is changed
-    by those verbs alone that are for it: ingest, retrofit, encrypt, decrypt, rekey, and metadata,
-    which adds two files; migrate of QuestDB's tables, and salvage, which adds the files it saves.
+    TABLE is a directory of Parquet files, or its URI in an object store. The index lies beside it:
+    that of data/events in data/_events.skipstone. Only these verbs change the table's directory:
+    ingest, retrofit, encrypt, decrypt and rekey change files; metadata adds two files, migrate adds
+    _pm files to QuestDB tables, and salvage adds the files that it saves.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 something was found (check, inspect --verify), or
-    not all files could be done.
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 when check or inspect --verify found
+    something, or when not all files could be processed.
     """
