@@ -17,9 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.format.footer import Tail, read_metadata
+from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.questdb.format.footer_to_pm import convert
 from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.pm_columns import PmColumns
+from skipstone.questdb.format.writer import PmFooter
 
 from .figure import Figure, Peer, interleaved, median
 
@@ -142,6 +145,8 @@ def lay(to: Path, columns: int) -> None:
         pq.write_table(table, data, row_group_size=1, compression="none", use_dictionary=False)
         whole = data.getvalue()
         tail = Tail.from_bytes(whole[-8:], len(whole))
-        converted = convert(read_metadata(whole), tail)
+        footer = FooterArrays.scan(whole[tail.offset : -8], tail.offset)
+        end = PmFooter.of_parquet(tail.size, tail.length)
+        made = convert(footer, PmColumns.of(footer), end)
         (to / f"{name or 'data'}.parquet").write_bytes(whole)
-        (to / (f"{name}_pm" if name else "_pm")).write_bytes(converted.to_bytes())
+        (to / (f"{name}_pm" if name else "_pm")).write_bytes(made)

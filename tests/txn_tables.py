@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail, read_metadata
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.writing.footer_editor import (
     moved_row_group,
     row_group_bytes,
 )
-from skipstone.questdb.format.footer_to_pm import convert
 from skipstone.questdb.format.partition_names import Partitioning, directory
 from skipstone.questdb.format.txn import Partition, Txn, commit, created, read
 from tests.parquet.writing.footers import with_more
+from tests.questdb.format.converting import pm_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DAY", "SCHEMA", "TxnFolder", "appended", "encoded", "micros", "pm_of", "rows_at"]
+__all__ = ["DAY", "SCHEMA", "TxnFolder", "appended", "encoded", "micros", "rows_at"]
 
 #: Microseconds of a day.
 DAY = 86_400 * 10**6
@@ -88,12 +88,6 @@ def _footer(data: bytes) -> FooterArrays:
     return FooterArrays.scan(data[start:-TAIL_LENGTH], start)
 
 
-def pm_of(data: bytes) -> bytes:
-    """The ``_pm`` of a Parquet file."""
-    tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
-    return convert(read_metadata(data), tail).to_bytes()
-
-
 @dataclass
 class TxnFolder:
     """A table under ``root``; ``add`` and ``put`` change the files, ``commit`` what is in it."""
@@ -140,7 +134,7 @@ class TxnFolder:
         if parquet:
             self.data(at).write_bytes(data)
             if pm:
-                (self.folder(at) / "_pm").write_bytes(pm_of(data))
+                (self.folder(at) / "_pm").write_bytes(pm_of(data, blooms=False))
         else:
             (self.folder(at) / "ts.d").write_bytes(b"\0" * 64)
         return at
@@ -152,7 +146,7 @@ class TxnFolder:
             file.seek(0)
             file.write(data)
         if pm:
-            (self.folder(at) / "_pm").write_bytes(pm_of(data))
+            (self.folder(at) / "_pm").write_bytes(pm_of(data, blooms=False))
         old = self.partitions[at]
         self.partitions[at] = replace(
             old, row_count=old.row_count + len(rows), parquet_file_size=len(data)

@@ -20,12 +20,12 @@ from click.testing import CliRunner
 
 from skipstone import Table
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail, read_metadata
+from skipstone.parquet.format.footer import Tail
 from skipstone.planning import row_groups
 from skipstone.pruning import Cause, Level
-from skipstone.questdb.format.footer_to_pm import convert, doubtful_leaves
 from skipstone.questdb.format.pm import Pm
 from tests.oracle import matching_rows
+from tests.questdb.format import converting
 
 FILES, GROUPS, ROWS = 4, 10, 10
 OLD = time.time() - 1_000
@@ -99,10 +99,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pm_of(path: Path) -> bytes:
-    data = path.read_bytes()
-    metadata = read_metadata(data)
-    tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
-    return convert(metadata, tail, silent=doubtful_leaves(metadata)).to_bytes()
+    return converting.pm_of(path.read_bytes(), own=True, blooms=False)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ import pytest
 from skipstone import Table
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import Tail, read_metadata
-from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
 from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
+from tests.questdb.format.converting import bloom_places, pm_of
 from tests.questdb.partitions import DAY, FIRST, ROWS, day, questdb, write_txn
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def pms(root: Path) -> dict[str, bytes]:
 
 
 def expected(path: Path, size: int | None = None) -> bytes:
-    data = path.read_bytes()[:size]
-    metadata, tail = read_metadata(data), Tail.from_bytes(data[-8:], len(data))
-    blooms = {
-        each: data[each.offset : each.offset + each.length] for each in bloom_places(metadata)
-    }
-    return convert(metadata, tail, blooms=blooms).to_bytes()
+    return pm_of(path.read_bytes()[:size])
 
 
 def test_every_parquet_partition_gets_its_own(tmp_path: Path) -> None:

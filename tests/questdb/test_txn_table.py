@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from skipstone.errors import UnsupportedError
 from skipstone.questdb.format.partition_names import Partitioning, PartitionUnit
 from skipstone.table import Table
-from tests.txn_tables import DAY, TxnFolder, appended, micros, pm_of, rows_at
+from tests.questdb.format.converting import pm_of
+from tests.txn_tables import DAY, TxnFolder, appended, micros, rows_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,7 @@ def test_without_a_pm_it_is_all_read_and_said(tmp_path: Path) -> None:
 def test_a_pm_of_another_file_says_nothing(tmp_path: Path) -> None:
     made = days(tmp_path / "t")
     # It claims another file's values, rows or size.
-    other = pm_of(Path(made.data(1)).read_bytes())
+    other = pm_of(Path(made.data(1)).read_bytes(), blooms=False)
     (made.folder(0) / "_pm").write_bytes(other)
     (made.folder(2) / "_pm").write_bytes(b"\0" * 100)
     table = Table(str(made.root))

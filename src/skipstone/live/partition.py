@@ -25,14 +25,14 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
 from skipstone.parquet.writing.arrow_encoder import Encoded, Placed
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
-from skipstone.questdb.format.footer_to_pm import bloom_places, convert, doubtful_leaves
+from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.writer import append
+from skipstone.questdb.format.pm_columns import PmColumns
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups
 from skipstone.questdb.txn_snapshot import DATA, PM
 
 from .disk import mapped
@@ -40,7 +40,6 @@ from .disk import mapped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from skipstone.questdb.format.footer_to_pm import Converted
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.questdb.format.values import PmRowGroup
     from skipstone.questdb.format.writer import Append
@@ -131,12 +130,12 @@ def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str)
         tail = Tail(at + len(told) + TAIL_LENGTH, len(told), encrypted=False)
         disk.write(data, [told, tail.to_bytes()], at)
         disk.sync(data)
-    converted = _converted(footer, tail, placed, unused=0)
+    made = _pm_of(footer, tail, placed, unused=0)
     with disk.writing(f"{directory}/{PM}", create=True) as pm:
-        disk.write(pm, [converted.to_bytes()], 0)
+        disk.write(pm, [made], 0)
         disk.sync(pm)
     disk.sync_directory(directory)
-    lows, highs = _new_times(converted.row_groups, leaf)
+    lows, highs = _times(Pm(made).snapshot(), leaf)
     return PartitionState(
         directory=directory,
         size=tail.size,
@@ -187,8 +186,8 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
     kept = {part for part in order if not isinstance(part, Encoded)}
     unused = state.unused + state.footer_length + TAIL_LENGTH
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
-    converted = _converted(_with(state.footer, fresh), tail, fresh, unused=unused)
-    new = iter(converted.row_groups)
+    made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
+    new = iter(read_row_groups(made))
     listed: list[int | PmRowGroup] = []
     places = iter(fresh)
     for part in order:
@@ -196,9 +195,8 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
             listed += [next(new) for _ in next(places).rows]
         else:
             listed.append(part)
-    _extend_pm(
-        disk, state, append(snapshot_of(state.directory, state.size), listed, converted.footer)
-    )
+    previous = snapshot_of(state.directory, state.size)
+    _extend_pm(disk, state, append(previous, listed, PmFooter.of(made)))
     lows, highs = list[int](), list[int]()
     for each in listed:
         if isinstance(each, int):
@@ -234,19 +232,18 @@ def _with(footer: FooterEditor, placed: Sequence[Placed]) -> FooterEditor:
     return footer.with_row_groups(rows, [group for each in placed for group in each.row_groups])
 
 
-def _converted(
-    footer: FooterEditor, tail: Tail, placed: Sequence[Placed], *, unused: int
-) -> Converted:
+def _pm_of(footer: FooterEditor, tail: Tail, placed: Sequence[Placed], *, unused: int) -> bytes:
     """The ``_pm`` of new row groups, as they lie in the file that ``tail`` ends."""
-    metadata = FileMetaData.from_bytes(footer.to_bytes(), base=tail.offset)
+    scanned = FooterArrays.scan(footer.to_bytes(), tail.offset)
     filters = {offset: data for each in placed for offset, data in each.filters.items()}
+    columns = PmColumns.of(scanned)
     return convert(
-        metadata,
-        tail,
-        blooms={place: filters[place.offset] for place in bloom_places(metadata)},
+        scanned,
+        columns,
+        PmFooter.of_parquet(tail.size, tail.length, unused_bytes=unused),
+        blooms={place: filters[place.offset] for place in bloom_places(scanned)},
         # QuestDB would order them wrongly: it does not know the logical types.
-        silent=doubtful_leaves(metadata),
-        unused_bytes=unused,
+        silent=columns.doubtful(scanned.column_orders),
     )
 
 

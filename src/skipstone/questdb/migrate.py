@@ -36,7 +36,7 @@ from skipstone.storage import open_storage
 from .format.partition_names import directory, infer_partitioning
 from .format.pm import Pm
 from .format.writer import outdated, upgrade
-from .pm_of_data_file import ParquetSource, checked, filters, made_apart, made_beside
+from .pm_of_data_file import ParquetSource, checked, filters, make_partition_pm, make_pm
 from .txn_snapshot import DATA, PM, TXN, is_txn_table, read_txn
 
 if TYPE_CHECKING:
@@ -264,9 +264,14 @@ class _Migration:
                 expected=target.size,
                 got=target.length,
             )
-        if not target.of_questdb:
-            return made_apart(source)
-        return made_beside(source, old)
+        if target.of_questdb:
+            return make_partition_pm(source, old)
+        try:
+            return make_pm(
+                source.footer(), source.size, mode="inlined", path=source.path, fetch=source.fetch
+            )
+        except FormatError as error:
+            raise error.in_file(source.path) from None
 
     def _judged(self, target: _Target, source: ParquetSource, data: bytes) -> PmSnapshot:
         """The snapshot of what is there; ``FormatError`` where it is not of the data file."""

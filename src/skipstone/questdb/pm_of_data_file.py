@@ -24,16 +24,16 @@ from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.format.enums import ConvertedType, Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import FileMetaData, SchemaElement
+from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP, proleptic
 from skipstone.storage import ByteRange
 
 from .evidence.columns import element_of_column
-from .format.footer_arrays_to_pm import bloom_places_of, convert_arrays, describe
 from .format.footer_to_pm import HEADER_BYTES, BloomPlace, bloom_places, convert
 from .format.pm import Pm
+from .format.pm_columns import PmColumns
 from .format.types import ColumnType, Tag
 from .format.writer import PmFooter
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from skipstone.pruning import Fetched
     from skipstone.storage import Storage
 
-    from .format.footer_to_pm import Converted
     from .format.pm import PmSnapshot
     from .format.values import PmColumn
 
@@ -55,14 +54,14 @@ __all__ = [
     "PmMode",
     "checked",
     "filters",
-    "made_apart",
     "made_as",
-    "made_beside",
+    "make_partition_pm",
     "make_pm",
 ]
 
 #: What a ``_pm`` says of Bloom filters: where they lie, their bitsets; or: no ``_pm`` at all.
 PmMode: TypeAlias = Literal["external", "inlined", "none"]
+Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
 #: what reasons call it
 PM = "_pm"
 #: Filters of one file whose headers are read; a file with more has none in its ``_pm``.
@@ -75,7 +74,7 @@ def make_pm(
     *,
     mode: PmMode = "external",
     path: str = "",
-    fetch: Callable[[Sequence[ByteRange]], Fetched] | None = None,
+    fetch: Fetch | None = None,
 ) -> bytes:
     """The ``_pm`` of a file of ``size`` bytes whose ``FileMetaData`` is ``data``.
 
@@ -88,14 +87,49 @@ def make_pm(
     if footer.end != len(data):
         raise UnsupportedError("the footer is signed: columns may be encrypted")
     footer.check_extent(tail.offset)
-    described = describe(footer)
-    silent = {*described.doubtful(footer.column_orders), *_ancient(footer)}
-    described = replace(described, columns=_identified(footer, described.columns))
-    blooms = _blooms(footer, mode, path, fetch)
-    if mode == "inlined" and blooms:
-        made = convert(footer.metadata, tail, blooms=blooms, silent=silent, on_stale="ignore")
-        return replace(made, head=replace(made.head, columns=described.columns)).to_bytes()
-    return convert_arrays(footer, tail, described, blooms=blooms, silent=silent)
+    columns = PmColumns.of(footer, on_stale="ignore")
+    silent = {*columns.doubtful(footer.column_orders), *_ancient(footer)}
+    blooms = {} if fetch is None else _blooms(footer, tail, path, fetch, mode, MOST_FILTERS)
+    return convert(
+        footer,
+        replace(columns, columns=_identified(footer, columns.columns)),
+        PmFooter.of_parquet(tail.size, tail.length),
+        blooms=blooms,
+        bloom_mode="inlined" if mode == "inlined" else "external",
+        silent=silent,
+    )
+
+
+def make_partition_pm(source: ParquetSource, old: PmSnapshot | None = None) -> bytes:
+    """The ``_pm`` of a partition in QuestDB's layout, with its Bloom filters in it.
+
+    ``old`` is the ``_pm`` of the same snapshot that the new one replaces: what only ``old`` knows
+    is kept. ``FormatError`` for JSON of another schema.
+    """
+    tail, data = source.tail(), source.footer()
+    try:
+        footer = FooterArrays.scan(data, tail.offset)
+        columns = PmColumns.of(footer)
+        end = PmFooter.of_parquet(tail.size, tail.length)
+        if old is not None:
+            before = PmFooter.of(old)
+            end = replace(
+                end,
+                unused_bytes=before.unused_bytes,
+                seq_txn=before.seq_txn,
+                scratchpad=before.scratchpad,
+            )
+            if columns.squash_tracker is None:
+                columns = replace(columns, squash_tracker=old.pm.squash_tracker)
+        blooms = _blooms(footer, tail, source.path, source.fetch, "inlined")
+        made = convert(footer, columns, end, blooms=blooms)
+        lacking = _lacking(made)
+        if not lacking:
+            return made
+        times = _first_and_last(source, footer, columns.designated, lacking)
+        return convert(footer, columns, end, blooms=blooms, timestamps=times)
+    except FormatError as error:
+        raise error.in_file(source.path) from None
 
 
 def made_as(data: bytes | memoryview) -> PmMode:
@@ -127,15 +161,19 @@ def _identified(footer: FooterArrays, columns: tuple[PmColumn, ...]) -> tuple[Pm
 
 def _blooms(
     footer: FooterArrays,
-    mode: PmMode,
+    tail: Tail,
     path: str,
-    fetch: Callable[[Sequence[ByteRange]], Fetched] | None,
+    fetch: Fetch,
+    mode: PmMode,
+    most: int | None = None,
 ) -> dict[BloomPlace, bytes]:
-    places = bloom_places_of(footer)
-    if fetch is None or not places or len(places) > MOST_FILTERS:
+    """The first bytes of each filter, or all of it to be inlined; none where there are more than
+    ``most``."""
+    places = [each for each in bloom_places(footer) if each.offset + each.length <= tail.offset]
+    if not places or (most is not None and len(places) > most):
         return {}
-    most = max(place.length for place in places) if mode == "inlined" else HEADER_BYTES
-    wanted = {place: ByteRange(path, place.offset, min(place.length, most)) for place in places}
+    limit = max(place.length for place in places) if mode == "inlined" else HEADER_BYTES
+    wanted = {place: ByteRange(path, place.offset, min(place.length, limit)) for place in places}
     got = fetch(list(wanted.values()))
     return {place: bytes(got[need]) for place, need in wanted.items() if need in got}
 
@@ -226,90 +264,42 @@ class ParquetSource:
             raise FormatError("the file is shorter", file=self.path, expected=self.size)
         return data
 
-    def metadata(self) -> FileMetaData:
-        """The footer."""
-        try:
-            return FileMetaData.from_bytes(self.footer(), base=self.tail().offset)
-        except FormatError as error:
-            raise error.in_file(self.path) from None
-
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """As the job that makes one wants it."""
         got = self.storage.read_ranges(ranges)
         self.bytes_read += sum(each.length for each in got)
         return dict(got)
 
-    def blooms(self, metadata: FileMetaData) -> dict[BloomPlace, bytes]:
-        """The Bloom filters of the file, their headers included."""
-        end = self.tail().offset
-        places = [each for each in bloom_places(metadata) if each.offset + each.length <= end]
-        found = self.ranges([(each.offset, each.length) for each in places])
-        return {place: data for place, data in zip(places, found, strict=True) if data is not None}
 
-
-def made_beside(source: ParquetSource, old: PmSnapshot | None = None) -> bytes:
-    """The ``_pm`` of a partition in QuestDB's layout, with its Bloom filters in it.
-
-    ``old`` is the one of the same snapshot that it takes the place of; what only that knows is
-    kept. ``FormatError`` for JSON of another schema.
-    """
-    metadata = source.metadata()
-    blooms = source.blooms(metadata)
-
-    def converted(timestamps: dict[int, tuple[int, int]] | None = None) -> Converted:
-        try:
-            return convert(metadata, source.tail(), blooms=blooms, timestamps=timestamps)
-        except FormatError as error:
-            raise error.in_file(source.path) from None
-
-    found = converted()
-    lacking = _lacking(found)
-    if lacking:
-        found = converted(_first_and_last(source, found, lacking))
-    return (found if old is None else _renewed(found, old)).to_bytes()
-
-
-def made_apart(source: ParquetSource) -> bytes:
-    """The ``_pm`` of any other file, as the build makes them, with its Bloom filters in it."""
-    tail = source.tail()
-    try:
-        return make_pm(
-            source.footer(), tail.size, mode="inlined", path=source.path, fetch=source.fetch
-        )
-    except FormatError as error:
-        raise error.in_file(source.path) from None
-
-
-def _lacking(found: Converted) -> list[int]:
+def _lacking(made: bytes) -> list[int]:
     """Row groups without bounds of a designated timestamp that QuestDB itself declared.
 
-    Who else declares an order may be wrong, and bounds made of it would lose rows.
+    Another writer that declares an order may be wrong, and bounds made of it would lose rows.
     """
-    ts = found.head.designated_timestamp
+    snapshot = Pm(made).snapshot()
+    ts = snapshot.pm.designated_timestamp
     if ts < 0:
         return []
-    column = found.head.columns[ts]
-    type = ColumnType.of(column.type)
-    if type is None or type.tag is not Tag.TIMESTAMP or column.physical_type != Type.INT64:
+    described = snapshot.pm.descriptors[ts]
+    type = ColumnType.of(int(described["TYPE"]))
+    if type is None or type.tag is not Tag.TIMESTAMP or described["PHYSICAL_TYPE"] != Type.INT64:
         return []
     if not type.designated or type.descending:
         return []
-    return [
-        number
-        for number, group in enumerate(found.row_groups)
-        if group.num_rows and (group.chunks[ts].min is None or group.chunks[ts].max is None)
-    ]
+    stats = snapshot.stats([ts])
+    known = stats.present("MIN")[:, 0] & stats.present("MAX")[:, 0]
+    return np.flatnonzero((snapshot.num_rows > 0) & ~known).tolist()
 
 
 def _first_and_last(
-    source: ParquetSource, found: Converted, lacking: list[int]
+    source: ParquetSource, footer: FooterArrays, ts: int, lacking: list[int]
 ) -> dict[int, tuple[int, int]]:
+    """The first and the last value of these row groups: two pages of each have them."""
     import pyarrow as pa
 
-    ts = found.head.designated_timestamp
     try:
         file = ParquetFile(source.path, size=source.size)
-        name = file.footer.schema.leaves[ts].name
+        name = footer.schema.leaves[ts].name
         starts = file.row_starts.tolist()
         ends = [(starts[number], starts[number + 1] - 1) for number in lacking]
         rows = sorted({row for pair in ends for row in pair})
@@ -345,18 +335,3 @@ def checked(data: bytes, size: int, *, file: str) -> PmSnapshot:
 def filters(snapshot: PmSnapshot) -> int:
     """Bloom filters that the snapshot has, here or in its Parquet file."""
     return int((snapshot.bloom_places[1] > 0).sum())
-
-
-def _renewed(found: Converted, old: PmSnapshot) -> Converted:
-    """``found`` with what a footer does not say."""
-    before = PmFooter.of(old)
-    footer = replace(
-        found.footer,
-        unused_bytes=before.unused_bytes,
-        seq_txn=before.seq_txn,
-        scratchpad=before.scratchpad,
-    )
-    head = found.head
-    if head.squash_tracker is None:
-        head = replace(head, squash_tracker=old.pm.squash_tracker)
-    return replace(found, head=head, footer=footer)

@@ -16,7 +16,8 @@ from skipstone.questdb.format.types import ColumnType, Tag
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
 from skipstone.questdb.format.writer import PmFooter, write
 from tests.questdb.evidence.asked import ask
-from tests.questdb.evidence.written import parquet, pm_of, with_ids
+from tests.questdb.evidence.written import parquet, with_ids
+from tests.questdb.format.converting import pm_of
 
 
 def pm_file(table: pa.Table, **known: Any) -> OpenedPm:

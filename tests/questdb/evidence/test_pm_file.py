@@ -15,7 +15,8 @@ from skipstone.pruning import Cause
 from skipstone.questdb.evidence.lookup import find_row_group
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache, open_pm
 from tests.questdb.evidence.asked import ask
-from tests.questdb.evidence.written import parquet, pm_of
+from tests.questdb.evidence.written import parquet
+from tests.questdb.format.converting import pm_of
 
 NAMES = [f"a name that is long enough {n:03d}" for n in range(9)]
 DATA = parquet(pa.table({"s": NAMES, "n": pa.array(range(9), pa.int64())}), 3, questdb=True)

@@ -19,7 +19,8 @@ from tests.parquet.evidence.test_bounds_property import TYPES, arrays, options
 from tests.predicate.bound_rows import rows_of_bound
 from tests.pruning.test_bounds_property import leaves
 from tests.questdb.evidence.asked import ask
-from tests.questdb.evidence.written import parquet, pm_of, with_ids
+from tests.questdb.evidence.written import parquet, with_ids
+from tests.questdb.format.converting import pm_of
 
 MANY = settings(max_examples=4 * settings().max_examples)
 MORE = (*TYPES, pa.binary(16), pa.binary(32), pa.timestamp("ns", "UTC"), pa.decimal128(9, 2))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.format.footer import Tail, read_metadata
-from skipstone.questdb.format.footer_to_pm import bloom_places, convert, doubtful_leaves
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["parquet", "pm_of", "with_ids"]
+__all__ = ["parquet", "with_ids"]
 
 
 def with_ids(table: pa.Table, ids: Sequence[int] | None = None) -> pa.Table:
@@ -35,22 +32,3 @@ def parquet(table: pa.Table, group: int = 10, *, questdb: bool = False, **option
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=group, **options)
     return sink.getvalue()
-
-
-def pm_of(
-    data: bytes,
-    *,
-    own: bool = False,
-    bloom_mode: Literal["inlined", "external"] = "inlined",
-    blooms: bool = True,
-) -> bytes:
-    """Its `_pm`; ``own``: without what cannot be ordered by it."""
-    metadata = read_metadata(data)
-    places = bloom_places(metadata) if blooms else ()
-    return convert(
-        metadata,
-        Tail.from_bytes(data[-8:], len(data)),
-        blooms={each: data[each.offset : each.offset + each.length] for each in places},
-        bloom_mode=bloom_mode,
-        silent=doubtful_leaves(metadata) if own else (),
-    ).to_bytes()

@@ -1,74 +1,61 @@
-"""A ``_pm`` for any Parquet file, from its footer alone.
+"""A ``_pm`` for any Parquet file, from its footer alone and without an object per column chunk.
 
-One column per leaf; name, field id and repetition are those of the field of the root above it. IDs
-and types come from the JSON under ``questdb`` where there is one, else from the field ids and
-``infer``. Sorting columns are those that the row groups agree on.
+A footer of 10,000 columns takes milliseconds, so that a build can make a ``_pm`` for every file.
 
-The **designated timestamp** is the one that the JSON flags, or else the first sorting column where
-it is an ascending timestamp. In both cases it must be a column of the root that is REQUIRED; where
-the JSON flags another, none is designated and nothing is said of the order.
+Statistics are ``min_value`` and ``max_value`` verbatim. The deprecated ``min`` and ``max`` are left
+out, and so are values that are too long for a ``_pm``. Statistics and filters of an encrypted
+column are left out: a ``_pm`` is not encrypted. Out-of-line bytes of a block are in the order in
+which QuestDB converts a footer: minimum, maximum and Bloom filter of each column in turn.
 
-Statistics are ``min_value`` and ``max_value`` verbatim; the deprecated ``min`` and ``max`` are left
-alone, and so are those that are too long for a ``_pm``. Statistics and filters of an encrypted
-column are left out unless they are asked for: the ``_pm`` is not encrypted.
-
-Bloom filters need bytes of the file: ``bloom_places`` says which.
+Bloom filters take bytes of the file: ``bloom_places`` says which.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import struct
+import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+import numpy as np
+
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.enums import Encoding, FieldRepetitionType
+from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.page_header import BloomFilterHeader
-from skipstone.parquet.format.schema import Leaf, Schema
 from skipstone.parquet.thrift.compact import Reader
 
 from .layout import (
-    COLUMN_DESCENDING,
-    COLUMN_IS_ASCII,
-    COLUMN_LOCAL_KEY_IS_GLOBAL,
-    FIELD_REPETITION_SHIFT,
+    CHUNK,
+    CHUNK_SIZE,
+    DISTINCT_COUNT_PRESENT,
+    MAX_BLOCK_OFFSET,
     MAX_OUT_OF_LINE,
+    MAX_STAT_EXACT,
+    MAX_STAT_INLINED,
+    MAX_STAT_PRESENT,
+    MIN_STAT_EXACT,
+    MIN_STAT_INLINED,
+    MIN_STAT_PRESENT,
+    NULL_COUNT_PRESENT,
+    TRAILER,
 )
-from .questdb_json import KEY, QdbMeta
-from .type_inference import infer, is_timestamp, order_is_told
-from .types import UNKNOWN, ColumnType, Tag
-from .values import Bloom, PmChunk, PmColumn, PmHead, PmRowGroup
-from .writer import PmFooter, write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
-    from skipstone.parquet.format.footer import Tail
-    from skipstone.parquet.format.metadata import (
-        ColumnMetaData,
-        ColumnOrder,
-        FileMetaData,
-        KeyValue,
-        SortingColumn,
-    )
-    from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
+    from skipstone.parquet.format.footer_arrays import FooterArrays
 
-__all__ = [
-    "ENCODING_BITS",
-    "HEADER_BYTES",
-    "BloomPlace",
-    "Converted",
-    "PmColumns",
-    "bloom_of",
-    "bloom_places",
-    "convert",
-    "doubtful_leaves",
-]
+    from .layout import Bools, Bytes, Ints, Structs
+    from .pm_columns import PmColumns
+    from .writer import PmFooter
+
+__all__ = ["HEADER_BYTES", "BloomMode", "BloomPlace", "bloom_places", "convert"]
 
 #: What to do with filters: their bitsets into the _pm, or where they lie in the Parquet file.
 BloomMode: TypeAlias = Literal["inlined", "external"]
 
-#: ENCODINGS of a chunk: the bit of each encoding of Parquet.
-ENCODING_BITS: Final[dict[int, int]] = {
+# ENCODINGS of a chunk: the bit of each encoding of Parquet.
+_ENCODING_BITS: Final[dict[int, int]] = {
     Encoding.PLAIN: 1 << 0,
     Encoding.PLAIN_DICTIONARY: 1 << 1,
     Encoding.RLE_DICTIONARY: 1 << 1,
@@ -79,6 +66,10 @@ ENCODING_BITS: Final[dict[int, int]] = {
 }
 #: No header of a bloom filter is longer.
 HEADER_BYTES: Final = 64
+_ENDS: Final = (
+    ("MIN_STAT", "min_value", MIN_STAT_PRESENT, MIN_STAT_INLINED, MIN_STAT_EXACT, 0),
+    ("MAX_STAT", "max_value", MAX_STAT_PRESENT, MAX_STAT_INLINED, MAX_STAT_EXACT, 4),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,344 +82,218 @@ class BloomPlace:
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Converted:
-    """What a footer gives: the values of a ``_pm`` of one snapshot."""
-
-    head: PmHead
-    row_groups: tuple[PmRowGroup, ...]
-    footer: PmFooter
-
-    def to_bytes(self) -> bytes:
-        """The file, in the order that QuestDB gives to a converted one."""
-        return write(self.head, self.row_groups, self.footer, by_column=True)
-
-
-def bloom_places(metadata: FileMetaData) -> tuple[BloomPlace, ...]:
-    """The filters whose offset and length the footer tells. For "external" their first
-    ``HEADER_BYTES`` bytes are enough.
+def bloom_places(footer: FooterArrays) -> tuple[BloomPlace, ...]:
+    """The filters whose offset and length the footer states. For "external" the first
+    ``HEADER_BYTES`` bytes of each are enough.
     """
-    found = []
-    for row_group, group in enumerate(metadata.row_groups):
-        for leaf, chunk in enumerate(group.columns):
-            data = chunk.meta_data
-            if data is None or chunk.crypto_metadata is not None:
-                continue
-            offset, length = data.bloom_filter_offset or 0, data.bloom_filter_length or 0
-            if offset > 0 and length > 0:
-                found.append(BloomPlace(row_group, leaf, offset, length))
-    return tuple(found)
-
-
-def doubtful_leaves(metadata: FileMetaData) -> tuple[int, ...]:
-    """Leaves whose statistics a reader of the ``_pm`` alone cannot order rightly.
-
-    Unsigned integers, decimals of odd width, INT96, and whatever the footer gives no known order.
-    Hand them to ``convert`` as ``silent`` where the ``_pm`` will be read without the schema.
-    """
-    return PmColumns.of(
-        Schema.of(metadata.schema), metadata.key_value_metadata, (), on_stale="ignore"
-    ).doubtful(metadata.column_orders)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PmColumns:
-    """What the schema and the JSON say of the columns, before any row group.
-
-    ``types`` are QuestDB's codes; ``sorting`` columns with whether they fall; ``designated`` is the
-    timestamp's column or -1.
-    """
-
-    schema: Schema
-    types: list[int]
-    columns: tuple[PmColumn, ...]
-    sorting: tuple[tuple[int, bool], ...]
-    designated: int
-    squash_tracker: int | None
-
-    @classmethod
-    def of(
-        cls,
-        schema: Schema,
-        pairs: Iterable[KeyValue] | None,
-        sortings: Iterable[Sequence[SortingColumn] | None],
-        *,
-        on_stale: Literal["refuse", "ignore"],
-    ) -> PmColumns:
-        """Of a footer with these key-value pairs, whose row groups claim these orders."""
-        qdb = _qdb_meta(pairs, schema, on_stale=on_stale)
-        types = _types(schema, qdb)
-        sorting, ts = _order(sortings, schema, qdb, types)
-        descending = {column for column, falls in sorting if falls}
-        tracker = -1 if qdb is None else qdb.squash_tracker
-        return cls(
-            schema=schema,
-            types=types,
-            columns=tuple(
-                _column(leaf, types[leaf.ordinal], qdb, descending=leaf.ordinal in descending)
-                for leaf in schema.leaves
-            ),
-            sorting=tuple(sorting),
-            designated=ts,
-            squash_tracker=None if tracker == -1 else tracker,
-        )
-
-    def doubtful(self, orders: Sequence[ColumnOrder] | None) -> tuple[int, ...]:
-        """See ``doubtful_leaves``; ``orders`` are the footer's."""
-        found = []
-        for leaf, code in zip(self.schema.leaves, self.types, strict=True):
-            told = orders is not None and leaf.ordinal < len(orders)
-            told = told and orders[leaf.ordinal].TYPE_ORDER is not None  # type: ignore[index]
-            if not told or not order_is_told(leaf, ColumnType.of(code)):
-                found.append(leaf.ordinal)
-        return tuple(found)
-
-    def head(self, bloom_columns: Iterable[int], *, external: bool) -> PmHead:
-        """The header of a ``_pm`` in which these columns have filters."""
-        used = tuple(sorted(bloom_columns))
-        return PmHead(
-            columns=self.columns,
-            designated_timestamp=self.designated,
-            sorting_columns=tuple(column for column, _ in self.sorting),
-            bloom_columns=used,
-            bloom_external=external and bool(used),
-            squash_tracker=self.squash_tracker,
-        )
+    offsets, lengths = footer.chunk("bloom_filter_offset"), footer.chunk("bloom_filter_length")
+    there = (offsets > 0) & (lengths > 0) & ~_encrypted(footer)
+    return tuple(
+        BloomPlace(r, c, int(offsets[r, c]), int(lengths[r, c]))
+        for r, c in np.argwhere(there).tolist()
+    )
 
 
 def convert(
-    metadata: FileMetaData,
-    tail: Tail,
+    footer: FooterArrays,
+    columns: PmColumns,
+    end: PmFooter,
     *,
     blooms: Mapping[BloomPlace, bytes] | None = None,
     bloom_mode: BloomMode = "inlined",
     silent: Collection[int] = (),
     timestamps: Mapping[int, tuple[int, int]] | None = None,
-    on_stale: Literal["refuse", "ignore"] = "refuse",
-    unused_bytes: int = 0,
-    plaintext: bool = False,
-) -> Converted:
-    """The ``_pm`` of a Parquet file with this footer and this tail.
+) -> bytes:
+    """The ``_pm`` of a Parquet file with this footer; ``columns`` are ``PmColumns.of`` the footer.
 
-    ``blooms`` are bytes by place (see ``bloom_places``); one that is no uncompressed split-block
-    filter is passed over, as is one that is not handed in. ``silent`` leaves get no statistics and
-    no filters. ``timestamps`` are (minimum, maximum) of the designated timestamp by row group, for
-    those whose footer has none. ``on_stale`` says what to do with a JSON of another schema. Dead
-    bytes are unknown to the footer, whatever the JSON says of them: ``unused_bytes`` tells them.
+    ``blooms`` are bytes by place (see ``bloom_places``). A filter that is missing there, or is no
+    uncompressed split-block filter, is left out. ``silent`` leaves get no statistics and no
+    filters. ``timestamps`` are (minimum, maximum) of the designated timestamp by row group, for row
+    groups whose footer has none.
 
-    ``FormatError`` where the footer contradicts itself, or the JSON is stale and refused;
-    ``UnsupportedError`` for chunks in other files and for metadata that is encrypted.
+    ``FormatError`` where the footer contradicts itself; ``UnsupportedError`` for chunks in other
+    files and for metadata that is encrypted.
     """
-    described = PmColumns.of(
-        Schema.of(metadata.schema),
-        metadata.key_value_metadata,
-        (group.sorting_columns for group in metadata.row_groups),
-        on_stale=on_stale,
-    )
-    ts = described.designated
-    filters: dict[tuple[int, int], Bloom] = {}
+    if np.any(footer.places("file_path")[0] >= 0):
+        raise UnsupportedError(
+            "a column chunk in another file", hint="make the _pm of the file that holds the data"
+        )
+    if np.any(footer.chunk("has_meta_data") != 1):
+        raise UnsupportedError("a column has encrypted metadata", hint="decrypt the footer first")
+    hidden = _encrypted(footer)
+    hidden[:, list(silent)] = True
+    external = bloom_mode == "external"
+    entries = np.zeros((*hidden.shape, 2), "<u8")
+    bitsets: dict[tuple[int, int], bytes] = {}
     for place, data in (blooms or {}).items():
-        bloom = bloom_of(place, data, bloom_mode)
-        if bloom is not None and place.leaf not in silent:
-            filters[place.row_group, place.leaf] = bloom
-    row_groups = tuple(
-        _row_group(
-            metadata, number, len(described.columns), filters, set(silent), plaintext=plaintext
-        )
-        for number in range(len(metadata.row_groups))
-    )
-    if ts >= 0 and timestamps:
-        row_groups = tuple(
-            _timed(group, ts, timestamps.get(number)) for number, group in enumerate(row_groups)
-        )
-    # What was handed in counts, not what was used: an encrypted column has no filter here.
-    used = {
-        column
-        for group in row_groups
-        for column, chunk in enumerate(group.chunks)
-        if chunk.bloom is not None
-    }
-    head = described.head(used, external=bloom_mode == "external")
-    footer = PmFooter.of_parquet(tail.size, tail.length, unused_bytes=unused_bytes)
-    return Converted(head=head, row_groups=row_groups, footer=footer)
+        found = _filter(place, data, bloom_mode)
+        if found is None or hidden[place.row_group, place.leaf]:
+            continue
+        if isinstance(found, bytes):
+            bitsets[place.row_group, place.leaf] = found
+        else:
+            entries[place.row_group, place.leaf] = found
+    if external:
+        used = np.flatnonzero(np.any(entries[:, :, 1] > 0, axis=0))
+    else:
+        used = np.unique(np.array([column for _, column in bitsets], np.int64))
+    head = columns.head(used.tolist(), external=external)
+    head.check()
+    chunks = _chunks(footer, hidden)
+    outside = _outside(footer, hidden, chunks)
+    if columns.designated >= 0:
+        _fill_timestamps(chunks[:, columns.designated], outside[:, columns.designated], timestamps)
+    region, starts, bitset_places = _region(footer, chunks, outside, bitsets)
+    rows = _natural("num_rows", footer.group("num_rows"))
+    out = bytearray(head.to_bytes())
+    blocks: list[int] = []
+    block_head = 8 + CHUNK_SIZE * hidden.shape[1]
+    for number in range(len(rows)):
+        out += bytes(-len(out) % 8)
+        if len(out) > MAX_BLOCK_OFFSET:
+            raise UnsupportedError(f"a row group block at byte {len(out)}")
+        blocks.append(len(out))
+        out += struct.pack("<Q", rows[number]) + chunks[number].tobytes()
+        out += region[starts[number] : starts[number + 1]].tobytes()
+    if external:
+        section = entries[:, used].tobytes()
+    else:
+        offsets = np.zeros(hidden.shape, np.int64)
+        for (group, column), at in bitset_places.items():
+            offsets[group, column] = blocks[group] + block_head + at
+        section = (offsets[:, used] >> 3).astype("<u4").tobytes()
+    last = end.to_bytes(previous=0, blocks=blocks, blooms=section)
+    out += last
+    body = memoryview(out)[8:]
+    crc = zlib.crc32(body)
+    body.release()
+    out += TRAILER.pack(crc, len(last) + 4)
+    out[:8] = struct.pack("<Q", len(out))
+    return bytes(out)
 
 
-def _qdb_meta(
-    pairs: Iterable[KeyValue] | None, schema: Schema, *, on_stale: Literal["refuse", "ignore"]
-) -> QdbMeta | None:
-    texts = [pair.value for pair in pairs or () if pair.key == KEY]
-    if not texts or texts[-1] is None:
-        return None
-    try:
-        qdb = QdbMeta.from_json(texts[-1])
-        if len(qdb.schema) != len(schema.leaves):
-            raise FormatError(
-                f"the JSON under {KEY!r} is of another schema",
-                expected=f"{len(schema.leaves)} columns",
-                got=len(qdb.schema),
-                hint="another tool rewrote the file and kept QuestDB's metadata",
-            )
-        for leaf, column in zip(schema.leaves, qdb.schema, strict=True):
-            type = ColumnType.of(column.column_type)
-            if type is not None and not type.fits(leaf.type, leaf.type_length):
-                raise FormatError(
-                    f"the JSON under {KEY!r} gives {leaf.name!r} another type",
-                    expected=leaf.type.name,
-                    got=type.name,
-                    hint="another tool rewrote the file and kept QuestDB's metadata",
-                )
-    except FormatError:
-        if on_stale == "refuse":
-            raise
-        return None
-    return qdb
+def _encrypted(footer: FooterArrays) -> Bools:
+    return np.asarray(footer.chunk("encrypted") > 0)
 
 
-def _types(schema: Schema, qdb: QdbMeta | None) -> list[int]:
-    if qdb is not None:
-        return [column.column_type for column in qdb.schema]
-    inferred = [infer(leaf) for leaf in schema.leaves]
-    return [UNKNOWN if type is None else type.code for type in inferred]
+def _natural(what: str, numbers: Ints) -> Ints:
+    if numbers.size and int(numbers.min()) < 0:
+        raise FormatError(what, expected="0 or more", got=int(numbers.min()))
+    return numbers
 
 
-def _order(
-    sortings: Iterable[Sequence[SortingColumn] | None],
-    schema: Schema,
-    qdb: QdbMeta | None,
-    types: list[int],
-) -> tuple[list[tuple[int, bool]], int]:
-    """Sorting columns with their direction, and the designated timestamp or -1."""
-    if qdb is not None:
-        for leaf, code in zip(schema.leaves, types, strict=True):
-            type = ColumnType.of(code)
-            if type is not None and type.designated:
-                if not _never_null(leaf):
-                    return [], -1
-                return [(leaf.ordinal, type.descending)], leaf.ordinal
-    orders = {
-        tuple((key.column_idx, key.descending) for key in sorting_columns)
-        for sorting_columns in sortings
-        if sorting_columns
-    }
-    # Row groups that disagree: a merge made such files. Nothing is said of their order.
-    sorting = list(orders.pop()) if len(orders) == 1 else []
-    count = len(schema.leaves)
-    if any(not 0 <= column < count for column, _ in sorting):
-        raise FormatError("a sorting column", expected=f"0 to {count - 1}", got=sorting)
-    if len({column for column, _ in sorting}) != len(sorting):
-        raise FormatError("a sorting column twice", got=sorting)
-    if not sorting or sorting[0][1]:
-        return sorting, -1
-    first = schema.leaves[sorting[0][0]]
-    tag = (ColumnType.of(types[first.ordinal]) or ColumnType(tag=Tag.BOOLEAN)).tag
-    designated = is_timestamp(first) and _never_null(first) and tag in (Tag.TIMESTAMP, Tag.DATE)
-    return sorting, first.ordinal if designated else -1
-
-
-def _never_null(leaf: Leaf) -> bool:
-    return leaf.flat and leaf.max_definition_level == 0
-
-
-def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> PmColumn:
-    field = leaf.ancestors[1] if len(leaf.ancestors) > 1 else leaf.node
-    repetition = field.element.repetition_type or FieldRepetitionType.REQUIRED
-    flags = int(repetition) << FIELD_REPETITION_SHIFT
-    flags |= COLUMN_DESCENDING if descending else 0
-    id = -1 if field.element.field_id is None else max(-1, field.element.field_id)
-    if qdb is not None:
-        own = qdb.schema[leaf.ordinal]
-        flags |= COLUMN_LOCAL_KEY_IS_GLOBAL if own.local_key_is_global else 0
-        flags |= COLUMN_IS_ASCII if own.ascii else 0
-        id = own.id if own.id >= 0 else id
-    return PmColumn(
-        name=field.name,
-        type=code,
-        physical_type=int(leaf.type),
-        id=id,
-        flags=flags,
-        fixed_byte_len=leaf.type_length if leaf.type.name == "FIXED_LEN_BYTE_ARRAY" else 0,
-        max_rep_level=leaf.max_repetition_level,
-        max_def_level=leaf.max_definition_level,
-    )
-
-
-def _row_group(
-    metadata: FileMetaData,
-    number: int,
-    columns: int,
-    filters: Mapping[tuple[int, int], Bloom],
-    silent: set[int],
-    *,
-    plaintext: bool,
-) -> PmRowGroup:
-    group: ParquetRowGroup = metadata.row_groups[number]
-    if len(group.columns) != columns:
-        raise FormatError(
-            f"row group {number}", expected=f"{columns} columns", got=len(group.columns)
-        )
-    chunks = []
-    for leaf, column in enumerate(group.columns):
-        if column.file_path is not None:
-            raise UnsupportedError(
-                f"row group {number}: a column chunk in the file {column.file_path!r}",
-                hint="make the _pm of the file that holds the data",
-            )
-        if column.meta_data is None:
-            raise UnsupportedError(
-                f"row group {number}: column {leaf} has encrypted metadata",
-                hint="decrypt the footer first",
-            )
-        hidden = leaf in silent or (column.crypto_metadata is not None and not plaintext)
-        bloom = None if hidden else filters.get((number, leaf))
-        chunks.append(_chunk(column.meta_data, bloom, hidden=hidden))
-    _natural("num_rows", group.num_rows)
-    return PmRowGroup(num_rows=group.num_rows, chunks=tuple(chunks))
-
-
-def _chunk(data: ColumnMetaData, bloom: Bloom | None, *, hidden: bool) -> PmChunk:
-    start = data.data_page_offset
+def _chunks(footer: FooterArrays, hidden: Bools) -> Structs:
+    """CHUNKs with everything but their bounds."""
+    chunks = np.zeros(hidden.shape, CHUNK)
+    codec = _natural("codec of a column chunk", footer.chunk("codec"))
+    if codec.size and int(codec.max()) > 0xFF:
+        raise FormatError("codec of a column chunk", expected="0 to 255", got=int(codec.max()))
+    mask = footer.chunk("encodings")
+    encodings = np.zeros(hidden.shape, np.uint8)
+    for encoding, bit in _ENCODING_BITS.items():
+        encodings[(mask >= 0) & (mask >> int(encoding) & 1 > 0)] |= bit
     # Some writers put 0 for "no dictionary"; no page lies there.
-    if data.dictionary_page_offset is not None and data.dictionary_page_offset > 0:
-        start = data.dictionary_page_offset
-    if not 0 <= int(data.codec) <= 0xFF:
-        raise FormatError("codec of a column chunk", expected="0 to 255", got=int(data.codec))
-    encodings = 0
-    for encoding in data.encodings:
-        encodings |= ENCODING_BITS.get(encoding, 0)
-    known = None if hidden else data.statistics
-    return PmChunk(
-        num_values=_natural("num_values", data.num_values),
-        byte_range_start=_natural("the start of a column chunk", start),
-        total_compressed=_natural("total_compressed_size", data.total_compressed_size),
-        codec=int(data.codec),
-        encodings=encodings,
-        null_count=None if known is None else _count(known.null_count),
-        distinct_count=None if known is None else _count(known.distinct_count),
-        min=None if known is None else _bound(known.min_value),
-        max=None if known is None else _bound(known.max_value),
-        # Writers before the two fields gave exact bounds, or said nothing: absent means exact.
-        min_exact=known is None or known.is_min_value_exact is not False,
-        max_exact=known is None or known.is_max_value_exact is not False,
-        bloom=bloom,
-    )
+    dictionary = footer.chunk("dictionary_page_offset")
+    start = np.where(dictionary > 0, dictionary, footer.chunk("data_page_offset"))
+    chunks["CODEC"], chunks["ENCODINGS"] = codec, encodings
+    chunks["NUM_VALUES"] = _natural("num_values", footer.chunk("num_values"))
+    chunks["BYTE_RANGE_START"] = _natural("the start of a column chunk", start)
+    size = footer.chunk("total_compressed_size")
+    chunks["TOTAL_COMPRESSED"] = _natural("total_compressed_size", size)
+    flags = np.zeros(hidden.shape, np.uint8)
+    for field, bit in (
+        ("null_count", NULL_COUNT_PRESENT),
+        ("distinct_count", DISTINCT_COUNT_PRESENT),
+    ):
+        count = np.where(hidden, -1, footer.chunk(field))
+        chunks[field.upper()] = np.maximum(count, 0)
+        flags[count >= 0] |= bit
+    chunks["STAT_FLAGS"] = flags
+    return chunks
 
 
-def _natural(what: str, number: int) -> int:
-    if number < 0:
-        raise FormatError(what, expected="0 or more", got=number)
-    return number
+def _outside(footer: FooterArrays, hidden: Bools, chunks: Structs) -> Ints:
+    """Puts bounds of up to 8 bytes into ``chunks``. Gives start and length, in the footer, of those
+    that lie out of line: shape (row groups, columns, minimum and maximum, 2)."""
+    found = np.zeros((*hidden.shape, 2, 2), np.int64)
+    flags, sizes = chunks["STAT_FLAGS"], chunks["STAT_SIZES"]
+    for at, (slot, field, present, inlined, exact, shift) in enumerate(_ENDS):
+        begin, length = footer.places(field)
+        length = np.where(hidden | (begin < 0) | (length > MAX_OUT_OF_LINE), 0, length)
+        there, short = length > 0, (length > 0) & (length <= 8)
+        flags[there] |= present
+        # Writers from before this field gave exact bounds or none: absent means exact.
+        flags[there & (footer.chunk(f"is_{field}_exact") != 0)] |= exact
+        flags[short] |= inlined
+        sizes[short] |= (length[short] << shift).astype(np.uint8)
+        inside = np.arange(8) < length[short][:, None]
+        taken = np.where(inside, begin[short][:, None] + np.arange(8), 0)
+        raw = np.where(inside, footer.buffer[taken], 0).astype(np.uint8)
+        chunks[slot][short] = np.ascontiguousarray(raw).view("<u8").ravel()
+        found[:, :, at, 0] = begin
+        found[:, :, at, 1] = np.where(there & ~short, length, 0)
+    return found
 
 
-def _count(number: int | None) -> int | None:
-    return None if number is None or number < 0 else number
+def _fill_timestamps(
+    chunks: Structs, outside: Ints, bounds: Mapping[int, tuple[int, int]] | None
+) -> None:
+    """Exact bounds of the designated timestamp, where the footer lacks one of the two."""
+    both = MIN_STAT_PRESENT | MAX_STAT_PRESENT
+    filled = both | MIN_STAT_INLINED | MIN_STAT_EXACT | MAX_STAT_INLINED | MAX_STAT_EXACT
+    for group, (low, high) in (bounds or {}).items():
+        chunk = chunks[group]
+        if chunk["STAT_FLAGS"] & both != both:
+            chunk["STAT_FLAGS"] |= filled
+            chunk["STAT_SIZES"] = 8 | 8 << 4
+            chunk["MIN_STAT"], chunk["MAX_STAT"] = low % (1 << 64), high % (1 << 64)
+            outside[group] = 0
 
 
-def _bound(value: bytes | None) -> bytes | None:
-    return value if value and len(value) <= MAX_OUT_OF_LINE else None
+def _region(
+    footer: FooterArrays,
+    chunks: Structs,
+    outside: Ints,
+    bitsets: Mapping[tuple[int, int], bytes],
+) -> tuple[Bytes, Ints, dict[tuple[int, int], int]]:
+    """The out-of-line regions of all row groups, back to back; where each begins; and where each
+    bitset lies in its own. References to bounds are put into ``chunks``."""
+    count, width = chunks.shape
+    lengths = np.zeros((count, width, 3), np.int64)
+    lengths[:, :, :2] = outside[:, :, :, 1]
+    before = np.cumsum(lengths.sum(axis=2), axis=1)
+    added = np.zeros(count, np.int64)
+    places: dict[tuple[int, int], int] = {}
+    for group, column in sorted(bitsets, key=lambda at: (at[1], at[0])):
+        at = int(before[group, column] + added[group])
+        places[group, column] = at + -at % 8
+        # An i32 length and the bitset, at a multiple of 8.
+        lengths[group, column, 2] = -at % 8 + 4 + len(bitsets[group, column])
+        added[group] += lengths[group, column, 2]
+    flat = lengths.reshape(count, -1)
+    ends = np.cumsum(flat, axis=1)
+    starts = np.append(0, np.cumsum(flat.sum(axis=1)))
+    offsets = (ends - flat).reshape(lengths.shape)
+    for at, (slot, *_) in enumerate(_ENDS):
+        long = outside[:, :, at, 1] > 0
+        slots = offsets[:, :, at][long] << 16 | outside[:, :, at, 1][long]
+        chunks[slot][long] = slots.astype(np.uint64)
+    out = np.zeros(int(starts[-1]), np.uint8)
+    size = outside[..., 1].ravel()
+    target = (offsets[:, :, :2] + starts[:-1, None, None]).ravel()
+    inside = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+    source = np.repeat(outside[..., 0].ravel(), size) + inside
+    out[np.repeat(target, size) + inside] = footer.buffer[source]
+    for (group, column), at in places.items():
+        begin = int(starts[group]) + at
+        raw = struct.pack("<i", len(bitsets[group, column])) + bitsets[group, column]
+        out[begin : begin + len(raw)] = np.frombuffer(raw, np.uint8)
+    return out, starts, places
 
 
-def bloom_of(place: BloomPlace, data: bytes, mode: BloomMode) -> Bloom | None:
-    """The filter whose first bytes are ``data``; ``None`` for one that no ``_pm`` has."""
+def _filter(place: BloomPlace, data: bytes, mode: BloomMode) -> bytes | tuple[int, int] | None:
+    """The bitset of the filter whose first bytes are ``data``, or its offset and length in the
+    file; ``None`` for one that a ``_pm`` cannot have."""
     reader = Reader(memoryview(data)[:HEADER_BYTES], base=place.offset)
     try:
         header = BloomFilterHeader.read(reader)
@@ -442,12 +307,3 @@ def bloom_of(place: BloomPlace, data: bytes, mode: BloomMode) -> Bloom | None:
         return place.offset + begin, size
     bitset = bytes(data[begin : begin + size])
     return bitset if len(bitset) == size else None
-
-
-def _timed(group: PmRowGroup, ts: int, bounds: tuple[int, int] | None) -> PmRowGroup:
-    chunk = group.chunks[ts]
-    if bounds is None or (chunk.min is not None and chunk.max is not None):
-        return group
-    low, high = (bound.to_bytes(8, "little", signed=True) for bound in bounds)
-    timed = replace(chunk, min=low, max=high, min_exact=True, max_exact=True)
-    return replace(group, chunks=(*group.chunks[:ts], timed, *group.chunks[ts + 1 :]))

@@ -1,0 +1,354 @@
+"""The columns of a ``_pm`` of any Parquet file: from its schema, or QuestDB's JSON in its footer.
+
+One column per leaf. Name, field ID and repetition are those of the root field above the leaf. IDs
+and types come from the JSON under ``questdb`` where there is one, else from the field IDs and
+``infer``:
+
+    BOOLEAN BOOLEAN     FLOAT FLOAT     DOUBLE DOUBLE, or ARRAY inside nothing but LISTs
+    INT32   DECIMAL, SHORT and BYTE where signed, DATE, else INT (unsigned and times too)
+    INT64   TIMESTAMP, TIMESTAMP_NS or DATE by the unit, DECIMAL, else LONG (unsigned and times too)
+    INT96   TIMESTAMP_NS
+    BYTE_ARRAY            DECIMAL, VARCHAR where STRING, else BINARY
+    FIXED_LEN_BYTE_ARRAY  DECIMAL, UUID or LONG128 of 16, LONG256 of 32
+    else    -1
+
+Sorting columns are those that all row groups agree on. The **designated timestamp** is the one that
+the JSON flags, or else the first sorting column if it is an ascending timestamp. In both cases it
+must be a REQUIRED column of the root. Where the JSON flags another, none is designated and the
+``_pm`` states no order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
+
+from .layout import (
+    COLUMN_DESCENDING,
+    COLUMN_IS_ASCII,
+    COLUMN_LOCAL_KEY_IS_GLOBAL,
+    FIELD_REPETITION_SHIFT,
+)
+from .questdb_json import KEY, QdbMeta
+from .types import UNKNOWN, ColumnType, Tag
+from .values import PmColumn, PmHead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.metadata import ColumnOrder, KeyValue, SortingColumn
+    from skipstone.parquet.format.schema import Leaf, Schema
+
+__all__ = ["OnStale", "PmColumns", "infer"]
+
+#: What to do with a JSON of another schema.
+OnStale: TypeAlias = Literal["refuse", "ignore"]
+
+_UNSIGNED = (
+    ConvertedType.UINT_8,
+    ConvertedType.UINT_16,
+    ConvertedType.UINT_32,
+    ConvertedType.UINT_64,
+)
+_MOST_DIMENSIONS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PmColumns:
+    """What the schema and the JSON say of the columns, before any row group.
+
+    ``types`` are QuestDB's codes; ``sorting`` columns with whether they fall; ``designated`` is the
+    timestamp's column or -1.
+    """
+
+    schema: Schema
+    types: list[int]
+    columns: tuple[PmColumn, ...]
+    sorting: tuple[tuple[int, bool], ...]
+    designated: int
+    squash_tracker: int | None
+
+    @classmethod
+    def of(cls, footer: FooterArrays, *, on_stale: OnStale = "refuse") -> PmColumns:
+        """The columns of a footer. ``FormatError`` where its JSON is stale and refused, or its
+        sorting columns contradict the schema."""
+        schema = footer.schema
+        qdb = _qdb_meta(footer.key_value_metadata, schema, on_stale=on_stale)
+        types = _types(schema, qdb)
+        sortings = [footer.sorting_columns(number) for number in range(footer.num_row_groups)]
+        sorting, ts = _order(sortings, schema, qdb, types)
+        descending = {column for column, falls in sorting if falls}
+        tracker = -1 if qdb is None else qdb.squash_tracker
+        return cls(
+            schema=schema,
+            types=types,
+            columns=tuple(
+                _column(leaf, types[leaf.ordinal], qdb, descending=leaf.ordinal in descending)
+                for leaf in schema.leaves
+            ),
+            sorting=tuple(sorting),
+            designated=ts,
+            squash_tracker=None if tracker == -1 else tracker,
+        )
+
+    def doubtful(self, orders: Sequence[ColumnOrder] | None) -> tuple[int, ...]:
+        """Leaves whose statistics a reader of the ``_pm`` alone would order wrongly: unsigned
+        integers, decimals of odd width, INT96, and those to which the footer's ``orders`` give no
+        known order. They must be ``silent`` in a ``_pm`` that is read without the schema.
+        """
+        found = []
+        for leaf, code in zip(self.schema.leaves, self.types, strict=True):
+            known = orders is not None and leaf.ordinal < len(orders)
+            known = known and orders[leaf.ordinal].TYPE_ORDER is not None  # type: ignore[index]
+            if not known or not _order_is_known(leaf, ColumnType.of(code)):
+                found.append(leaf.ordinal)
+        return tuple(found)
+
+    def head(self, bloom_columns: Iterable[int], *, external: bool) -> PmHead:
+        """The header of a ``_pm`` in which these columns have filters."""
+        used = tuple(sorted(bloom_columns))
+        return PmHead(
+            columns=self.columns,
+            designated_timestamp=self.designated,
+            sorting_columns=tuple(column for column, _ in self.sorting),
+            bloom_columns=used,
+            bloom_external=external and bool(used),
+            squash_tracker=self.squash_tracker,
+        )
+
+
+def _qdb_meta(
+    pairs: Iterable[KeyValue] | None, schema: Schema, *, on_stale: OnStale
+) -> QdbMeta | None:
+    texts = [pair.value for pair in pairs or () if pair.key == KEY]
+    if not texts or texts[-1] is None:
+        return None
+    try:
+        qdb = QdbMeta.from_json(texts[-1])
+        if len(qdb.schema) != len(schema.leaves):
+            raise FormatError(
+                f"the JSON under {KEY!r} is of another schema",
+                expected=f"{len(schema.leaves)} columns",
+                got=len(qdb.schema),
+                hint="another tool rewrote the file and kept QuestDB's metadata",
+            )
+        for leaf, column in zip(schema.leaves, qdb.schema, strict=True):
+            type = ColumnType.of(column.column_type)
+            if type is not None and not type.fits(leaf.type, leaf.type_length):
+                raise FormatError(
+                    f"the JSON under {KEY!r} gives {leaf.name!r} another type",
+                    expected=leaf.type.name,
+                    got=type.name,
+                    hint="another tool rewrote the file and kept QuestDB's metadata",
+                )
+    except FormatError:
+        if on_stale == "refuse":
+            raise
+        return None
+    return qdb
+
+
+def _types(schema: Schema, qdb: QdbMeta | None) -> list[int]:
+    if qdb is not None:
+        return [column.column_type for column in qdb.schema]
+    inferred = [infer(leaf) for leaf in schema.leaves]
+    return [UNKNOWN if type is None else type.code for type in inferred]
+
+
+def _order(
+    sortings: Iterable[Sequence[SortingColumn] | None],
+    schema: Schema,
+    qdb: QdbMeta | None,
+    types: list[int],
+) -> tuple[list[tuple[int, bool]], int]:
+    """Sorting columns with their direction, and the designated timestamp or -1."""
+    if qdb is not None:
+        for leaf, code in zip(schema.leaves, types, strict=True):
+            type = ColumnType.of(code)
+            if type is not None and type.designated:
+                if not _never_null(leaf):
+                    return [], -1
+                return [(leaf.ordinal, type.descending)], leaf.ordinal
+    orders = {
+        tuple((key.column_idx, key.descending) for key in sorting_columns)
+        for sorting_columns in sortings
+        if sorting_columns
+    }
+    # Row groups that disagree: a merge made such files. Nothing is said of their order.
+    sorting = list(orders.pop()) if len(orders) == 1 else []
+    count = len(schema.leaves)
+    if any(not 0 <= column < count for column, _ in sorting):
+        raise FormatError("a sorting column", expected=f"0 to {count - 1}", got=sorting)
+    if len({column for column, _ in sorting}) != len(sorting):
+        raise FormatError("a sorting column twice", got=sorting)
+    if not sorting or sorting[0][1]:
+        return sorting, -1
+    first = schema.leaves[sorting[0][0]]
+    tag = (ColumnType.of(types[first.ordinal]) or ColumnType(tag=Tag.BOOLEAN)).tag
+    designated = _is_timestamp(first) and _never_null(first) and tag in (Tag.TIMESTAMP, Tag.DATE)
+    return sorting, first.ordinal if designated else -1
+
+
+def _never_null(leaf: Leaf) -> bool:
+    return leaf.flat and leaf.max_definition_level == 0
+
+
+def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> PmColumn:
+    field = leaf.ancestors[1] if len(leaf.ancestors) > 1 else leaf.node
+    repetition = field.element.repetition_type or FieldRepetitionType.REQUIRED
+    flags = int(repetition) << FIELD_REPETITION_SHIFT
+    flags |= COLUMN_DESCENDING if descending else 0
+    id = -1 if field.element.field_id is None else max(-1, field.element.field_id)
+    if qdb is not None:
+        own = qdb.schema[leaf.ordinal]
+        flags |= COLUMN_LOCAL_KEY_IS_GLOBAL if own.local_key_is_global else 0
+        flags |= COLUMN_IS_ASCII if own.ascii else 0
+        id = own.id if own.id >= 0 else id
+    return PmColumn(
+        name=field.name,
+        type=code,
+        physical_type=int(leaf.type),
+        id=id,
+        flags=flags,
+        fixed_byte_len=leaf.type_length if leaf.type.name == "FIXED_LEN_BYTE_ARRAY" else 0,
+        max_rep_level=leaf.max_repetition_level,
+        max_def_level=leaf.max_definition_level,
+    )
+
+
+def infer(leaf: Leaf) -> ColumnType | None:
+    """The type that QuestDB takes the leaf for, ``None`` where it has none."""
+    match leaf.type:
+        case Type.BOOLEAN:
+            return ColumnType(tag=Tag.BOOLEAN)
+        case Type.FLOAT:
+            return ColumnType(tag=Tag.FLOAT)
+        case Type.DOUBLE:
+            return _array(leaf) or ColumnType(tag=Tag.DOUBLE)
+        case Type.INT32:
+            return _int32(leaf)
+        case Type.INT64:
+            return _int64(leaf)
+        case Type.INT96:
+            plain = leaf.element.converted_type is None and leaf.element.logicalType is None
+            return ColumnType(tag=Tag.TIMESTAMP, nanos=True) if plain else None
+        case Type.BYTE_ARRAY:
+            if _is_decimal(leaf):
+                return _decimal(leaf)
+            return ColumnType(tag=Tag.VARCHAR if _is_text(leaf) else Tag.BINARY)
+    if _is_decimal(leaf):
+        return _decimal(leaf)
+    if leaf.type_length == 16:
+        logical = leaf.element.logicalType
+        is_uuid = logical is not None and logical.UUID is not None
+        return ColumnType(tag=Tag.UUID if is_uuid else Tag.LONG128)
+    return ColumnType(tag=Tag.LONG256) if leaf.type_length == 32 else None
+
+
+def _is_timestamp(leaf: Leaf) -> bool:
+    """True for an INT64 instant or local time of any unit."""
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    stamped = logical is not None and logical.TIMESTAMP is not None
+    return leaf.type is Type.INT64 and (
+        stamped or converted in (ConvertedType.TIMESTAMP_MILLIS, ConvertedType.TIMESTAMP_MICROS)
+    )
+
+
+def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
+    """False where the order of the leaf's statistics does not follow from QuestDB's type.
+
+    A ``_pm`` does not know the logical type. So a reader of it would compare unsigned integers as
+    signed ones, decimals of an odd width at another width, and text of other kinds as it likes.
+    """
+    if type is None or leaf.type is Type.INT96:
+        return False
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    unsigned = converted in _UNSIGNED or (
+        logical is not None and logical.INTEGER is not None and not logical.INTEGER.isSigned
+    )
+    if unsigned:
+        # These two are unsigned to QuestDB as well: CHAR never has its highest bit set.
+        return type.tag in (Tag.IPV4, Tag.CHAR)
+    if type.is_decimal:
+        if leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
+            return leaf.type_length == type.decimal_width
+        return leaf.type in (Type.INT32, Type.INT64)
+    if leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
+        # LONG128 and LONG256 are little-endian numbers, and Parquet orders their bytes.
+        return type.tag is Tag.UUID
+    return type.tag is not Tag.ARRAY
+
+
+def _int32(leaf: Leaf) -> ColumnType | None:
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    if _is_decimal(leaf):
+        return _decimal(leaf)
+    if logical is not None:
+        if logical.DATE is not None:
+            return ColumnType(tag=Tag.DATE)
+        if logical.INTEGER is not None and logical.INTEGER.isSigned:
+            tag = {8: Tag.BYTE, 16: Tag.SHORT}.get(logical.INTEGER.bitWidth, Tag.INT)
+            return ColumnType(tag=tag)
+        return ColumnType(tag=Tag.INT)
+    tags: dict[int | None, Tag] = {
+        ConvertedType.DATE: Tag.DATE,
+        ConvertedType.INT_8: Tag.BYTE,
+        ConvertedType.INT_16: Tag.SHORT,
+    }
+    return ColumnType(tag=tags.get(converted, Tag.INT))
+
+
+def _int64(leaf: Leaf) -> ColumnType | None:
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    if _is_decimal(leaf):
+        return _decimal(leaf)
+    unit = None
+    if logical is not None:
+        if logical.TIMESTAMP is not None:
+            unit = logical.TIMESTAMP.unit.arrow
+    elif converted == ConvertedType.TIMESTAMP_MILLIS:
+        unit = "ms"
+    elif converted == ConvertedType.TIMESTAMP_MICROS:
+        unit = "us"
+    match unit:
+        case "ms":
+            return ColumnType(tag=Tag.DATE)
+        case "us" | "ns":
+            return ColumnType(tag=Tag.TIMESTAMP, nanos=unit == "ns")
+    return ColumnType(tag=Tag.LONG)
+
+
+def _is_decimal(leaf: Leaf) -> bool:
+    logical = leaf.element.logicalType
+    if logical is not None:
+        return logical.DECIMAL is not None
+    return leaf.element.converted_type == ConvertedType.DECIMAL
+
+
+def _decimal(leaf: Leaf) -> ColumnType | None:
+    logical = leaf.element.logicalType
+    if logical is not None and logical.DECIMAL is not None:
+        return ColumnType.decimal(logical.DECIMAL.precision, logical.DECIMAL.scale)
+    return ColumnType.decimal(leaf.element.precision or 0, leaf.element.scale or 0)
+
+
+def _is_text(leaf: Leaf) -> bool:
+    logical = leaf.element.logicalType
+    if logical is not None:
+        return logical.STRING is not None
+    return leaf.element.converted_type == ConvertedType.UTF8
+
+
+def _array(leaf: Leaf) -> ColumnType | None:
+    """The ARRAY of a DOUBLE under a LIST whose groups have one child each."""
+    groups = leaf.ancestors[1:]
+    if not groups or not groups[0].is_list or any(len(group.children) != 1 for group in groups):
+        return None
+    dimensions = leaf.max_repetition_level
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        return None
+    return ColumnType(tag=Tag.ARRAY, element=int(Tag.DOUBLE), dimensions=dimensions)
