@@ -8,11 +8,11 @@ checks that again.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from skipstone._cache import LruCache
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage.base import carried
 
@@ -52,8 +52,7 @@ class OpenFiles:
         self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
         #: what the table's ``_metadata`` knows of the files
         self.summary: SummaryFooters | None = None
-        self._kept: OrderedDict[str, ParquetFile] = OrderedDict()
-        self._lock = Lock()
+        self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
         self.workers = side_by_side(storage)
 
     @property
@@ -78,7 +77,7 @@ class OpenFiles:
         if self.summary is not None and missing:
             told = self.summary.files([ids[at] for at in missing])
             known_ = {at: file for at, file in zip(missing, told, strict=True) if file is not None}
-            found.update({at: self._keep(file) for at, file in known_.items()})
+            found.update({at: self._kept.put(file.path, file) for at, file in known_.items()})
             missing = [at for at in missing if at not in known_]
         opened = self.map(lambda at: self._open(ids[at]), missing)
         found.update(zip(missing, opened, strict=True))
@@ -123,19 +122,14 @@ class OpenFiles:
 
     def forget(self, path: str) -> None:
         """Whatever is known of a file that has changed."""
-        with self._lock:
-            self._kept.pop(path, None)
+        self._kept.pop(path)
 
     def _known(self, id: ObjectId) -> ParquetFile | None:
-        with self._lock:
-            found = self._kept.get(id.path)
-            if found is None:
-                return None
-            if not found.id.same_version(id):
-                del self._kept[id.path]
-                return None
-            self._kept.move_to_end(id.path)
+        found = self._kept.get(id.path)
+        if found is None or found.id.same_version(id):
             return found
+        self._kept.pop(id.path)
+        return None
 
     def _open(self, id: ObjectId) -> ParquetFile | Exception:
         try:
@@ -146,14 +140,7 @@ class OpenFiles:
         if "size" in how and _same_file(file.id, id):
             # What grew since it was listed begins as it did.
             file.id = id
-        return self._keep(file)
-
-    def _keep(self, file: ParquetFile) -> ParquetFile:
-        with self._lock:
-            self._kept[file.path] = file
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return file
+        return self._kept.put(file.path, file)
 
 
 def _same_file(one: ObjectId, other: ObjectId) -> bool:

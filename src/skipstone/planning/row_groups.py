@@ -17,14 +17,13 @@ asked.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of
@@ -63,31 +62,9 @@ MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 256 * 2**20
 
 
-class _Kept:
-    """At most ``most`` files that were asked, with what was found out about their columns."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._files: OrderedDict[Hashable, OpenedPm] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: Hashable) -> OpenedPm | None:
-        with self._lock:
-            found = self._files.get(key)
-            if found is not None:
-                self._files.move_to_end(key)
-            return found
-
-    def keep(self, key: Hashable, file: OpenedPm) -> None:
-        with self._lock:
-            self._files[key] = file
-            if len(self._files) > self.most:
-                self._files.popitem(last=False)
-
-
 # Between plans of one process. A place in a pack is never written twice.
 _OPENED = SnapshotCache(most=MOST_FILES, most_bytes=MOST_BYTES)
-_FILES = _Kept(MOST_FILES)
+_FILES: LruCache[Hashable, OpenedPm] = LruCache(MOST_FILES)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -204,7 +181,7 @@ class RowGroups:
         # Not as our own: of a column of a wider type than the file's it is not known here whether
         # the file's is unsigned, and what a value beyond it would mean.
         made = OpenedPm.of(snapshot, path=path, schema=pa.schema(list(self.schema)))
-        _FILES.keep((key, self._size(file), self.schema), made)
+        _FILES.put((key, self._size(file), self.schema), made)
         return made
 
     def _size(self, file: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import (
     dataclass,
@@ -27,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.xskipper import find_store
@@ -332,9 +332,9 @@ class StoreCache:
     """At most ``most`` stores, whose columns take at most ``limit`` bytes together."""
 
     def __init__(self, limit: int = IN_MEMORY, most: int = 16) -> None:
-        self.limit, self.most = limit, most
-        self._stores: OrderedDict[str, Store] = OrderedDict()
-        self._lock = threading.Lock()
+        self._stores: LruCache[str, Store] = LruCache(
+            most, most_bytes=limit, size=lambda store: store.nbytes, growing=True
+        )
 
     def __len__(self) -> int:
         return len(self._stores)
@@ -347,16 +347,7 @@ class StoreCache:
         """
         if type(store) is not Store or store.keys is not None:
             return store
-        root = store.location.root
-        with self._lock:
-            found = self._stores.setdefault(root, store)
-            self._stores.move_to_end(root)
-            while len(self._stores) > 1 and (
-                len(self._stores) > self.most
-                or sum(each.nbytes for each in self._stores.values()) > self.limit
-            ):
-                self._stores.popitem(last=False)
-            return found
+        return self._stores.setdefault(store.location.root, store)
 
 
 _CACHES: WeakKeyDictionary[Any, StoreCache] = WeakKeyDictionary()

@@ -20,7 +20,6 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import (
     dataclass,
@@ -33,6 +32,7 @@ from weakref import (
     WeakValueDictionary,
 )
 
+from skipstone._cache import LruCache
 from skipstone.human import (
     duration,
     of_total,
@@ -84,8 +84,8 @@ class ScanLog:
     def __init__(self, jvm: Jvm) -> None:
         self.jvm = jvm
         self._lock = threading.Lock()
-        self._queries: OrderedDict[object, _Query] = OrderedDict()
-        self._last: OrderedDict[int, _Query] = OrderedDict()
+        self._queries: LruCache[object, _Query] = LruCache(_REMEMBERED)
+        self._last: LruCache[int, _Query] = LruCache(_REMEMBERED)
         self._captures: dict[int, list[Scan]] = {}
         self._indexes: WeakValueDictionary[int, LocatedIndex] = WeakValueDictionary()
         self._numbers = itertools.count(1)
@@ -146,12 +146,9 @@ class ScanLog:
         key = self._key(execution)
         thread = self.thread()
         with self._lock:
-            query = self._queries.get(key)
-            if query is None:
-                query = self._queries[key] = _Query(execution)
+            query = self._queries.setdefault(key, _Query(execution))
             query.execution = execution
-            self._queries.move_to_end(key)
-            self._set_last(thread, query)
+            self._last.put(thread, query)
         self._local.seen = query
         return query
 
@@ -160,13 +157,6 @@ class ScanLog:
         executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
         running = executions.getQueryExecution(execution)
         return ("execution", execution) if running is None else ("query", int(running.id()))
-
-    def _set_last(self, thread: int, query: _Query) -> None:
-        self._last[thread] = query
-        self._last.move_to_end(thread)
-        for known in (self._queries, self._last):
-            while len(known) > _REMEMBERED:
-                known.popitem(last=False)
 
     def record(self, source: object, scan: Scan) -> None:
         """Add a scan of the file index ``source`` to the query of the calling JVM thread."""
@@ -186,7 +176,7 @@ class ScanLog:
         self.claim()
         thread = self.thread()
         with self._lock:
-            self._set_last(thread, _Query(None, [(object(), scan)]))
+            self._last.put(thread, _Query(None, [(object(), scan)]))
 
     def _outside(self, thread: int, source: object, scan: Scan) -> _Query:
         """The query of a scan outside any execution (``df.rdd``, no pinned threads).
@@ -199,7 +189,7 @@ class ScanLog:
         )
         if query is None or query.execution is not None or again:
             query = _Query(None)
-            self._set_last(thread, query)
+            self._last.put(thread, query)
         return query
 
     @contextmanager

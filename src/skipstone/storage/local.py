@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
@@ -49,7 +50,7 @@ class LocalStorage:
     def __init__(self, *, gap: int = 16 * 1024, limit: int = 8 * 1024 * 1024) -> None:
         self.gap, self.limit = gap, limit
         self.requests = 0
-        self._walked: dict[str, tuple[list[Directory], Listing]] = {}
+        self._walked: LruCache[str, tuple[list[Directory], Listing]] = LruCache(_ROOTS)
 
     # -- listing ----------------------------------------------------------------------------------
 
@@ -73,11 +74,9 @@ class LocalStorage:
                     f"no such file or directory: {root}", hint="check the path for a misprint"
                 ) from None
         listing = _listing(root, [each for each in found if each[1].st_size])
-        self._walked.pop(root, None)
+        self._walked.pop(root)
         if visited:
-            while len(self._walked) >= _ROOTS:
-                self._walked.pop(next(iter(self._walked)), None)
-            self._walked[root] = visited, listing
+            self._walked.put(root, (visited, listing))
         return listing
 
     def _walk(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from skipstone._cache import LruCache
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1
@@ -26,7 +27,6 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.storage import ByteRange
 
-from .dictionaries import Dictionaries
 from .page_tables import (
     ChunkPlace,
     PageTable,
@@ -41,6 +41,7 @@ from .page_tables import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -49,11 +50,13 @@ if TYPE_CHECKING:
 
     from .pinned_reader import PinnedReader
 
-__all__ = ["ChunkKey", "ChunkPages", "HeaderAt", "header_at", "plain_header"]
+__all__ = ["DICTIONARY_BYTES", "ChunkKey", "ChunkPages", "HeaderAt", "header_at", "plain_header"]
 
 #: row group and leaf
 ChunkKey = tuple[int, int]
 
+#: Bytes of decoded dictionaries that are kept.
+DICTIONARY_BYTES = 32 << 20
 # Read at a header's place: with luck the next header lies within it too. A request to an object
 # store costs as much as a few megabytes.
 _WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
@@ -90,7 +93,10 @@ class ChunkPages:
         """``known``: offset indexes that planning has read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
         self._known = known
-        self.dictionaries = Dictionaries()
+        # A lookup decodes a whole dictionary for one row. The next lookup uses it.
+        self.dictionaries: LruCache[ChunkKey, Values] = LruCache(
+            most_bytes=DICTIONARY_BYTES, size=lambda values: values.nbytes
+        )
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._tables: dict[ChunkKey, PageTable] = {}
         self._decryptors: dict[ChunkKey, ColumnDecryptor | None] = {}

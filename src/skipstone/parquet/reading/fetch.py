@@ -24,6 +24,7 @@ from skipstone.parquet.pages.column_values import concat
 from skipstone.storage import ByteRange
 
 from .arrow_shape import Kind, check_entries, join
+from .chunk_pages import DICTIONARY_BYTES
 from .row_ranges import take_ranges
 from .splice_pages import SplicedGroup, Template, plain_pages
 
@@ -346,7 +347,7 @@ class _Wave:
             raise error.in_file(place.path) from error
         if leaf in self.few and known is None:
             for run in column.runs[:1]:
-                if run.indices is not None:
+                if run.indices is not None and run.values.nbytes <= DICTIONARY_BYTES:
                     self.chunks.dictionaries.put(key, run.values)
         entry = np.searchsorted(first, group.starts, side="right") - 1
         begin = placed[entry] + group.starts - first[entry]

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._cache import LruCache
 from skipstone.parquet.evidence import page_source, row_group_source
 from skipstone.predicate import bind, from_dnf, leaves, parse_sql, to_sql
 from skipstone.predicate.tree import (
@@ -71,7 +72,7 @@ class FileQueries:
 
     def __init__(self, file: FileReader) -> None:
         self.file = file
-        self._bound: dict[tuple[str, str], _Predicate] = {}
+        self._bound: LruCache[tuple[str, str], _Predicate] = LruCache(_REMEMBERED)
 
     @cached_property
     def _listing(self) -> Listing:
@@ -98,9 +99,7 @@ class FileQueries:
         if found is None:
             tree = bind(parse_sql(where), self.file.schema, session_zone=time_zone, text=where)
             found = _Predicate(tree, where)
-            if len(self._bound) >= _REMEMBERED:
-                self._bound.clear()
-            self._bound[where, time_zone] = found
+            self._bound.put((where, time_zone), found)
         return found
 
     def plan(self, where: Where, time_zone: str) -> Plan:

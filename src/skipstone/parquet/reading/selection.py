@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.format.nested_types import arrow_name
@@ -52,8 +53,8 @@ class _Known:
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
-        self.fields: dict[tuple[str, ...] | None, tuple[Field, ...]] = {}
-        self.paths: dict[tuple[tuple[str, ...], ...], tuple[Field, ...]] = {}
+        self.fields: LruCache[tuple[str, ...] | None, tuple[Field, ...]] = LruCache(_REMEMBERED)
+        self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[Field, ...]] = LruCache(_REMEMBERED)
 
 
 @lru_cache(maxsize=64)
@@ -73,7 +74,7 @@ class Selection:
         self._footer, self.path = footer, path
         self._of_schema = _known(footer)
         self._fields = self._of_schema.fields
-        self._empty: dict[tuple[str, ...] | None, pa.Table] = {}
+        self._empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
     @cached_property
     def tree(self) -> Schema:
@@ -130,9 +131,7 @@ class Selection:
         if found is None:
             wanted = self._every() if key is None else self._named(key)
             found = tuple([self._field(at, leaves) for at, leaves in wanted])
-            if len(self._fields) > _REMEMBERED:
-                self._fields.clear()
-            self._fields[key] = found
+            self._fields.put(key, found)
         return found
 
     def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[Field, ...]:
@@ -145,9 +144,7 @@ class Selection:
                 at, node = self._at(path, column_name(path))
                 wanted.setdefault(at, set()).update(range(node.first_leaf, node.stop_leaf))
             found = tuple([self._field(at, leaves) for at, leaves in wanted.items()])
-            if len(kept) > _REMEMBERED:
-                kept.clear()
-            kept[key] = found
+            kept.put(key, found)
         return found
 
     def table_schema(self, columns: Sequence[str] | None) -> pa.Schema:
@@ -161,9 +158,7 @@ class Selection:
         if found is None:
             fields = [each.field for each in self.fields(columns)]
             found = pa.schema(fields, self.schema.metadata).empty_table()
-            if len(self._empty) > _REMEMBERED:
-                self._empty.clear()
-            self._empty[key] = found
+            self._empty.put(key, found)
         return found
 
     def _every(self) -> Iterable[tuple[int, set[int]]]:

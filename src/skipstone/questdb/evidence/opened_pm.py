@@ -10,14 +10,13 @@ file; one that does not know that size is of another version, and a ``FormatErro
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from skipstone._cache import LruCache
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.stored_values import Form, no_keys
@@ -72,10 +71,9 @@ class SnapshotCache:
     """
 
     def __init__(self, most: int = _KEPT, most_bytes: int = _KEPT_BYTES) -> None:
-        self.most, self.most_bytes = most, most_bytes
-        self._kept: OrderedDict[Hashable, PmSnapshot] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
+        self._kept: LruCache[Hashable, PmSnapshot] = LruCache(
+            most, most_bytes=most_bytes, size=lambda snapshot: len(snapshot.pm.data)
+        )
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -94,24 +92,11 @@ class SnapshotCache:
         Raises as ``open_pm`` and as ``load`` do; nothing is kept then.
         """
         whole = (key, parquet_size)
-        with self._lock:
-            known = self._kept.get(whole)
-            if known is not None:
-                self._kept.move_to_end(whole)
-                return known
+        known = self._kept.get(whole)
+        if known is not None:
+            return known
         made = open_pm(load(), parquet_size=parquet_size, verify=verify, file=file)
-        with self._lock:
-            before = self._kept.pop(whole, None)
-            if before is not None:
-                self._bytes -= len(before.pm.data)
-            self._kept[whole] = made
-            self._bytes += len(made.pm.data)
-            while len(self._kept) > 1 and (
-                len(self._kept) > self.most or self._bytes > self.most_bytes
-            ):
-                _, gone = self._kept.popitem(last=False)
-                self._bytes -= len(gone.pm.data)
-        return made
+        return self._kept.put(whole, made)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
