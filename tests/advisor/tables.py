@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from skipstone.advisor import Advice, ColumnAdvice, advise
+from skipstone.advisor import Advice, AdviceRequest, ColumnAdvice, advise
+from skipstone.advisor.sampling import BUDGET
 from skipstone.storage import list_files, open_storage
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def write(
 
 def advise_on(root: Path, **options: Any) -> Advice:
     """Advice on the table at `root`."""
-    return advise(list_files(str(root)), open_storage(str(root)), **options)
+    listing, storage = list_files(str(root)), open_storage(str(root))
+    budget = options.pop("budget", BUDGET)
+    return advise(AdviceRequest(listing=listing, storage=storage, **options), budget)
 
 
 def by_column(advice: Advice) -> dict[str, ColumnAdvice]:

@@ -192,12 +192,12 @@ def test_statistics_of_pages_tell_numbers_from_floats(tmp_path: Path) -> None:
     assert found.num_rows == ROWS
 
 
-def test_a_list_at_the_end_may_go_on(tmp_path: Path) -> None:
+def test_a_list_at_the_end_may_continue(tmp_path: Path) -> None:
     rows = pa.table({"n": range(300), "l": [[i, i + 1] for i in range(300)]})
     data = content(rows)
     end = pages_end(data)
     found, report = saved(tmp_path, data[:end], rows)
     assert found is None
-    assert "its last list may go on" in str(report)
+    assert "its last list may continue" in str(report)
     found, report = saved(tmp_path, data[:end], rows, footer_only=True)
     assert found.num_rows == 300

@@ -35,7 +35,7 @@ ALL: dict[str, dict[str, Any]] = {
 }
 
 
-class Sealed:
+class EncryptedFiles:
     """One file encrypted in every way, and what is in it."""
 
     def __init__(self, home: Path) -> None:
@@ -63,8 +63,8 @@ class Sealed:
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory: pytest.TempPathFactory) -> Sealed:
-    return Sealed(tmp_path_factory.mktemp("sealed"))
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> EncryptedFiles:
+    return EncryptedFiles(tmp_path_factory.mktemp("encrypted"))
 
 
 def footer_of(data: bytes) -> int:
@@ -77,9 +77,9 @@ def torn(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_all_rows_with_a_torn_footer(sealed: Sealed, name: str) -> None:
-    data = sealed.files[name]
-    found, report = sealed.save(name, torn(data))
+def test_all_rows_with_a_torn_footer(encrypted: EncryptedFiles, name: str) -> None:
+    data = encrypted.files[name]
+    found, report = encrypted.save(name, torn(data))
     assert equal(found, rows())
     assert len(report.saved) == len(report.row_groups) == 3
     assert "encrypted with AES_GCM" in str(report)
@@ -87,11 +87,11 @@ def test_all_rows_with_a_torn_footer(sealed: Sealed, name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_first_row_group_of_a_file_that_lost_bytes_from_the_second_on(
-    sealed: Sealed, name: str
+    encrypted: EncryptedFiles, name: str
 ) -> None:
-    data = sealed.files[name]
+    data = encrypted.files[name]
     footer = footer_of(data)
-    found, report = sealed.save(name, data[: footer // 2] + data[footer:])
+    found, report = encrypted.save(name, data[: footer // 2] + data[footer:])
     assert equal(found, rows().slice(0, 400))
     assert report.row_groups[1].why
 
@@ -99,15 +99,15 @@ def test_the_first_row_group_of_a_file_that_lost_bytes_from_the_second_on(
 @settings(max_examples=40)
 @given(st.sampled_from(sorted(ALL)), st.integers(0, 1000), st.integers(1, 3000), st.randoms())
 def test_overwritten_anywhere(
-    sealed: Sealed, name: str, part: int, length: int, random: Any
+    encrypted: EncryptedFiles, name: str, part: int, length: int, random: Any
 ) -> None:
-    whole = sealed.files[name]
+    whole = encrypted.files[name]
     data = bytearray(whole)
     at = 4 + part * (len(data) - 4) // 1001
     stop = min(at + length, len(data))
     data[at:stop] = random.randbytes(stop - at)
     try:
-        found, report = sealed.save(name, bytes(data))
+        found, report = encrypted.save(name, bytes(data))
     except (FormatError, UnsupportedError):
         # The AAD of the file is stored in its footer only.
         assert stop > footer_of(whole)
@@ -125,12 +125,12 @@ def test_overwritten_anywhere(
             )
             kept.append(number)
             at_row += size
-    untouched = [r for r in range(3) if not touched(sealed, name, r, at, stop)]
+    untouched = [r for r in range(3) if not touched(encrypted, name, r, at, stop)]
     if "clear" not in name:
         assert set(untouched) <= set(kept), report
 
 
-def touched(sealed: Sealed, name: str, group: int, at: int, stop: int) -> bool:
+def touched(encrypted: EncryptedFiles, name: str, group: int, at: int, stop: int) -> bool:
     """Whether bytes ``at`` to ``stop`` lie within or right behind a row group."""
     given = ALL[name]
     keys = Decryption(
@@ -138,78 +138,78 @@ def touched(sealed: Sealed, name: str, group: int, at: int, stop: int) -> bool:
         column_keys=given.get("column_keys", {}),
         aad_prefix=given.get("aad_prefix"),
     )
-    file = ParquetFile(sealed.home / f"{name}.parquet", decryption=keys)
+    file = ParquetFile(encrypted.home / f"{name}.parquet", decryption=keys)
     places = [file.chunk_pages.place((group, c)) for c in range(5)]
     first, last = min(p.start for p in places), max(p.stop for p in places)
     return at <= last and stop > first
 
 
-def test_modules_from_elsewhere_are_not_believed(sealed: Sealed) -> None:
-    data = bytearray(sealed.files["one key"])
+def test_modules_from_elsewhere_are_not_believed(encrypted: EncryptedFiles) -> None:
+    data = bytearray(encrypted.files["one key"])
     first, second = (
-        [m for m in modules_of(sealed) if m.row_group == r and m.column == 1] for r in (0, 1)
+        [m for m in modules_of(encrypted) if m.row_group == r and m.column == 1] for r in (0, 1)
     )
     for one, other in zip(first, second, strict=False):
         if one.stop - one.start == other.stop - other.start:
             data[one.start : one.stop] = data[other.start : other.stop]
-    found, report = sealed.save("one key", torn(bytes(data)))
+    found, report = encrypted.save("one key", torn(bytes(data)))
     assert equal(found, rows().slice(400))
     assert [group.saved for group in report.row_groups][1:] == [True, True]
 
 
-def modules_of(sealed: Sealed) -> list[Any]:
-    path = sealed.home / "one key.parquet"
+def modules_of(encrypted: EncryptedFiles) -> list[Any]:
+    path = encrypted.home / "one key.parquet"
     return list(modules(path, Decryption(footer_key=KEY)))
 
 
-def test_wrong_and_missing_keys(sealed: Sealed, tmp_path: Path) -> None:
-    data = torn(sealed.files["column keys"])
+def test_wrong_and_missing_keys(encrypted: EncryptedFiles, tmp_path: Path) -> None:
+    data = torn(encrypted.files["column keys"])
     with pytest.raises(FormatError, match="authenticates with the keys"):
-        sealed.save("column keys", data, decryption=Decryption(footer_key=bytes(16)))
-    found, report = sealed.save("column keys", data, decryption=Decryption(footer_key=KEY))
+        encrypted.save("column keys", data, decryption=Decryption(footer_key=bytes(16)))
+    found, report = encrypted.save("column keys", data, decryption=Decryption(footer_key=KEY))
     assert found is None
     assert "column s: its pages open with no key" in report.row_groups[0].why
     for name in ("one key", "signed footer"):
         with pytest.raises(UnsupportedError, match="encrypted"):
-            sealed.save(name, torn(sealed.files[name]), decryption=None)
+            encrypted.save(name, torn(encrypted.files[name]), decryption=None)
     with pytest.raises(FormatError, match="not encrypted"):
-        sealed.save("one key", sealed.plain.read_bytes()[:5000])
+        encrypted.save("one key", encrypted.plain.read_bytes()[:5000])
     keys = Decryption(footer_key=KEY, allow_plaintext_files=True)
-    source = sealed.plain.read_bytes()
-    found, report = sealed.save("one key", source[: footer_of(source)], decryption=keys)
+    source = encrypted.plain.read_bytes()
+    found, report = encrypted.save("one key", source[: footer_of(source)], decryption=keys)
     assert report.num_rows == 1000
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_nothing_without_the_aad_of_the_file(sealed: Sealed, name: str) -> None:
-    data = sealed.files[name]
+def test_nothing_without_the_aad_of_the_file(encrypted: EncryptedFiles, name: str) -> None:
+    data = encrypted.files[name]
     with pytest.raises(UnsupportedError, match="unique part of its AAD is lost with its footer"):
-        sealed.save(name, data[: footer_of(data)])
+        encrypted.save(name, data[: footer_of(data)])
 
 
-def test_an_encrypted_sibling_tells_the_schema(sealed: Sealed) -> None:
-    data = sealed.files["column keys"]
-    sibling = sealed.home / "one key.parquet"
-    found, report = sealed.save("column keys", torn(data), schema=sibling)
+def test_an_encrypted_sibling_tells_the_schema(encrypted: EncryptedFiles) -> None:
+    data = encrypted.files["column keys"]
+    sibling = encrypted.home / "one key.parquet"
+    found, report = encrypted.save("column keys", torn(data), schema=sibling)
     assert equal(found, rows())
     assert report.schema_from == str(sibling)
 
 
-def test_a_damaged_page_is_isolated(sealed: Sealed) -> None:
-    data = bytearray(sealed.files["one key"])
+def test_a_damaged_page_is_isolated(encrypted: EncryptedFiles) -> None:
+    data = bytearray(encrypted.files["one key"])
     page = next(
         m
-        for m in modules_of(sealed)
+        for m in modules_of(encrypted)
         if m.row_group == 1 and m.column == 0 and m.type.name == "DATA_PAGE"
     )
     data[page.stop - 1] ^= 1
-    found, report = sealed.save("one key", bytes(data))
+    found, report = encrypted.save("one key", bytes(data))
     assert equal(found.slice(0, 400), rows().slice(0, 400))
     assert found.num_rows == 600
     bad = report.bad_pages[0]
     assert (bad.column, bad.why) == ("a", "does not authenticate")
     assert page.start - 200 < bad.offset < page.start
-    found, report = sealed.save("one key", bytes(data), skip_bad_pages=True)
+    found, report = encrypted.save("one key", bytes(data), skip_bad_pages=True)
     assert found.num_rows == 1000
     assert equal(found.drop(["a"]), rows().drop(["a"]))
 
@@ -231,9 +231,9 @@ def test_golden_files(golden: Path, tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=2000))
-def test_hostile_bytes(sealed: Sealed, noise: bytes) -> None:
+def test_hostile_bytes(encrypted: EncryptedFiles, noise: bytes) -> None:
     try:
-        found, report = sealed.save("one key", b"PARE" + noise + bytes(8))
+        found, report = encrypted.save("one key", b"PARE" + noise + bytes(8))
     except (FormatError, UnsupportedError):
         return
     assert found is None

@@ -1,25 +1,28 @@
 """Which indexes a table should have, what each would save, and what it would cost in bytes.
 
-A sample of files says it: ``sampling`` reads them within a budget, ``measure`` makes figures of
-what was read, ``propose`` decides by rules that each have a reason, ``sizes`` estimates bytes,
-``Advice`` is the value that comes out. Nothing is proposed where nothing helps.
+``sampling`` reads a sample of the files within a budget, ``measure`` computes figures from it,
+``propose`` decides by rules that each have a reason, and ``Advice`` reports them. Nothing is
+proposed where nothing helps.
 
-For queries that are known (``workload``) it is not rules that decide: indexes are built over a
-sample and asked (``simulate``), what saves most is chosen (``choose``), and ``Savings`` come out.
+For known queries (``workload``) no rules are needed: ``simulate`` builds indexes over a sample and
+plans the queries with them, ``choose`` takes what saves most, and ``Savings`` reports it.
 """
 
-from .choose import CandidateSavings, QuerySavings, Savings, advise_queries
-from .propose import Advice, ColumnAdvice, advise
-from .workload import Asked, Query, parse_queries, queries_of
+from .choose import advise_queries
+from .propose import advise
+from .report import Advice, CandidateSavings, ColumnAdvice, QuerySavings, Savings
+from .sampling import AdviceRequest
+from .workload import Query, WeightedPredicate, parse_queries, queries_of
 
 __all__ = [
     "Advice",
-    "Asked",
+    "AdviceRequest",
     "CandidateSavings",
     "ColumnAdvice",
     "Query",
     "QuerySavings",
     "Savings",
+    "WeightedPredicate",
     "advise",
     "advise_queries",
     "parse_queries",

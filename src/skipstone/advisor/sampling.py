@@ -34,13 +34,35 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.storage import Listing, Storage
 
-__all__ = ["ColumnSample", "FileSample", "column_sample", "read_sample", "spread"]
+__all__ = ["AdviceRequest", "ColumnSample", "FileSample", "column_sample", "read_sample", "spread"]
 
 BUDGET = 256 * 1024 * 1024
 _FEWEST = 5
 _BATCH = 65_536
 _SEED = 8_814
 _INT96 = "INT96"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AdviceRequest:
+    """The table to advise on, and how many of its files to sample.
+
+    ``schema`` is that of the table, in canonical types, where it is known. ``decryption`` has the
+    keys of encrypted files. ``name`` is the name that the report shows.
+    """
+
+    listing: Listing
+    storage: Storage
+    sample: int = 20
+    name: str = ""
+    schema: pa.Schema | None = None
+    decryption: Decryption | None = None
+    storage_options: Mapping[str, str] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The name of the table, by default its root."""
+        return self.name or self.listing.root
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -88,19 +110,10 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def read_sample(
-    listing: Listing,
-    storage: Storage,
-    columns: Mapping[tuple[str, ...], pa.DataType],
-    *,
-    sample: int,
-    budget: int = BUDGET,
-    decryption: Decryption | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    request: AdviceRequest, columns: Mapping[tuple[str, ...], pa.DataType], budget: int = BUDGET
 ) -> tuple[list[FileSample], list[str]]:
-    """``sample`` files, and what could not be read. ``budget``: decoded bytes of all files.
-
-    ``decryption`` has the keys of encrypted ones.
-    """
+    """The files that were sampled, and what could not be read. ``budget``: decoded bytes."""
+    listing, sample, decryption = request.listing, request.sample, request.decryption
     order = np.random.default_rng(_SEED).permutation(len(listing))
     at = sorted(order[:sample].tolist())
     size = max(1, sum(int(listing.sizes[i]) for i in at) // max(len(at), 1))
@@ -114,8 +127,10 @@ def read_sample(
         try:
             if decryption is not None:
                 size = int(listing.sizes[i])
-                return _read_with_keys(path, size, columns, limit, decryption, storage_options)
-            with storage.open(path) as source:
+                return _read_with_keys(
+                    path, size, columns, limit, decryption, request.storage_options
+                )
+            with request.storage.open(path) as source:
                 return _read(source, path, int(listing.sizes[i]), columns, limit)
         except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
             text = error.message if isinstance(error, SkipstoneError) else str(error)
@@ -262,9 +277,9 @@ def _rows_within(
 
 def _share(groups: int, rows: int, share: float) -> tuple[list[int], int]:
     """Row groups spread over the file, and how many rows of each make this share of all rows."""
-    wanted = max(1, int(rows * share))
-    chosen = spread(groups, max(1, -(-wanted * groups // rows)))
-    return chosen, max(1, wanted // len(chosen))
+    least = max(1, int(rows * share))
+    chosen = spread(groups, max(1, -(-least * groups // rows)))
+    return chosen, max(1, least // len(chosen))
 
 
 def _leaf(rows: pa.RecordBatch | pa.Table, path: Sequence[str]) -> pa.Array:

@@ -30,21 +30,19 @@ from skipstone.paimon.bloom import PaimonBloom
 from skipstone.planning.objects import plan_objects
 from skipstone.predicate.tree import leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.execution.table_sources import Footers
-    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.kind import Index
-    from skipstone.pruning.partitions import PartitionColumns
-    from skipstone.storage import Listing, Storage
 
+    from .sampling import AdviceRequest
     from .workload import Query
 
 __all__ = ["Candidate", "Simulation", "Spent"]
@@ -87,17 +85,13 @@ class Spent:
 class Simulation:
     """Candidates over the files of ``listing``, a sample; use as a context."""
 
-    def __init__(
-        self,
-        listing: Listing,
-        storage: Storage,
-        schema: pa.Schema,
-        partitions: PartitionColumns,
-        storage_options: Mapping[str, str] | None = None,
-        decryption: Decryption | None = None,
-    ) -> None:
-        self.listing, self.storage, self.schema = listing, storage, schema
-        self.partitions, self.options = partitions, dict(storage_options or {})
+    def __init__(self, sample: AdviceRequest) -> None:
+        """``sample`` has a schema."""
+        assert sample.schema is not None
+        self.listing, storage, self.schema = sample.listing, sample.storage, sample.schema
+        self.options, decryption = dict(sample.storage_options or {}), sample.decryption
+        listing, schema = self.listing, self.schema
+        self.partitions = partitions = PartitionColumns.of_paths(listing.root, listing.paths)
         self.costs = REMOTE if storage.remote else LOCAL
         self._home = tempfile.TemporaryDirectory(prefix="skipstone-advise-")
         self.decryption = decryption
@@ -130,14 +124,14 @@ class Simulation:
 
     def build(self, columns: Collection[str]) -> tuple[list[Candidate], list[str]]:
         """The candidates over ``columns``, and notes about what could not be built."""
-        wanted = self._kinds(columns)
+        definitions = self._kinds(columns)
         notes: list[str] = []
-        if wanted:
+        if definitions:
             job = BuildJob(
                 table=self.listing.root,
                 location=self.store.location.root,
                 storage_options=self.options,
-                definitions=tuple(wanted),
+                definitions=tuple(definitions),
                 schema=self.schema,
                 settings=BuildSettings(
                     settle=0.0,
@@ -157,7 +151,7 @@ class Simulation:
         self._matched = matched
         sizes = {(info.column, info.kind): info for info in describe("", matched).indexes}
         found = []
-        for index in wanted:
+        for index in definitions:
             info = sizes.get((index.column, index.name))
             if info is not None and info.files:
                 found.append(Candidate(index=index, bytes=info.bytes, files=info.files))

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Bound
 
-__all__ = ["Asked", "Query", "bound", "parse_queries", "queries_of"]
+__all__ = ["Query", "WeightedPredicate", "bound", "parse_queries", "queries_of"]
 
 #: What ``Table.advise`` takes for one query: a predicate, or its weight and the predicate.
-Asked: TypeAlias = "str | tuple[float, str]"
+WeightedPredicate: TypeAlias = "str | tuple[float, str]"
 
 _WEIGHTED = re.compile(r"\s*(?P<weight>[0-9.eE+-]+)[ ]*\t(?P<where>.*)", re.DOTALL)
 

@@ -1,7 +1,7 @@
-"""Row groups that were found: every page decoded, and those that are to be saved copied.
+"""Decodes every page of the row groups that were found, and copies those that are to be saved.
 
-Pages are copied as they lie there, with a footer that is new and has no statistics. For damaged
-ones stand pages of nulls (``null_pages``), where these are asked for and can stand there.
+Pages are copied unchanged, with a new footer that has no statistics. Null pages (``null_pages``)
+replace damaged ones, where that is asked for and possible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType
 from skipstone.parquet.format.footer import MAGIC, Tail
 from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 
-from .null_pages import empty_dictionary, kin_of, null_page
+from .null_pages import empty_dictionary, null_page, sibling_leaves
 from .page_check import PageCheck
 from .page_walk import (
     COMPRESSED,
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from skipstone.storage.atomic_replace import Output
 
     from .encrypted_row_groups import Image
-    from .found_row_groups import FoundGroup
+    from .found_row_groups import FoundRowGroup
     from .null_pages import NullPage
     from .page_check import BadPage, ChunkCheck
     from .schema_source import SchemaSource
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["Made", "Work"]
+__all__ = ["RowGroupCopier", "RowGroupCopy"]
 
 _CREATED_BY: Final = "skipstone salvage"
 _BLOCK: Final = 8 << 20
@@ -54,28 +54,29 @@ _CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
 class _Chunk:
-    """Pages of a chunk to be copied, with what stands for those that are bad, ``None`` nothing."""
+    """Pages of a chunk to copy; ``instead`` has the null page for a bad one, ``None`` to drop
+    it."""
 
     def __init__(self, rows: I64, codec: int, instead: dict[int, NullPage | None]) -> None:
         self.rows, self.codec, self.instead = rows, codec, instead
 
     @property
     def lacks_dictionary(self) -> bool:
-        """Whether pages are left that name a dictionary, and it is not."""
+        """Whether pages refer to a dictionary that is not copied."""
         kept = [row for k, row in enumerate(self.rows) if k not in self.instead]
         coded = any(row[TYPE] in _DATA and row[ENCODING] in _CODED for row in kept)
         return coded and not any(row[TYPE] == PageType.DICTIONARY_PAGE for row in kept)
 
 
-class Made:
-    """A row group to be written."""
+class RowGroupCopy:
+    """A row group to write."""
 
     def __init__(self, num_rows: int, chunks: list[_Chunk]) -> None:
         self.num_rows, self.chunks = num_rows, chunks
 
 
-class Work:
-    """Row groups of one file examined, and those that are to be saved written."""
+class RowGroupCopier:
+    """Examines the row groups of one file, and writes those that are to be saved."""
 
     def __init__(
         self,
@@ -94,9 +95,9 @@ class Work:
 
     # -- examined ----------------------------------------------------------------------------------
 
-    def examine(self, group: FoundGroup) -> tuple[GroupReport, Made]:
-        """Every page of a row group decoded: the report, and what to write if it is to be saved."""
-        made = Made(group.num_rows, [])
+    def examine(self, group: FoundRowGroup) -> tuple[GroupReport, RowGroupCopy]:
+        """Decodes every page of a row group: the report, and what to write if it is saved."""
+        made = RowGroupCopy(group.num_rows, [])
         pages = sum(map(len, group.chunks))
         stop = max((_stop(rows[-1]) for rows in group.chunks if len(rows)), default=group.start)
         stop = group.stop or stop
@@ -136,42 +137,42 @@ class Work:
                 pages=pages,
                 why=why,
                 bad_pages=tuple(bad),
-                rows_without_values=nulls if not why else 0,
+                values_made_null=nulls if not why else 0,
             ),
             made,
         )
 
     def _placed(self, bad: BadPage) -> BadPage:
-        """Where the page lies in the file, of one that lies in an image."""
+        """The page with its offset in the file, if it was read from a decrypted image."""
         if self.image is None:
             return bad
         why = self.image.damaged.get(bad.offset, bad.why)
         return replace(bad, offset=self.image.place_of(bad.offset), why=why)
 
     def _instead(
-        self, group: FoundGroup, leaf: Leaf, found: Sequence[ChunkCheck], chunk: _Chunk
+        self, group: FoundRowGroup, leaf: Leaf, found: Sequence[ChunkCheck], chunk: _Chunk
     ) -> str:
-        """Pages of nulls for the bad ones; why that cannot be, or empty."""
+        """Puts null pages in place of the bad ones; why that is impossible, or empty."""
         checked, rows = found[leaf.ordinal], chunk.rows
         bad = {each.page: each for each in checked.bad}
         first = self._placed(checked.bad[0])
         where = f"column {leaf.name}, byte {first.offset:,}: {first.why}"
-        others = kin_of(leaf, self.leaves)
-        kin = self._kin(group, others, found)
-        if others and kin is None:
+        others = sibling_leaves(leaf, self.leaves)
+        sibling = self._kin(group, others, found)
+        if others and sibling is None:
             return f"{where}; no other column of its group is whole"
         at = 0
         for k, row in enumerate(rows):
             kind = int(row[TYPE])
             if kind not in _DATA:
                 if k in bad and kind == PageType.DICTIONARY_PAGE:
-                    chunk.instead[k] = None  # all that needs it is bad as well
+                    chunk.instead[k] = None  # every page that refers to it is bad as well
                 continue
             if leaf.max_repetition_level and kind != PageType.DATA_PAGE_V2:
                 return f"{where}; how many rows it had is not known"
             count = int(row[NUM_ROWS if leaf.max_repetition_level else NUM_VALUES])
             if k in bad:
-                same = None if kin is None else (kin[0].rows(at, at + count), kin[1])
+                same = None if sibling is None else (sibling[0].rows(at, at + count), sibling[1])
                 page = null_page(leaf, count, checked.codec, same)
                 if page is None:
                     return f"{where}; no nulls can stand for it"
@@ -182,9 +183,9 @@ class Work:
         return ""
 
     def _kin(
-        self, group: FoundGroup, others: Sequence[tuple[Leaf, Node]], found: Sequence[ChunkCheck]
+        self, group: FoundRowGroup, others: Sequence[tuple[Leaf, Node]], found: Sequence[ChunkCheck]
     ) -> tuple[LeafColumn, Node] | None:
-        """The first column without damage, and the node that it shares."""
+        """The first undamaged column, and the node that it shares."""
         for other, node in others:
             checked = found[other.ordinal]
             if not checked.bad:
@@ -194,7 +195,7 @@ class Work:
 
     # -- written -----------------------------------------------------------------------------------
 
-    def write(self, out: Output, groups: Sequence[Made]) -> None:
+    def write(self, out: Output, groups: Sequence[RowGroupCopy]) -> None:
         """The whole new file."""
         out.write(MAGIC)
         made = [self._row_group(out, group, at) for at, group in enumerate(groups)]
@@ -209,7 +210,7 @@ class Work:
         out.write(footer)
         out.write(Tail(out.at + 8, len(footer), False).to_bytes())
 
-    def _row_group(self, out: Output, group: Made, ordinal: int) -> RowGroup:
+    def _row_group(self, out: Output, group: RowGroupCopy, ordinal: int) -> RowGroup:
         start = out.at
         columns = tuple(
             [self._chunk(out, leaf, c) for leaf, c in zip(self.leaves, group.chunks, strict=True)]
@@ -238,7 +239,7 @@ class Work:
         for k, row in enumerate(chunk.rows):
             kind = int(row[TYPE])
             if kind == PageType.INDEX_PAGE:
-                continue  # it points into the old file
+                continue  # it refers to offsets in the old file
             made = chunk.instead.get(k)
             if k in chunk.instead and made is None:
                 continue

@@ -1,6 +1,6 @@
-"""Whether a file is damaged: the footer opens, and every page decodes, with the checksum it states.
+"""Whether a file is damaged: the footer opens, and every page decodes and has its stated checksum.
 
-What salvage can do nothing about is not looked at: statistics, indexes and filters.
+Statistics, indexes and filters are not checked: salvage cannot mend them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["damage_of"]
 
 
 def damage_of(path: str, decryption: Decryption | None = None) -> str:
-    """What is damaged of a file, empty where nothing is; ``decryption`` opens encrypted ones.
+    """The first damage of a file, empty where there is none; ``decryption`` opens encrypted ones.
 
     Raises ``KeyUnavailableError`` for an encrypted footer or column without its key, and
-    ``UnsupportedError`` for encrypted columns where there are no keys: nothing can be said of
-    these. What does not authenticate is damaged.
+    ``UnsupportedError`` for encrypted columns where there are no keys. A page that does not
+    authenticate is damaged.
     """
     try:
         file = ParquetFile(path, decryption=decryption)
@@ -44,8 +44,8 @@ def damage_of(path: str, decryption: Decryption | None = None) -> str:
 
 
 def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
-    cell = row_group, leaf.ordinal
-    place, decryptor = file.chunk_pages.place(cell), file.chunk_pages.column_decryptor(cell)
+    key = row_group, leaf.ordinal
+    place, decryptor = file.chunk_pages.place(key), file.chunk_pages.column_decryptor(key)
     dictionary: Values | None = None
     values = rows = 0
     where = f"column {leaf.name}, row group {row_group}"
@@ -57,7 +57,7 @@ def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
                 column = decode_data_page(page, leaf, place.codec, dictionary, body)
                 values, rows = values + page.num_values, rows + column.num_rows
         except UnsupportedError:
-            return  # a codec or an encoding that is not ours to judge
+            return  # a codec or an encoding that is not supported
         except FormatError as error:
             raise FormatError(
                 f"{where}: {error.about}", file=place.path, offset=page.offset

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 from skipstone.parquet.format.enums import PageType
 
 from .encrypted_page_walk import ChunkPlace, walk_encrypted
-from .found_row_groups import FoundGroup, FoundGroups
+from .found_row_groups import FoundRowGroup, FoundRowGroups
 from .page_check import PageCheck
 from .page_map import Region
 from .page_walk import OFFSET, walk_pages_of
-from .row_group_boundaries import GOES_ON, divided
+from .row_group_boundaries import LIST_MAY_CONTINUE, divide_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,15 +49,15 @@ _FLUSH: Final = 4 << 20
 
 @dataclass(slots=True, kw_only=True)
 class Image:
-    """Pages in the clear; ``places`` are pairs of a byte of it and of the file, in order."""
+    """Plaintext pages; ``places`` are pairs of an offset in it and in the file, in order."""
 
     data: memoryview = field(default_factory=lambda: memoryview(b""))
     places: list[tuple[int, int]] = field(default_factory=list)
-    # What is known of pages that could not be decrypted, by their byte in the image.
+    # Why a page could not be decrypted, by its offset in the image.
     damaged: dict[int, str] = field(default_factory=dict)
 
     def place_of(self, offset: int) -> int:
-        """The byte of the file at which the page at a byte of the image lies."""
+        """The offset in the file of the page at an offset in the image."""
         at = bisect_right(self.places, (offset, 1 << 62)) - 1
         return offset if at < 0 else self.places[at][1] + offset - self.places[at][0]
 
@@ -70,18 +70,18 @@ def decrypt_row_groups(
     folder: Path,
     *,
     footer_only: bool = False,
-) -> tuple[Image, FoundGroups] | None:
-    """Every row group of ``data`` of which something was found; ``None`` if no key opens any page.
+) -> tuple[Image, FoundRowGroups] | None:
+    """Every row group of ``data`` that has a page; ``None`` if no key opens any page.
 
-    The image lies in ``folder``, without a name.
+    The image is an unnamed file in ``folder``.
     """
     found = walk_encrypted(data, leaves, decryption, file)
     if not found.pages:
         return None
-    return _Opening(data, leaves, decryption, file, found, footer_only).run(folder)
+    return _Decrypter(data, leaves, decryption, file, found, footer_only).run(folder)
 
 
-class _Opening:
+class _Decrypter:
     def __init__(
         self,
         data: memoryview,
@@ -107,12 +107,12 @@ class _Opening:
             self.unknown.add(len(data))
         self.image = Image()
         self.at = 0
-        # Chunks and runs by their bytes in the image.
+        # The byte ranges of chunks and runs in the image.
         self.ranges: dict[ChunkPlace, tuple[int, int]] = {}
         self.runs: list[tuple[PlaintextRun, int, int]] = []
         self.plain: dict[ChunkPlace, I64] = {}
 
-    def run(self, folder: Path) -> tuple[Image, FoundGroups]:
+    def run(self, folder: Path) -> tuple[Image, FoundRowGroups]:
         with tempfile.TemporaryFile(dir=folder) as file:
             pending = bytearray()
             for place, pages in self.chunks.items():
@@ -138,12 +138,12 @@ class _Opening:
         return self.image, self.groups()
 
     def each_once(self, pages: list[EncryptedPage]) -> list[EncryptedPage]:
-        """In their order, without copies of a page that lie elsewhere too."""
+        """In their order, without identical copies of a page that lie elsewhere."""
         made: list[EncryptedPage] = []
         for page in sorted(pages, key=lambda page: page.ordinal):
             stored = self.data[page.start : page.stop]
             last = made[-1] if made else page
-            # Two that differ are not both what they claim to be: then neither is taken.
+            # Two different pages of one ordinal stay: the chunk then counts as incomplete.
             if (
                 not made
                 or page.ordinal != last.ordinal
@@ -155,7 +155,7 @@ class _Opening:
     # -- decrypted ---------------------------------------------------------------------------------
 
     def opened(self, page: EncryptedPage) -> bytes:
-        """The page as it is in the image; one that is damaged as it lies, with a wrong checksum."""
+        """The page as the image holds it; a damaged one unchanged, with a wrong checksum."""
         stored = self.data[page.body : page.stop]
         plain, why = page.decrypted(self.data), ""
         stated = page.header.crc
@@ -179,10 +179,10 @@ class _Opening:
 
     # -- row groups --------------------------------------------------------------------------------
 
-    def groups(self) -> FoundGroups:
+    def groups(self) -> FoundRowGroups:
         found = self.found
         check = PageCheck(self.image.data)
-        made = FoundGroups(footer="lost", lost=tuple(found.lost))
+        made = FoundRowGroups(footer="lost", lost=tuple(found.lost))
         rows = {place: self.rows(place) for place in self.chunks}
         counts = {place: self.count(check, place, rows[place]) for place in rows}
         ordinals = sorted({place.row_group for place in self.chunks})
@@ -206,12 +206,12 @@ class _Opening:
         return walk_pages_of(self.image.data, *self.ranges[place])[0]
 
     def count(self, check: PageCheck, place: ChunkPlace, rows: I64) -> int:
-        """Rows of a chunk, as far as it can be told before its pages are checked."""
+        """Rows of a chunk, before its pages are checked."""
         leaf = self.leaves[place.column]
         begun = [check.begins(row, leaf) for row in rows]
         return sum(each[0] for each in begun if each is not None)
 
-    def group(self, ordinal: int, rows: dict[ChunkPlace, I64], count: int) -> FoundGroup:
+    def group(self, ordinal: int, rows: dict[ChunkPlace, I64], count: int) -> FoundRowGroup:
         chunks: list[I64] = []
         why = ""
         starts = [p.start for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
@@ -228,9 +228,9 @@ class _Opening:
                 if leaf.ordinal not in self.encrypted:
                     no_key = self.without_key[leaf.ordinal]
                     what = "it has no key" if no_key else "its pages open with no key"
-                    what += ", or are not to be told from others in the clear"
+                    what += ", or cannot be told from other plaintext pages"
                 why = why or f"column {leaf.name}: {what}"
-        return FoundGroup(
+        return FoundRowGroup(
             start=min(starts),
             stop=max(stops),
             num_rows=count,
@@ -239,20 +239,20 @@ class _Opening:
         )
 
     def missing(self, leaf: Leaf, pages: Sequence[EncryptedPage]) -> str:
-        """Which pages of a chunk are not there, empty if none."""
+        """Which pages of a chunk are missing, empty if none."""
         data = [page.ordinal for page in pages]
         if data[0] < 0:
             del data[0]
         if not data or data != list(range(len(data))):
-            return f"column {leaf.name}: not all of its pages are there"
+            return f"column {leaf.name}: some of its pages are missing"
         last = pages[-1]
         whole = not leaf.max_repetition_level or last.header.type == PageType.DATA_PAGE_V2
         if not whole and last.stop in self.unknown:
-            return f"column {leaf.name}: {GOES_ON}"
+            return f"column {leaf.name}: {LIST_MAY_CONTINUE}"
         return ""
 
     def divide(self, run: PlaintextRun, rows: I64, known: dict[int, int], check: PageCheck) -> None:
-        """The chunks in the clear among the pages of a run, if there is one way to divide them."""
+        """The plaintext chunks among the pages of a run, if there is one way to divide them."""
         width = len(self.leaves)
         first = 0 if run.after is None else run.after.row_group * width + run.after.column + 1
         if run.before is not None:
@@ -271,6 +271,6 @@ class _Opening:
             followed=run.before is not None or run.stop not in self.unknown,
         )
         leaves = [self.leaves[each.column] for each in slots]
-        borders = divided(region, leaves, [known[each.row_group] for each in slots], check)
-        for number, each in enumerate(slots if borders else ()):
-            self.plain[each] = rows[borders[number] : borders[number + 1]]
+        boundaries = divide_chunks(region, leaves, [known[each.row_group] for each in slots], check)
+        for number, each in enumerate(slots if boundaries else ()):
+            self.plain[each] = rows[boundaries[number] : boundaries[number + 1]]

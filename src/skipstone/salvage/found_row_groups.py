@@ -1,8 +1,8 @@
 """The row groups of a file that is not to be trusted, as pages by chunk.
 
-footer whole         its row groups; their pages are walked all the same
-checkpoint footer    its row groups; what lies behind it is divided by ``borders``
-none                 everything is divided by ``borders``
+footer whole         its row groups; their pages are walked nevertheless
+checkpoint footer    its row groups; the pages after it are divided by ``find_boundaries``
+none                 all pages are divided by ``find_boundaries``
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.page import chunk_range
 
-from .boundary_hints import Evidence
+from .boundary_hints import BoundaryHints
 from .page_map import FileMap, map_file
 from .page_walk import COMPRESSED, HEADER_LENGTH, NUM_VALUES, OFFSET, TYPE, walk_pages_of
 from .report import LeftOut
-from .row_group_boundaries import find_borders
+from .row_group_boundaries import find_boundaries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from .page_check import PageCheck
     from .page_map import Region
     from .report import FooterState
-    from .row_group_boundaries import Borders
+    from .row_group_boundaries import RowGroupBoundaries
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["FoundGroup", "FoundGroups", "find_groups", "whole_footer"]
+__all__ = ["FoundRowGroup", "FoundRowGroups", "find_row_groups", "whole_footer"]
 
 _MOST_ROW_GROUPS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundGroup:
-    """Pages of each leaf, rows of ``page_walk``; ``why`` they cannot be had, else empty."""
+class FoundRowGroup:
+    """Pages of each leaf, rows of ``page_walk``; ``why`` they cannot be saved, else empty."""
 
     start: int
     num_rows: int
-    #: 0 where the last page tells
+    #: 0 where the end of the last page is the end
     stop: int = 0
     chunks: tuple[I64, ...] = ()
     codecs: tuple[int, ...] = ()
@@ -58,11 +58,11 @@ class FoundGroup:
 
 
 @dataclass(slots=True, kw_only=True)
-class FoundGroups:
-    """What ``find_groups`` found."""
+class FoundRowGroups:
+    """What ``find_row_groups`` found; ``lost`` are byte ranges of unknown content."""
 
     footer: FooterState
-    groups: list[FoundGroup] = field(default_factory=list)
+    groups: list[FoundRowGroup] = field(default_factory=list)
     pages_found: int = 0
     ambiguous_pages: int = 0
     incomplete_pages: int = 0
@@ -86,7 +86,7 @@ def whole_footer(data: memoryview) -> FileMetaData | None:
     return metadata
 
 
-def find_groups(
+def find_row_groups(
     data: memoryview,
     leaves: Sequence[Leaf],
     check: PageCheck,
@@ -94,14 +94,14 @@ def find_groups(
     found_map: FileMap | None,
     row_group_rows: int | None,
     footer_only: bool = False,
-) -> FoundGroups:
-    """Every row group that is certain, in the order of the file.
+) -> FoundRowGroups:
+    """Every certain row group, in the order of the file.
 
-    ``found_map`` is needed where ``footer`` is ``None``, or proves to be of other bytes.
+    ``found_map`` is needed where ``footer`` is ``None``, or turns out to describe other bytes.
     ``footer_only``: a row group is known to end with the last page.
     """
     if footer is not None:
-        made = FoundGroups(footer="whole")
+        made = FoundRowGroups(footer="whole")
         made.groups = _of_footer(data, leaves, footer, len(data))
         made.pages_found = sum(len(c) for each in made.groups for c in each.chunks)
         if not footer.row_groups or any(not each.why for each in made.groups):
@@ -110,17 +110,19 @@ def find_groups(
         found_map.footers = []
     if found_map is None:
         found_map = map_file(data)
-    made = FoundGroups(footer="lost", lost=tuple(found_map.lost), pages_found=found_map.num_pages)
+    made = FoundRowGroups(
+        footer="lost", lost=tuple(found_map.lost), pages_found=found_map.num_pages
+    )
     begin = 0
     for at, stop, each in reversed(found_map.footers):
         if each.encryption_algorithm is None and len(Schema.of(each.schema).leaves) == len(leaves):
             made.footer, begin = "checkpoint", stop
             made.groups = _of_footer(data, leaves, each, at)
             made.notes.append(
-                f"a footer that ends at byte {stop:,} tells of {len(each.row_groups):,} row groups"
+                f"a footer that ends at byte {stop:,} describes {len(each.row_groups):,} row groups"
             )
             break
-    evidence = Evidence(
+    hints = BoundaryHints(
         offset_indexes=found_map.offset_indexes,
         column_indexes=found_map.column_indexes if len(found_map.regions) == 1 else (),
         chunks=found_map.chunks,
@@ -132,31 +134,33 @@ def find_groups(
             continue
         if footer_only and region is last:
             region = replace(region, ends=True, followed=True)
-        borders = find_borders(
+        boundaries = find_boundaries(
             region,
             leaves,
             check,
-            evidence=evidence,
+            hints=hints,
             row_group_rows=row_group_rows,
         )
-        for group in borders.row_groups:
-            pairs = zip(group.borders, group.borders[1:], strict=False)
+        for group in boundaries.row_groups:
+            pairs = zip(group.boundaries, group.boundaries[1:], strict=False)
             chunks = tuple([region.rows[start:stop] for start, stop in pairs])
             made.groups.append(
-                FoundGroup(start=int(chunks[0][0, OFFSET]), num_rows=group.num_rows, chunks=chunks)
+                FoundRowGroup(
+                    start=int(chunks[0][0, OFFSET]), num_rows=group.num_rows, chunks=chunks
+                )
             )
-        made.ambiguous_pages += borders.ambiguous_pages
-        made.incomplete_pages += borders.incomplete_pages
-        if borders.why:
-            made.left_out += _left_out(region, borders)
+        made.ambiguous_pages += boundaries.ambiguous_pages
+        made.incomplete_pages += boundaries.incomplete_pages
+        if boundaries.why:
+            made.left_out += _left_out(region, boundaries)
     return made
 
 
-def _left_out(region: Region, borders: Borders) -> list[LeftOut]:
-    """The stretches of pages between the row groups that are certain."""
+def _left_out(region: Region, boundaries: RowGroupBoundaries) -> list[LeftOut]:
+    """The runs of pages between the certain row groups."""
     found: list[LeftOut] = []
     at = 0
-    stops = [(each.borders[0], each.borders[-1]) for each in borders.row_groups]
+    stops = [(each.boundaries[0], each.boundaries[-1]) for each in boundaries.row_groups]
     for first, after in [*stops, (len(region.rows), 0)]:
         if first > at:
             last = region.rows[first - 1]
@@ -165,8 +169,8 @@ def _left_out(region: Region, borders: Borders) -> list[LeftOut]:
                     start=int(region.rows[at, OFFSET]),
                     stop=int(last[OFFSET] + last[HEADER_LENGTH] + last[COMPRESSED]),
                     pages=first - at,
-                    why=borders.why,
-                    row_counts=borders.row_counts,
+                    why=boundaries.why,
+                    row_counts=boundaries.row_counts,
                 )
             )
         at = after
@@ -175,8 +179,8 @@ def _left_out(region: Region, borders: Borders) -> list[LeftOut]:
 
 def _of_footer(
     data: memoryview, leaves: Sequence[Leaf], footer: FileMetaData, size: int
-) -> list[FoundGroup]:
-    found: list[FoundGroup] = []
+) -> list[FoundRowGroup]:
+    found: list[FoundRowGroup] = []
     for group in footer.row_groups[:_MOST_ROW_GROUPS]:
         chunks: list[I64] = []
         codecs: list[int] = []
@@ -204,7 +208,7 @@ def _of_footer(
         except (FormatError, UnsupportedError) as error:
             why = error.message
         found.append(
-            FoundGroup(
+            FoundRowGroup(
                 start=start,
                 num_rows=max(group.num_rows, 0),
                 chunks=tuple(chunks),
@@ -216,7 +220,8 @@ def _of_footer(
 
 
 def _needed(rows: I64, num_values: int) -> I64 | None:
-    """The pages that hold so many values; ``None`` if they hold another number."""
+    """The first pages that hold ``num_values``; ``None`` if no number of pages holds exactly
+    that."""
     data = (rows[:, TYPE] == PageType.DATA_PAGE) | (rows[:, TYPE] == PageType.DATA_PAGE_V2)
     held = np.cumsum(np.where(data, rows[:, NUM_VALUES], 0))
     if not num_values:

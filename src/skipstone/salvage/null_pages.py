@@ -1,18 +1,18 @@
-"""Pages of nulls that stand for damaged ones, so that the rest of their row group can be read.
+"""Null pages that replace damaged ones, so that the rest of their row group can be read.
 
-For a dictionary that is lost stands an empty one, where pages that name it hold nothing but nulls:
-they can be read without, but most readers refuse to.
+A lost dictionary is replaced by an empty one, where the pages that refer to it hold only nulls:
+they can be decoded without it, but most readers refuse to.
 
-A null has to stand at the same place in the tree as what was lost, or the other columns of the same
-group or list would not agree with it. Where that place is, one of them tells, ``kin``:
+A null has to stand at the same place in the tree as the lost value, or the other columns of the
+same group or list would disagree with it. A ``sibling`` column tells that place:
 
     list of struct a, b     page of b lost: the levels of a's same rows, cut down to what both have
                             in common, and null below that
-    struct of one field     nobody tells whether the struct was there: it becomes null itself
+    struct of one field     no column tells whether the struct was there: it becomes null itself
     list of its own         the list becomes null
 
-What comes below the common node has to be optional: a null needs something that may be null. Of a
-repeated column the rows of a page have to be known, and to begin and end with it, as in v2 pages.
+The first node below the common one has to be optional: a null needs an optional node. The rows of a
+page of a repeated column have to be known, and to begin and end with it, as in v2 pages.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
     U8 = npt.NDArray[np.uint8]
 
-__all__ = ["NullPage", "empty_dictionary", "kin_of", "null_page"]
+__all__ = ["NullPage", "empty_dictionary", "null_page", "sibling_leaves"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullPage:
-    """A whole page, header and body, of so many entries."""
+    """A whole page, header and body, of ``num_values`` entries."""
 
     data: bytes
     num_values: int
     uncompressed: int
 
 
-def kin_of(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]]:
+def sibling_leaves(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]]:
     """The leaves that share most groups with this one, and the last node that they share with it.
 
-    Any of them tells, and none that shares less: it knows nothing of the groups within.
+    Any of them will do. A leaf that shares fewer groups does not tell about the inner ones.
     """
     found: list[tuple[Leaf, Node]] = []
     for each in leaves:
@@ -62,23 +62,25 @@ def kin_of(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]]:
         if each.ordinal != leaf.ordinal and common:
             found.append((each, common[-1]))
     most = max((len(node.path) for _, node in found), default=0)
-    kin = [pair for pair in found if len(pair[1].path) == most]
-    return sorted(kin, key=lambda pair: pair[0].max_repetition_level)
+    sibling = [pair for pair in found if len(pair[1].path) == most]
+    return sorted(sibling, key=lambda pair: pair[0].max_repetition_level)
 
 
 def null_page(
-    leaf: Leaf, rows: int, codec: int, kin: tuple[LeafColumn, Node] | None
+    leaf: Leaf, rows: int, codec: int, sibling: tuple[LeafColumn, Node] | None
 ) -> NullPage | None:
-    """``rows`` rows without a value of this leaf; ``kin`` are the same rows of another leaf, whole,
-    and the last node that it shares with this one. ``None`` where there is no place for a null."""
+    """A page of ``rows`` rows without values of this leaf; ``None`` if no node may be null.
+
+    ``sibling``: the same rows of another leaf, undamaged, and the last node that both share.
+    """
     shared, repetition = 0, np.zeros(rows, np.uint8)
     definition = np.zeros(rows, np.uint8)
     depth = 0
-    if kin is not None:
-        column, node = kin
+    if sibling is not None:
+        column, node = sibling
         depth, shared = len(node.path), node.max_definition_level
         repetition, definition = _shared(column, node)
-    # Where the shared node is there, what comes next has to be null.
+    # Where the shared node is present, the next node has to be null.
     path = [*[each for each in leaf.ancestors if each.path], leaf.node]
     below = path[depth]
     while below.repetition is FieldRepetitionType.REQUIRED and depth + 1 < len(path):
@@ -120,7 +122,7 @@ def _page(type: PageType, codec: int, plain: bytes, num_values: int, **header: A
 
 
 def _shared(column: LeafColumn, node: Node) -> tuple[U8, U8]:
-    """Levels of a column's entries as far as they are those of a node above it."""
+    """The levels of a column's entries, cut down to a node above it."""
     count = column.num_entries
     definition, repetition = column.definition_levels, column.repetition_levels
     if definition is None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.human import Report
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType, Type
@@ -38,7 +39,7 @@ from .page_walk import (
     TYPE,
     UNCOMPRESSED,
 )
-from .plausibility import plausible, plausible_values
+from .plausibility import plausible_page, plausible_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["BadPage", "ChunkCheck", "PageCheck", "may_belong"]
+__all__ = ["BadPage", "ChunkCheck", "PageCheck", "header_fits"]
 
 _WIDTHS: Final = {
     Type.INT32: 4,
@@ -77,21 +78,21 @@ _CODECS: Final = (
     CompressionCodec.LZ4_RAW,
     CompressionCodec.LZ4,
 )
-# A page of which that little is stored says little about its codec.
+# Pages that are tried to find the codec of a chunk.
 _TRIES: Final = 4
 _PADDING: Final = 1 << 13
-# Of so few bytes Brotli may make something, and so may another codec of what Brotli made.
+# Brotli may decode so few bytes of another codec, and another codec those of Brotli.
 _TINY: Final = 64
 
 
 def _width(leaf: Leaf) -> int:
-    """Bytes of a value; 0 where they differ. Writers set ``type_length`` for other types too."""
+    """Bytes of a value; 0 for byte arrays. Writers set ``type_length`` for other types too."""
     if leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
         return leaf.type_length
     return _WIDTHS.get(leaf.type, 0)
 
 
-def may_belong(row: I64, leaf: Leaf) -> bool:
+def header_fits(row: I64, leaf: Leaf) -> bool:
     """Whether the header of a page (one row of ``page_walk``) allows it to be of this column."""
     kind, values = int(row[TYPE]), int(row[NUM_VALUES])
     if kind == PageType.INDEX_PAGE:
@@ -104,7 +105,7 @@ def may_belong(row: I64, leaf: Leaf) -> bool:
         return leaf.type is not Type.BOOLEAN and (not width or size == values * width)
     if encoding not in _DICTIONARY and encoding != Encoding.PLAIN:
         known = _TYPES.get(encoding)
-        # What is not known is no reason against anything.
+        # An unknown encoding excludes nothing.
         if known is not None and leaf.type not in known:
             return False
     fixed = width and encoding in (Encoding.PLAIN, Encoding.BYTE_STREAM_SPLIT)
@@ -125,8 +126,8 @@ def may_belong(row: I64, leaf: Leaf) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadPage:
-    """A page that is damaged, and how it is known; ``page`` is its number in the chunk."""
+class BadPage(Report):
+    """A damaged page and the evidence; ``page`` is its number in the chunk."""
 
     offset: int
     page: int
@@ -136,18 +137,18 @@ class BadPage:
 
 @dataclass(slots=True, kw_only=True)
 class ChunkCheck:
-    """What the pages of a chunk turned out to be. ``rows`` counts what the good data pages hold."""
+    """The outcome of checking a chunk. ``rows`` counts those of the good data pages."""
 
     codec: int
     bad: list[BadPage]
     rows: int
     with_checksum: int
-    #: what kept the chunk from being checked: nothing is said of its pages then
+    #: why the chunk could not be checked; its pages are then neither good nor bad
     why: str = ""
 
 
 class PageCheck:
-    """Checks pages of one file; remembers what was asked of a page before."""
+    """Checks pages of one file, and caches the answers."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -163,8 +164,8 @@ class PageCheck:
         stop = start + int(row[HEADER_LENGTH]) + int(row[COMPRESSED])
         return read_page(self.data[start:stop], base=start)
 
-    def fitting(self, page: Page) -> list[int]:
-        """The codecs that make of the page what it declares, each of other bytes."""
+    def fitting_codecs(self, page: Page) -> list[int]:
+        """The codecs that decompress the page to its declared size, each to different bytes."""
         found: list[int] = []
         made: list[bytes | memoryview] = []
         at = page.definition_levels_byte_length + page.repetition_levels_byte_length
@@ -184,8 +185,8 @@ class PageCheck:
         return found
 
     def begins(self, row: I64, leaf: Leaf) -> tuple[int, bool] | None:
-        """Rows that begin in a data page if it is of this column, and whether it continues one;
-        ``None``: it cannot be of it."""
+        """Rows that begin in a data page if it is of this column, and whether it continues a row;
+        ``None`` if it cannot be of the column."""
         if int(row[TYPE]) not in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
             return 0, False
         if not leaf.max_repetition_level:
@@ -198,7 +199,7 @@ class PageCheck:
         return self._begins[key]
 
     def _rows(self, page: Page, leaf: Leaf) -> tuple[int, bool] | None:
-        for codec in self.fitting(page):
+        for codec in self.fitting_codecs(page):
             try:
                 body = decompress(codec, page.body, page.uncompressed_page_size)
                 repetition, _, _ = levels_v1(page, body, leaf)
@@ -211,7 +212,7 @@ class PageCheck:
         return None
 
     def codecs(self, row: I64) -> frozenset[int]:
-        """Every codec that may be that of a page; none where it is damaged or says nothing."""
+        """Every codec that a page may have; none where it is damaged or tells nothing."""
         key = int(row[OFFSET])
         if key not in self._codecs:
             page = self.page(row)
@@ -231,44 +232,47 @@ class PageCheck:
             self._codecs[key] = frozenset(found)
         return self._codecs[key]
 
-    def decodes(self, row: I64, leaf: Leaf, *, wary: bool = False) -> bool:
-        """Whether a page can be read as one of this column (without its dictionary); ``wary`` asks
-        of its values too whether they may be this column's."""
+    def decodes(self, row: I64, leaf: Leaf, *, check_values: bool = False) -> bool:
+        """Whether a page can be read as one of this column, without its dictionary.
+
+        ``check_values``: its values must also be plausible for the column.
+        """
         kind = (
             int(leaf.type),
             leaf.type_length,
             leaf.max_definition_level,
             leaf.max_repetition_level,
-            self._annotation(leaf) if wary else -1,
+            self._annotation(leaf) if check_values else -1,
         )
         key = int(row[OFFSET]), kind
         if key not in self._decodes:
             page = self.page(row)
             self._decodes[key] = any(
-                self._decoded(page, leaf, codec, wary) for codec in self.fitting(page)
+                self._decoded(page, leaf, codec, check_values)
+                for codec in self.fitting_codecs(page)
             )
         return self._decodes[key]
 
     def _annotation(self, leaf: Leaf) -> int:
-        """A number for what its annotations say a column may hold: columns alike share it."""
+        """A number for the annotations of a column: columns with the same ones share it."""
         if leaf.ordinal not in self._annotations:
             said = repr((leaf.element.converted_type, leaf.element.logicalType))
             self._annotations[leaf.ordinal] = self._said.setdefault(said, len(self._said))
         return self._annotations[leaf.ordinal]
 
-    def _decoded(self, page: Page, leaf: Leaf, codec: int, wary: bool = False) -> bool:
+    def _decoded(self, page: Page, leaf: Leaf, codec: int, check_values: bool = False) -> bool:
         try:
             if page.type == PageType.DICTIONARY_PAGE:
                 values = decode_dictionary_page(page, leaf, codec, page.body)
-                return not wary or plausible_values(leaf, values)
+                return not check_values or plausible_values(leaf, values)
             if page.is_data and page.encoding in _DICTIONARY:
                 _levels(page, leaf, codec)
             elif page.is_data:
                 column = decode_data_page(page, leaf, codec, None, page.body)
-                _strict(page, leaf, codec, column)
-                if wary:
+                _check_counts(page, leaf, codec, column)
+                if check_values:
                     size = page.uncompressed_page_size - _levels(page, leaf, codec)
-                    return plausible(page, column, size)
+                    return plausible_page(page, column, size)
         except (FormatError, MemoryError):
             return False
         except UnsupportedError:
@@ -300,7 +304,7 @@ class PageCheck:
                         dictionary = decode_dictionary_page(page, leaf, codec, page.body)
                     elif page.is_data:
                         column = decode_data_page(page, leaf, codec, dictionary, page.body)
-                        _strict(page, leaf, codec, column)
+                        _check_counts(page, leaf, codec, column)
                         begun = column.repetition_levels
                         if not data_pages and begun is not None and begun[0]:
                             raise FormatError("the first page of a chunk does not begin a row")
@@ -315,14 +319,14 @@ class PageCheck:
                     return made
             if why:
                 made.bad.append(BadPage(offset=page.offset, page=number, column=leaf.name, why=why))
-        # No writer falls back twice: a header whose encoding was overwritten looks like this.
+        # No writer falls back twice, so one of the headers has an overwritten encoding.
         if len(encodings) > 1:
             names = ", ".join(sorted(map(_name, encodings)))
             made.why = f"column {leaf.name}: pages of one chunk in {names}"
         return made
 
     def column(self, rows: I64, leaf: Leaf, codec: int) -> LeafColumn:
-        """All entries of a chunk whose pages were found to be good."""
+        """All entries of a chunk whose pages are good."""
         dictionary: Values | None = None
         parts: list[LeafColumn] = []
         for page in map(self.page, rows):
@@ -333,7 +337,7 @@ class PageCheck:
         return concat(leaf, parts)
 
     def _codec(self, pages: Sequence[Page], leaf: Leaf, hint: int | None) -> int | None:
-        """The codec of these pages; ``None`` if more than one may be."""
+        """The codec of these pages; ``None`` if it may be one of several."""
         telling = [
             page
             for page in pages
@@ -345,7 +349,7 @@ class PageCheck:
         ]
         telling.sort(key=lambda page: page.uncompressed_page_size < 64)
         for page in telling[:_TRIES]:
-            found = self.fitting(page)
+            found = self.fitting_codecs(page)
             if len(found) > 1:
                 found = [each for each in found if self._decoded(page, leaf, each)]
             if hint in found and (len(found) == 1 or page.uncompressed_page_size < 64):
@@ -369,7 +373,7 @@ def _levels(page: Page, leaf: Leaf, codec: int) -> int:
     return levels_v1(page, plain, leaf)[2]
 
 
-def _strict(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> None:
+def _check_counts(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> None:
     """A page must hold no more than its values, and v2 as many rows and nulls as it says."""
     if page.type == PageType.DATA_PAGE_V2 and (
         column.num_nulls != page.num_nulls or column.num_rows != page.num_rows

@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 
-# Pages without checksums that must chain before they are believed.
+# Pages without checksums that must chain before they count as pages.
 _CHAIN: Final = 3
-# Most places behind lost bytes that are tried, and most stretches of lost bytes.
+# Most places after lost bytes that are tried, and most ranges of lost bytes.
 _MOST_PLACES: Final = 200_000
 _MOST_REGIONS: Final = 1_000
 _SEARCH: Final = 64 << 20
@@ -77,7 +77,7 @@ class Region:
     """Pages without a gap: ``rows`` of ``page_walk``, between bytes ``start`` and ``stop``.
 
     ``begins``: a row group begins with the first page; ``ends``: one ends with the last.
-    ``followed``: what lies behind the last page is known, so that its chunk does not go on.
+    ``followed``: the bytes after the last page are known, so its chunk does not continue there.
     ``starts`` are the pages before which a Bloom filter lies.
     """
 
@@ -92,30 +92,30 @@ class Region:
 
 @dataclass(slots=True, kw_only=True)
 class FileMap:
-    """What ``map_file`` found. ``footers`` by the offset behind their magic; ``lost`` are ranges of
-    bytes that are nothing known."""
+    """What ``map_file`` found. ``footers``: begin, end and content; ``lost``: byte ranges of
+    unknown content."""
 
     size: int
     regions: list[Region] = field(default_factory=list)
     footers: list[tuple[int, int, FileMetaData]] = field(default_factory=list)
     offset_indexes: list[OffsetIndex] = field(default_factory=list)
     column_indexes: list[ColumnIndex] = field(default_factory=list)
-    # Behind their pages, or in what is left of a footer.
+    # After their pages, or in a torn footer.
     chunks: list[ColumnMetaData] = field(default_factory=list)
     lost: list[tuple[int, int]] = field(default_factory=list)
     torn: TornFooter | None = None
     index_bytes: int = 0
-    # An index is looked at twice, and takes long.
+    # Every index is parsed at two places, which takes long.
     indexes: dict[int, tuple[OffsetIndex | ColumnIndex, int] | None] = field(default_factory=dict)
 
     @property
     def num_pages(self) -> int:
-        """Pages that were found."""
+        """The number of pages found."""
         return sum(len(each.rows) for each in self.regions)
 
 
 def map_file(data: memoryview, at: int = len(MAGIC)) -> FileMap:
-    """What lies in ``data`` from ``at`` on; bounded by its size, and raises nothing."""
+    """What lies in ``data`` from ``at`` on; takes bounded time, and raises nothing."""
     found = FileMap(size=len(data))
     end, begins = len(data), True
     while at < end and len(found.regions) < _MOST_REGIONS:
@@ -174,7 +174,7 @@ def _region(
 
 
 def bloom_filter_end(data: memoryview, at: int, end: int) -> int | None:
-    """The place behind the Bloom filter at ``at``."""
+    """The place after the Bloom filter at ``at``; ``None`` if there is none."""
     if bytes(data[at : at + 1]) != b"\x15":
         return None
     try:
@@ -190,7 +190,7 @@ def bloom_filter_end(data: memoryview, at: int, end: int) -> int | None:
 
 
 def _chunk_metadata(data: memoryview, at: int, end: int) -> tuple[ColumnMetaData, int] | None:
-    """The metadata of a chunk, which writers of old left behind it, and where they end."""
+    """The metadata that old writers put after a chunk, and where they end."""
     head = bytes(data[at : at + 1])
     if head not in (b"\x26", b"\x15"):
         return None
@@ -215,7 +215,7 @@ def _is_structure(data: memoryview, at: int, end: int, found: FileMap) -> bool:
 
 
 def _structures(data: memoryview, at: int, end: int, found: FileMap) -> tuple[int, bool]:
-    """The place behind indexes and a footer at ``at``, and whether there were any."""
+    """The place after indexes and a footer at ``at``, and whether there were any."""
     begins = False
     while at < end:
         index = found.indexes.pop(at) if at in found.indexes else _index(data, at, end)
@@ -259,7 +259,7 @@ def _index(data: memoryview, at: int, end: int) -> tuple[OffsetIndex | ColumnInd
 
 
 def _footer(data: memoryview, at: int, end: int) -> tuple[int, FileMetaData] | None:
-    """A whole footer at ``at``: the place behind its magic, and what it says."""
+    """A whole footer at ``at``: the place after its magic, and its content."""
     if bytes(data[at : at + 1]) != b"\x15":
         return None
     reader = Reader(data, at, end)
@@ -276,7 +276,7 @@ def _footer(data: memoryview, at: int, end: int) -> tuple[int, FileMetaData] | N
 
 
 def _next(data: memoryview, at: int, end: int) -> int:
-    """The next place behind ``at`` from which pages chain on; ``end`` if there is none."""
+    """The next place after ``at`` from which pages chain on; ``end`` if there is none."""
     tried = 0
     for low in range(at + 1, end, _SEARCH):
         for place in candidates(data, low, min(low + _SEARCH + 2, end)).tolist():
@@ -347,7 +347,7 @@ def torn_footer(data: memoryview, at: int, end: int, *, chunks: bool = True) -> 
 
 
 def _chunks(reader: Reader, id: int, found: list[ColumnMetaData]) -> None:
-    """Those of the row groups behind field ``id``, until something is torn."""
+    """The chunks of the row groups after field ``id``, up to the first torn one."""
     while id < _ROW_GROUPS:
         kind, id = reader.field_head(id)
         if not kind or id > _ROW_GROUPS:

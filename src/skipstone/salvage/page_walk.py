@@ -1,15 +1,14 @@
-"""Page headers one behind the other, without a footer that says where they are.
+"""Walks page headers that follow each other, without a footer that says where they are.
 
-A page header says how long its page is, so the next one lies right behind: from the first byte
-after the magic on they chain, until something else comes. ``walk`` fills one row of integers for
-each page; -1 stands for a field that the header has not:
+A page header states the length of its page, and the next header follows the page: from the first
+byte after the magic on they chain. ``walk`` fills one row of integers for each page; -1 stands for
+a field that the header does not have:
 
     TYPE UNCOMPRESSED COMPRESSED CRC HAS_CRC NUM_VALUES ENCODING DEFINITION REPETITION
     NUM_NULLS NUM_ROWS DEFINITION_LENGTH REPETITION_LENGTH IS_COMPRESSED OFFSET HEADER_LENGTH
 
-A header is taken only if it is one in full: type, sizes and the struct of its type are there, and
-its page ends within the data. Runs as Python, or compiled (``page_walk_jit``) where there is much
-to walk.
+A header counts only if it is complete: it has type, sizes and the struct of its type, and its page
+ends within the data. The walk runs as Python, or compiled (``page_walk_jit``) over many pages.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ OFFSET: Final = 14
 HEADER_LENGTH: Final = 15
 FIELDS: Final = 16
 
-# After so many pages compiled code pays for its import.
+# After this many pages compiled code is worth its import.
 _FEW: Final = 1 << 11
 COMPILED: Final[CompiledKernels[Callable[..., tuple[int, int]]]] = CompiledKernels(
     module=f"{__package__}.page_walk_jit", once=_FEW, least=_FEW
@@ -56,7 +55,8 @@ _BATCH: Final = 1 << 14
 
 
 def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
-    """The place behind the header at ``at``, whose fields are then in ``row``; -1: none there."""
+    """The place after the header at ``at``, whose fields are written to ``row``; -1 if there is
+    none."""
     start = at
     for k in range(FIELDS):
         row[k] = -1
@@ -159,7 +159,8 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
 
 
 def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
-    """Pages from ``at`` on, as many as there are rows; how many, and where the next would begin."""
+    """Walks pages from ``at`` on, at most ``len(rows)``; their number, and where the next
+    begins."""
     count = 0
     while count < len(rows) and at < end:
         stop = header(data, at, end, rows[count], stack)
@@ -180,7 +181,7 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
         while count:
             rows = np.empty((_BATCH, FIELDS), np.int64)
             count, at = function(array, at, end, rows, stack)
-            # A copy, for the last batch of a chain is mostly room.
+            # A copy, because the last batch of a chain is mostly unused.
             parts.append(rows[:count].copy())
     return np.concatenate(parts), int(at)
 
@@ -191,7 +192,7 @@ def _walk_slowly(data: memoryview, at: int, end: int) -> tuple[int, int, I64]:
 
 
 def walk_few(data: memoryview, at: int, end: int, most: int) -> tuple[list[list[int]], int]:
-    """The same of at most so many pages, as lists."""
+    """The same for at most ``most`` pages, as lists."""
     found: list[list[int]] = []
     stack = [0] * 8
     while len(found) < most and at < end:

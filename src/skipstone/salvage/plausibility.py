@@ -1,12 +1,12 @@
-"""Whether what a page holds may be what a column holds, beyond that it can be decoded as such.
+"""Whether the values of a page may be those of a column, beyond that they can be decoded.
 
     STRING, ENUM, JSON     UTF-8, all of it
     INT(8), INT(16)        within their range, signed or not
     PLAIN byte arrays      the last value ends with the page
     statistics             of a page: as many nulls; bounds of a value's width; all values within
 
-Only what the specification demands of every writer is asked, for a page that is kept from its
-column may make another division of the pages look certain.
+Only what the specification requires of every writer is checked: a page that is wrongly excluded
+from its column could make a wrong division of the pages look certain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["plausible", "plausible_values"]
+__all__ = ["plausible_page", "plausible_values"]
 
 _TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
 _SMALL: Final = {
@@ -39,9 +39,9 @@ _NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type
 _WIDTHS: Final = {Type.BOOLEAN: 1, Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
 
 
-def plausible(page: Page, column: LeafColumn, values_size: int) -> bool:
-    """``column`` is what was decoded of ``page``; ``values_size`` the bytes that its PLAIN values
-    take with all that follows them."""
+def plausible_page(page: Page, column: LeafColumn, values_size: int) -> bool:
+    """Whether ``column``, decoded from ``page``, may be that column. ``values_size``: the bytes of
+    the page from its values on."""
     values: Any = column.values() if column.runs else None
     if (
         isinstance(values, ByteArrays)
@@ -55,7 +55,7 @@ def plausible(page: Page, column: LeafColumn, values_size: int) -> bool:
 
 
 def plausible_values(leaf: Leaf, values: Values) -> bool:
-    """The same of values alone."""
+    """The same for values alone."""
     if not len(values):
         return True
     if isinstance(values, ByteArrays):

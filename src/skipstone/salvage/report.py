@@ -1,11 +1,11 @@
-"""What a salvage saved and what not, as a value."""
+"""What a salvage saved, and what it left out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from skipstone.human import duration, of_total, percent, plural, size
+from skipstone.human import SHOWN, Report, duration, first_of, of_total, percent, plural, size
 
 if TYPE_CHECKING:
     from .page_check import BadPage
@@ -15,11 +15,9 @@ __all__ = ["FooterState", "GroupReport", "LeftOut", "SalvageReport"]
 #: The footer could be used; a cumulative one before the end could; there was none.
 FooterState: TypeAlias = Literal["whole", "checkpoint", "lost"]
 
-_SHOWN = 5
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOut(Report):
     """Pages between bytes ``start`` and ``stop`` that are in no row group that is certain.
 
     ``row_counts``: what ``row_group_rows`` might be, each of which makes it certain.
@@ -31,23 +29,17 @@ class LeftOut:
     why: str
     row_counts: tuple[int, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {name: getattr(self, name) for name in self.__slots__} | {
-            "row_counts": list(self.row_counts)
-        }
-
     def __str__(self) -> str:
-        text = f"bytes {self.start:,} to {self.stop:,}, {plural(self.pages, 'page')}: {self.why}"
+        text = f"{_bytes(self.start, self.stop)}, {plural(self.pages, 'page')}: {self.why}"
         if self.row_counts:
-            counts = ", ".join(f"{each:,}" for each in self.row_counts[:_SHOWN])
-            more = ", …" if len(self.row_counts) > _SHOWN else ""
+            counts = ", ".join(f"{each:,}" for each in self.row_counts[:SHOWN])
+            more = ", …" if len(self.row_counts) > SHOWN else ""
             text += f"; --row-group-rows decides, and may be {counts}{more}"
         return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReport:
+class GroupReport(Report):
     """One row group that was found: ``why`` it was left out, empty if it was saved."""
 
     start: int
@@ -56,7 +48,7 @@ class GroupReport:
     pages: int
     why: str = ""
     bad_pages: tuple[BadPage, ...] = ()
-    rows_without_values: int = 0
+    values_made_null: int = 0
 
     @property
     def saved(self) -> bool:
@@ -65,28 +57,16 @@ class GroupReport:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
-        return {
-            "start": self.start,
-            "stop": self.stop,
-            "num_rows": self.num_rows,
-            "pages": self.pages,
-            "saved": self.saved,
-            "why": self.why,
-            "values_made_null": self.rows_without_values,
-            "bad_pages": [
-                {"offset": e.offset, "page": e.page, "column": e.column, "why": e.why}
-                for e in self.bad_pages
-            ],
-        }
+        return Report.to_dict(self) | {"saved": self.saved}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SalvageReport:
-    """What became of a file; ``output`` is ``None`` where nothing could be saved.
+class SalvageReport(Report):
+    """The outcome for one file; ``output`` is ``None`` where nothing could be saved.
 
-    Pages count dictionaries too. ``pages_with_checksum`` are those of the saved row groups that had
-    one; what damages the others without leaving traces cannot be seen. ``lost`` are ranges of bytes
-    that are nothing known. ``ambiguous_pages`` are whole, but not of certain columns.
+    Page counts include dictionaries. ``pages_with_checksum`` counts those of the saved row groups;
+    damage to the others may be invisible. ``lost`` are byte ranges of unknown content.
+    ``ambiguous_pages`` are whole, but may belong to several columns.
     """
 
     path: str
@@ -125,8 +105,13 @@ class SalvageReport:
         return tuple([bad for each in self.row_groups for bad in each.bad_pages])
 
     @property
+    def values_made_null(self) -> int:
+        """Values that null replaces in the saved row groups."""
+        return sum(each.values_made_null for each in self.saved)
+
+    @property
     def bytes_lost(self) -> int:
-        """Bytes that are nothing known."""
+        """Bytes of unknown content."""
         return sum(stop - start for start, stop in self.lost)
 
     @property
@@ -143,30 +128,19 @@ class SalvageReport:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
-        return {
-            "path": self.path,
-            "output": self.output,
-            "size": self.size,
-            "schema_from": self.schema_from,
-            "footer": self.footer,
+        made = Report.to_dict(self)
+        made["pages_ambiguous"] = made.pop("ambiguous_pages")
+        made["pages_incomplete"] = made.pop("incomplete_pages")
+        return made | {
             "row_groups_found": len(self.row_groups),
             "row_groups_saved": len(self.saved),
             "rows_found": sum(each.num_rows for each in self.row_groups),
             "rows_saved": self.num_rows,
-            "pages_found": self.pages_found,
             "pages_saved": self.pages_saved,
-            "pages_with_checksum": self.pages_with_checksum,
             "pages_bad": len(self.bad_pages),
-            "pages_ambiguous": self.ambiguous_pages,
-            "pages_incomplete": self.incomplete_pages,
-            "values_made_null": sum(each.rows_without_values for each in self.row_groups),
+            "values_made_null": self.values_made_null,
             "bytes_lost": self.bytes_lost,
-            "left_out": [each.to_dict() for each in self.left_out],
-            "lost": [list(each) for each in self.lost],
-            "notes": list(self.notes),
-            "seconds": self.seconds,
             "ok": self.ok,
-            "row_groups": [each.to_dict() for each in self.row_groups],
         }
 
     def __str__(self) -> str:
@@ -183,40 +157,31 @@ class SalvageReport:
             lines.append("nothing was written")
         with_checksum = of_total(self.pages_with_checksum, self.pages_saved, "saved pages")
         lines.append(f"{with_checksum} had a checksum, and it was right; all were decoded")
-        if self.bad_pages:
-            lines.append(f"damaged, {of_total(len(self.bad_pages), self.pages_found, 'pages')}:")
-            lines += [
-                f"  byte {each.offset:,}, column {each.column}: {each.why}"
-                for each in self.bad_pages[:_SHOWN]
-            ]
-            lines += _rest(len(self.bad_pages))
-        made_null = sum(each.rows_without_values for each in self.saved)
-        if made_null:
-            lines.append(f"null instead of lost: {plural(made_null, 'value')}")
+        lines += first_of(
+            f"damaged, {of_total(len(self.bad_pages), self.pages_found, 'pages')}:",
+            [f"byte {bad.offset:,}, column {bad.column}: {bad.why}" for bad in self.bad_pages],
+        )
+        if self.values_made_null:
+            lines.append(f"null instead of lost: {plural(self.values_made_null, 'value')}")
         out = [each for each in self.row_groups if not each.saved]
-        if out:
-            total = of_total(len(out), len(self.row_groups), "row groups")
-            lines.append(f"left out, {total}:")
-            lines += [
-                f"  bytes {each.start:,} to {each.stop:,}, {plural(each.num_rows, 'row')}:"
-                f" {each.why}"
-                for each in out[:_SHOWN]
-            ]
-            lines += _rest(len(out))
+        lines += first_of(
+            f"left out, {of_total(len(out), len(self.row_groups), 'row groups')}:",
+            [f"{_bytes(e.start, e.stop)}, {plural(e.num_rows, 'row')}: {e.why}" for e in out],
+        )
         for count, text in (
             (self.incomplete_pages, "belong to row groups that are not whole"),
             (self.ambiguous_pages, "may belong to more than one column: not saved"),
         ):
             if count:
                 lines.append(f"{of_total(count, self.pages_found, 'pages')} {text}")
-        lines += [f"  {each}" for each in self.left_out[:_SHOWN]] + _rest(len(self.left_out))
-        if self.lost:
-            share = percent(self.bytes_lost, self.size)
-            lines.append(f"{size(self.bytes_lost)} ({share}) are nothing known:")
-            lines += [f"  bytes {start:,} to {stop:,}" for start, stop in self.lost[:_SHOWN]]
-            lines += _rest(len(self.lost))
+        lines += first_of("", [str(each) for each in self.left_out])[1:]
+        share = percent(self.bytes_lost, self.size)
+        lines += first_of(
+            f"{size(self.bytes_lost)} ({share}) are of unknown content:",
+            [_bytes(*each) for each in self.lost],
+        )
         return "\n".join([*lines, *(f"note: {each}" for each in self.notes)])
 
 
-def _rest(count: int) -> list[str]:
-    return [f"  and {count - _SHOWN:,} more"] if count > _SHOWN else []
+def _bytes(start: int, stop: int) -> str:
+    return f"bytes {start:,} to {stop:,}"

@@ -1,23 +1,24 @@
-"""Where chunks and row groups begin among pages that lie one behind the other.
+"""Where chunks and row groups begin among pages that follow each other.
 
     pages     d p p p │ d p p │ p p p p ║ d p p p │ …     d: a dictionary, which begins a chunk
     leaves       0        1        2          0          │ chunk, ║ row group
-    rows       8 8 4     20     5 5 5 5    8 8 4         as many in every chunk of a row group
+    rows       8 8 4     20     5 5 5 5    8 8 4         equal in every chunk of a row group
 
-Chunks of a row group lie in the order of the schema and hold as many rows each. A number of rows
-for the first chunk therefore fixes all others, if it fits at all: a candidate. Row groups that
-follow each other are a path from the first page to the last, and there may be several:
+The chunks of a row group follow the order of the schema and hold equally many rows. The number of
+rows of the first chunk therefore fixes all other chunks, if it fits at all: a candidate. A sequence
+of row groups is a path from the first page to the last, and there may be several paths:
 
     certain      the row group lies on every path
-    ambiguous    it lies on some: another division of the same pages says something else
+    ambiguous    it lies on some: the same pages can be divided in another way
     incomplete   no path has it whole
 
-Only what is certain is taken. A file of one column needs no borders: any division gives its rows.
-Where the beginning or the end of the pages is lost, a path may begin or end within a row group.
+Only certain row groups are taken. A file of one column needs no boundaries: any division gives its
+rows. Where the beginning or the end of the pages is lost, a path may begin or end within a row
+group.
 
-Pages are kept from leaves that they cannot belong to, each stage only if those before it left more
-than one division: by their headers; by decoding them; by what the column may hold (``plausible``),
-and by the codec, of which a chunk has one.
+Pages that cannot belong to a leaf are excluded in stages; a stage runs only if the one before left
+more than one division. The stages check the headers; decoding; and the values, by what the column
+may hold (``plausibility``), with the codec, of which a chunk has one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
 
-from .boundary_hints import Evidence, known_of
-from .page_check import may_belong
+from .boundary_hints import BoundaryHints, known_boundaries
+from .page_check import header_fits
 from .page_walk import HAS_CRC, TYPE
 
 if TYPE_CHECKING:
@@ -40,76 +41,83 @@ if TYPE_CHECKING:
     from .page_check import PageCheck
     from .page_map import Region
 
-__all__ = ["GOES_ON", "Borders", "RowGroupAt", "divided", "find_borders"]
+__all__ = [
+    "LIST_MAY_CONTINUE",
+    "RowGroupBoundaries",
+    "RowGroupPages",
+    "divide_chunks",
+    "find_boundaries",
+]
 
-# Pages looked at in all, per page: what needs more is ambiguous.
+# Pages examined in all, per page: a division that needs more is ambiguous.
 _EFFORT: Final = 64
 _LEAST: Final = 2_000_000
-# What it takes to decode a page, in pages looked at.
+# The cost of decoding a page, in pages examined.
 _DECODING: Final = 8
 _TORN: Final = -1
 _HEADERS, _DECODED, _PLAUSIBLE = _STAGES = range(3)
 _MOST_COUNTS: Final = 8
 _MOST_TRIED: Final = 100
 _MANY: Final = 1_000_000
-_BEGUN: Final = "lists whose first pages are lost may go on with a row that is lost"
+_MAY_CONTINUE_ROW: Final = "lists whose first pages are lost may continue a lost row"
 _TOO_MANY: Final = "too many ways to divide the pages"
 _NO_WAY: Final = "the pages do not divide into row groups of this schema"
-_TORN_OFF: Final = "row groups that are not whole"
-GOES_ON: Final = "its last list may go on behind the last byte"
+_NOT_WHOLE: Final = "row groups that are not whole"
+LIST_MAY_CONTINUE: Final = "its last list may continue after the last byte"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowGroupAt:
-    """A row group of ``num_rows``: chunk ``k`` is the pages ``borders[k]`` to ``borders[k+1]``."""
+class RowGroupPages:
+    """A row group of ``num_rows``; chunk ``k`` is pages ``boundaries[k]`` to
+    ``boundaries[k+1]``."""
 
-    borders: tuple[int, ...]
+    boundaries: tuple[int, ...]
     num_rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Borders:
-    """The row groups that are certain; and of how many pages it is not known where they belong.
+class RowGroupBoundaries:
+    """The certain row groups, and how many pages are in none.
 
-    ``row_counts``: rows of every row group but the last, each of which would divide all the pages.
+    ``row_counts``: row counts per row group (but the last) that would each divide all the pages.
     """
 
-    row_groups: tuple[RowGroupAt, ...]
+    row_groups: tuple[RowGroupPages, ...]
     ambiguous_pages: int = 0
     incomplete_pages: int = 0
     why: str = ""
     row_counts: tuple[int, ...] = ()
 
 
-class _TooMuchError(Exception):
+class _EffortExceededError(Exception):
     pass
 
 
-def find_borders(
+def find_boundaries(
     region: Region,
     leaves: Sequence[Leaf],
     check: PageCheck,
     *,
-    evidence: Evidence | None = None,
+    hints: BoundaryHints | None = None,
     row_group_rows: int | None = None,
-) -> Borders:
-    """The row groups among the pages of a region. ``row_group_rows``: how many rows every row group
-    has but the last, which has no more."""
+) -> RowGroupBoundaries:
+    """The row groups among the pages of a region. ``row_group_rows``: the rows of every row group
+    but the last, which has no more."""
     pages = len(region.rows)
     if not pages or not leaves:
-        return Borders(row_groups=(), incomplete_pages=pages)
+        return RowGroupBoundaries(row_groups=(), incomplete_pages=pages)
     if not region.begins and len(leaves) == 1 and leaves[0].max_repetition_level:
-        # The first pages may go on with a row that is lost.
-        return Borders(row_groups=(), incomplete_pages=pages, why=_BEGUN)
-    finder = _Finder(region, leaves, check, evidence or Evidence(), row_group_rows)
-    found = Borders(row_groups=(), ambiguous_pages=pages, why=_TOO_MANY)
+        # The first pages may continue a lost row.
+        return RowGroupBoundaries(row_groups=(), incomplete_pages=pages, why=_MAY_CONTINUE_ROW)
+    finder = _Finder(region, leaves, check, hints or BoundaryHints(), row_group_rows)
+    found = RowGroupBoundaries(row_groups=(), ambiguous_pages=pages, why=_TOO_MANY)
     for finder.stage in _STAGES:
         try:
             made = finder.found()
-        except _TooMuchError:
+        except _EffortExceededError:
             continue
-        # A damaged page may look like one of another column: then nothing fits any more, and what
-        # the stage before was certain of stands.
+        # A damaged page may look like one of another column. Then nothing fits, and the certain row
+        # groups of the stage before stand.
         if made.why != _NO_WAY or found.why == _TOO_MANY:
             found = made
         if not found.ambiguous_pages:
@@ -117,12 +125,14 @@ def find_borders(
     return found
 
 
-def divided(
+def divide_chunks(
     region: Region, leaves: Sequence[Leaf], rows: Sequence[int], check: PageCheck
 ) -> tuple[int, ...]:
-    """Where the chunks of these leaves begin, which hold so many rows each and are all that there
-    is in the region, and where the last one ends; empty if there are several ways, or none."""
-    finder = _Finder(region, leaves, check, Evidence(), None)
+    """Where the chunks of these leaves begin and the last one ends, if they fill the region.
+
+    ``rows``: the rows of each. Empty if there are several ways to divide the region, or none.
+    """
+    finder = _Finder(region, leaves, check, BoundaryHints(), None)
     for finder.stage in _STAGES:
         finder.begin()
         found: list[tuple[int, ...]] = []
@@ -135,7 +145,7 @@ def divided(
                     found += [path] if path[-1] == finder.count else []
                     continue
                 todo += [(*path, stop) for stop, _ in finder.ends(path[-1], leaf, rows[leaf])]
-        except _TooMuchError:
+        except _EffortExceededError:
             continue
         if len(found) < 2:
             return found[0] if found else ()
@@ -148,24 +158,24 @@ class _Finder:
         region: Region,
         leaves: Sequence[Leaf],
         check: PageCheck,
-        evidence: Evidence,
+        hints: BoundaryHints,
         row_group_rows: int | None,
     ) -> None:
         self.region, self.rows, self.leaves, self.check = region, region.rows, leaves, check
         self.count = len(region.rows)
         self.row_group_rows = row_group_rows
-        known = known_of(region, leaves, evidence)
-        self.border, self.owner = known.border, known.owner
+        known = known_boundaries(region, leaves, hints)
+        self.boundary, self.owner = known.boundary, known.owner
         self.stage = _HEADERS
         self.effort = 0
         self.fits_memo: dict[tuple[int, int], bool] = {}
 
     def begin(self) -> None:
-        """What the stage before found to fit may not fit now."""
+        """Start a stage: pages that fitted in the stage before may not fit now."""
         self.effort = max(_LEAST, _EFFORT * self.count)
         self.fits_memo.clear()
 
-    def found(self) -> Borders:
+    def found(self) -> RowGroupBoundaries:
         self.begin()
         if len(self.leaves) == 1:
             return self._single()
@@ -173,14 +183,14 @@ class _Finder:
 
     # -- one column --------------------------------------------------------------------------------
 
-    def _single(self) -> Borders:
-        """Chunks as long as can be: where one ends is of no consequence."""
-        made: list[RowGroupAt] = []
+    def _single(self) -> RowGroupBoundaries:
+        """Chunks as long as possible: the boundaries of a single column do not matter."""
+        made: list[RowGroupPages] = []
         at = lost = 0
         leaf = self.leaves[0]
         while at < self.count:
             stop = at + 1
-            while stop < self.count and self.border[stop] != 1:
+            while stop < self.count and self.boundary[stop] != 1:
                 stop += 1
             rows = 0
             fits = all(self.fits(k, 0) for k in range(at, stop))
@@ -191,11 +201,11 @@ class _Finder:
             if stop == self.count and not self.ends_row(stop, 0):
                 fits = False
             if fits and rows:
-                made.append(RowGroupAt(borders=(at, stop), num_rows=rows))
+                made.append(RowGroupPages(boundaries=(at, stop), num_rows=rows))
             else:
                 lost += stop - at
             at = stop
-        return Borders(row_groups=tuple(made), incomplete_pages=lost)
+        return RowGroupBoundaries(row_groups=tuple(made), incomplete_pages=lost)
 
     # -- several -----------------------------------------------------------------------------------
 
@@ -204,22 +214,26 @@ class _Finder:
         found = self.fits_memo.get(key)
         if found is None:
             row = self.rows[page]
-            wary = self.stage >= _PLAUSIBLE
-            found = may_belong(row, self.leaves[leaf]) and self.owner[page] in (-1, leaf)
+            check_values = self.stage >= _PLAUSIBLE
+            found = header_fits(row, self.leaves[leaf]) and self.owner[page] in (-1, leaf)
             if found and self.stage and int(row[TYPE]) != PageType.INDEX_PAGE:
                 self.effort -= _DECODING
-                found = self.check.decodes(row, self.leaves[leaf], wary=wary) or self.damaged(page)
+                found = self.check.decodes(
+                    row, self.leaves[leaf], check_values=check_values
+                ) or self.damaged(page)
             self.fits_memo[key] = found
         return found
 
     def damaged(self, page: int) -> bool:
-        """Whether a page is of no column at all: it says nothing of where it belongs."""
+        """Whether a page fits no column at all, so that its owner is unknown."""
         self.effort -= len(self.leaves)
         row = self.rows[page]
         if row[HAS_CRC] and self.check.page(row).crc_matches() is False:
             return True
-        wary = self.stage >= _PLAUSIBLE
-        return not any(self.check.decodes(row, leaf, wary=wary) for leaf in self.leaves)
+        check_values = self.stage >= _PLAUSIBLE
+        return not any(
+            self.check.decodes(row, leaf, check_values=check_values) for leaf in self.leaves
+        )
 
     def ends_row(self, stop: int, leaf: int) -> bool:
         """Whether a chunk of this leaf may end before page ``stop``."""
@@ -230,18 +244,18 @@ class _Finder:
         return True
 
     def ends(self, start: int, leaf: int, wanted: int | None) -> Iterator[tuple[int, int]]:
-        """Where a chunk that begins at ``start`` may end, and its rows; ``_TORN`` for the end where
-        the pages end before it does."""
+        """Where a chunk that begins at ``start`` may end, and its rows; ``_TORN`` for the end if
+        the pages end first."""
         rows, k = 0, start
         codecs: frozenset[int] | None = None
         while k < self.count:
-            if k > start and self.border[k] == 1:
+            if k > start and self.boundary[k] == 1:
                 return
-            if k == start and self.border[k] == -1:
+            if k == start and self.boundary[k] == -1:
                 return
             self.effort -= 1
             if self.effort < 0:
-                raise _TooMuchError
+                raise _EffortExceededError
             if not self.fits(k, leaf):
                 return
             if self.stage >= _PLAUSIBLE:
@@ -256,15 +270,15 @@ class _Finder:
             k += 1
             if wanted is not None and rows > wanted:
                 return
-            may_end = self.border[k] != -1 and self.ends_row(k, leaf)
+            may_end = self.boundary[k] != -1 and self.ends_row(k, leaf)
             if rows and may_end and (wanted is None or rows == wanted):
                 yield k, rows
         open_ended = wanted is None or rows < wanted or not self.ends_row(self.count, leaf)
         if not self.region.ends and open_ended:
             yield _TORN, rows
 
-    def groups(self, start: int) -> Iterator[RowGroupAt | None]:
-        """Row groups that may begin at a page; ``None`` once for one that is not whole."""
+    def groups(self, start: int) -> Iterator[RowGroupPages | None]:
+        """Row groups that may begin at a page; one ``None`` for a row group that is not whole."""
         torn = False
         for stop, rows in self.ends(start, 0, None):
             if stop == _TORN:
@@ -276,20 +290,21 @@ class _Finder:
             for each in self.rest(1, ((None, start), stop), rows):
                 if each is None:
                     torn = True
-                elif not least or each.borders[-1] == self.count:
+                elif not least or each.boundaries[-1] == self.count:
                     yield each
         if torn:
             yield None
 
-    def rest(self, leaf: int, path: object, rows: int) -> Iterator[RowGroupAt | None]:
-        """Row groups whose first chunks are those of ``path``; ``None`` for one not whole."""
+    def rest(self, leaf: int, path: object, rows: int) -> Iterator[RowGroupPages | None]:
+        """Row groups whose first chunks are those of ``path``; ``None`` for one that is not
+        whole."""
         stack: list[tuple[int, object]] = [(leaf, path)]
         while stack:
             leaf, path = stack.pop()
             at: int = path[1]  # type: ignore[index]
             if leaf == len(self.leaves):
                 self.effort -= leaf
-                yield RowGroupAt(borders=_unwound(path), num_rows=rows)
+                yield RowGroupPages(boundaries=_path_of(path), num_rows=rows)
                 continue
             if at == self.count:
                 if not self.region.ends:
@@ -302,12 +317,12 @@ class _Finder:
                     stack.append((leaf + 1, (path, stop)))
 
     def entries(self) -> set[int]:
-        """Pages before which a row group may begin that is the first one whole; ``count``: none."""
+        """Pages at which the first whole row group may begin; ``count``: there is none."""
         if self.region.begins:
             return {0}
-        found = {0} if self.border[0] != -1 else set()
-        # The leaf of which the first pages are may have lost pages before them, and a dictionary.
-        kept, self.border[0] = self.border[0], 0
+        found = {0} if self.boundary[0] != -1 else set()
+        # The leaf of the first pages may have lost earlier pages, and a dictionary.
+        kept, self.boundary[0] = self.boundary[0], 0
         try:
             for leaf in range(len(self.leaves)):
                 for stop, least in self.ends(0, leaf, None):
@@ -321,64 +336,64 @@ class _Finder:
                                 found.add(self.count)
                             elif rows >= least:
                                 for each in self.rest(leaf + 2, ((None, stop), after), rows):
-                                    found.add(self.count if each is None else each.borders[-1])
+                                    found.add(self.count if each is None else each.boundaries[-1])
         finally:
-            self.border[0] = kept
+            self.boundary[0] = kept
         return found
 
-    def _certain(self) -> Borders:
+    def _certain(self) -> RowGroupBoundaries:
         entries = self.entries()
-        edges: dict[int, list[RowGroupAt | None]] = {}
+        edges: dict[int, list[RowGroupPages | None]] = {}
         todo = sorted(entries, reverse=True)
         while todo:
             at = todo.pop()
             if at in edges or at == self.count:
                 continue
             edges[at] = list(self.groups(at))
-            todo += [each.borders[-1] for each in edges[at] if each is not None]
-        # How many paths there are from a page to the end. They may double with every page.
+            todo += [each.boundaries[-1] for each in edges[at] if each is not None]
+        # The number of paths from a page to the end. It may double with every page.
         onward: dict[int, int] = defaultdict(int)
         onward[self.count] = 1
         for at in sorted(edges, reverse=True):
-            ways = sum(1 if e is None else onward[e.borders[-1]] for e in edges[at])
+            ways = sum(1 if e is None else onward[e.boundaries[-1]] for e in edges[at])
             onward[at] = min(ways, _MANY)
         total = sum(onward[at] for at in entries)
         if not total:
-            return Borders(row_groups=(), ambiguous_pages=self.count, why=_NO_WAY)
-        # A path has every page, in a row group or in one that is not whole: what is alone to
-        # have each of its pages lies on all paths.
+            return RowGroupBoundaries(row_groups=(), ambiguous_pages=self.count, why=_NO_WAY)
+        # A path contains every page, in a whole row group or a partial one. So a row group lies on
+        # all paths if no other span contains one of its pages.
         spans = [(0, at) for at in entries if at and onward[at]]
-        useful: list[RowGroupAt] = []
+        useful: list[RowGroupPages] = []
         for at in sorted(edges):
             for each in edges[at]:
                 if each is None:
                     spans.append((at, self.count))
-                elif onward[each.borders[-1]]:
-                    spans.append((at, each.borders[-1]))
+                elif onward[each.boundaries[-1]]:
+                    spans.append((at, each.boundaries[-1]))
                     useful.append(each)
-        others = _others(spans, self.count)
-        made = [e for e in useful if others[e.borders[0]] == others[e.borders[-1]]]
+        others = _surplus_spans(spans, self.count)
+        made = [e for e in useful if others[e.boundaries[0]] == others[e.boundaries[-1]]]
         unsure = len(useful) - len(made)
-        left = self.count - sum(each.borders[-1] - each.borders[0] for each in made)
+        left = self.count - sum(each.boundaries[-1] - each.boundaries[0] for each in made)
         if unsure:
             many = f"{total:,}" if total < _MANY else "more than a million"
             why = f"columns of one type: the pages divide into row groups in {many} ways"
-            return Borders(
+            return RowGroupBoundaries(
                 row_groups=tuple(made),
                 ambiguous_pages=left,
                 why=why,
                 row_counts=self.row_counts(edges, entries),
             )
-        last = made[-1].borders[-1] if made else 0
+        last = made[-1].boundaries[-1] if made else 0
         goes_on = left and last < self.count and not self.region.followed
         nested = goes_on and any(leaf.max_repetition_level for leaf in self.leaves[-1:])
-        why = GOES_ON if nested else _TORN_OFF if left else ""
-        return Borders(row_groups=tuple(made), incomplete_pages=left, why=why)
+        why = LIST_MAY_CONTINUE if nested else _NOT_WHOLE if left else ""
+        return RowGroupBoundaries(row_groups=tuple(made), incomplete_pages=left, why=why)
 
     def row_counts(
-        self, edges: dict[int, list[RowGroupAt | None]], entries: set[int]
+        self, edges: dict[int, list[RowGroupPages | None]], entries: set[int]
     ) -> tuple[int, ...]:
-        """Rows that every row group but the last may have."""
+        """Row counts that every row group but the last may have."""
         if len(entries) != 1:
             return ()
         first = min(entries)
@@ -394,9 +409,9 @@ class _Finder:
                 for each in edges.get(at, ()):
                     ends = ends or each is None
                     if each is not None and each.num_rows <= rows:
-                        ends = ends or each.borders[-1] == self.count
+                        ends = ends or each.boundaries[-1] == self.count
                         if each.num_rows == rows:
-                            todo.append(each.borders[-1])
+                            todo.append(each.boundaries[-1])
             if ends:
                 found.append(rows)
             if len(found) > _MOST_COUNTS:
@@ -404,8 +419,9 @@ class _Finder:
         return tuple(found)
 
 
-def _others(spans: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Before each page, and behind the last: how many spans too many the pages before it are in."""
+def _surplus_spans(spans: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """Before each page, and after the last: by how much the spans over all earlier pages exceed one
+    per page."""
     change = [0] * (count + 1)
     for start, stop in spans:
         change[start] += 1
@@ -418,7 +434,7 @@ def _others(spans: Sequence[tuple[int, int]], count: int) -> list[int]:
     return total
 
 
-def _unwound(path: object) -> tuple[int, ...]:
+def _path_of(path: object) -> tuple[int, ...]:
     found: list[int] = []
     while path is not None:
         found.append(path[1])  # type: ignore[index]

@@ -1,9 +1,9 @@
-"""``salvage``: a good file out of one whose footer is lost, torn or damaged.
+"""``salvage``: writes a good file from one whose footer is lost, torn or damaged.
 
-Pages are found by walking their headers, divided into chunks and row groups by what their values
-count up to, and decoded, every one, before they are believed. Of each whole row group the pages are
-copied as they are; the footer is new, without statistics. What is not certain is left out and said:
-the rows that come out are rows that were written. The file itself is only ever read.
+Pages are found by walking their headers, divided into chunks and row groups by their row counts,
+and every one is decoded before it counts as good. The pages of each whole row group are copied
+unchanged; the footer is new, without statistics. What is not certain is left out and reported: the
+rows that come out are rows that were written. The damaged file is only ever read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from skipstone.parquet.format.metadata import FileMetaData, SchemaElement
 from skipstone.parquet.format.schema import Schema
 from skipstone.storage.atomic_replace import local_path, replacing
 
-from .copy_row_groups import Work
-from .found_row_groups import find_groups, whole_footer
+from .copy_row_groups import RowGroupCopier
+from .found_row_groups import find_row_groups, whole_footer
 from .page_check import PageCheck
 from .page_map import map_file
 from .page_walk import walk_few
 from .report import SalvageReport
-from .schema_source import SchemaSource, beside, given
+from .schema_source import SchemaSource, adjacent_schema, given_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
 
     from .encrypted_row_groups import Image
-    from .found_row_groups import FoundGroups
+    from .found_row_groups import FoundRowGroups
     from .page_map import FileMap
 
 __all__ = ["salvage"]
@@ -56,12 +56,12 @@ def salvage(
 ) -> SalvageReport:
     """Write what can be saved of the Parquet file ``path`` to ``output``.
 
-    ``output`` is ``<name>.salvaged.parquet`` beside it unless given, and must not be there yet.
+    ``output`` is by default ``<name>.salvaged.parquet`` in the same directory, and must not exist.
     ``schema``: a Parquet file, an Arrow schema (or a file of one), or a text; without it, what is
-    left of the footer, or the files beside it. ``skip_bad_pages``: a damaged page becomes nulls
+    left of the footer, or adjacent files. ``skip_bad_pages``: a damaged page becomes nulls
     where the column may be null; otherwise its row group is left out. ``row_group_rows``: rows of
-    every row group but the last, where only that tells chunks apart. ``footer_only``: no more than
-    the footer is lost, so that a row group ends with the last page. ``decryption`` opens an
+    every row group but the last, where only that tells chunks apart. ``footer_only``: only the
+    footer is lost, so that a row group ends with the last page. ``decryption`` opens an
     encrypted file, whose rows are then saved in the clear.
 
     ``FormatError`` if it is no Parquet file or there is no schema, ``UnsupportedError`` if it is
@@ -74,7 +74,7 @@ def salvage(
     if output is not None:
         target = local_path(str(output))
     if target.exists():
-        raise SkipstoneError(f"{target} is there already", hint="name another --output")
+        raise SkipstoneError(f"{target} exists already", hint="name another --output")
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < 2 * len(MAGIC):
@@ -94,7 +94,7 @@ def salvage(
         if decryption is not None:
             image, found = _decrypted(data, source, shape.leaves, decryption, target, footer_only)
         if found is None:
-            found = find_groups(
+            found = find_row_groups(
                 data,
                 shape.leaves,
                 PageCheck(data),
@@ -103,7 +103,7 @@ def salvage(
                 row_group_rows,
                 footer_only,
             )
-        work = Work(data, shape.leaves, origin, skip_bad_pages, image)
+        work = RowGroupCopier(data, shape.leaves, origin, skip_bad_pages, image)
         checked = [work.examine(each) for each in found.groups]
         saved = any(group.saved for group, _ in checked)
         if saved:
@@ -138,12 +138,12 @@ def _schema(
     schema: str | Path | pa.Schema | None,
     decryption: Decryption | None,
 ) -> tuple[FileMetaData | None, SchemaSource]:
-    """The footer if it can be read, and the schema if it can be told without a walk."""
+    """The footer if it can be read, and the schema if it is known without a walk."""
     if decryption is not None:
         if schema is not None:
-            return None, given(schema, decryption)
+            return None, given_schema(schema, decryption)
         try:
-            return None, given(source, decryption)
+            return None, given_schema(source, decryption)
         except (FormatError, UnsupportedError, OSError):
             return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
     footer = None
@@ -156,20 +156,20 @@ def _schema(
     if data[:4] != MAGIC and footer is None and data[-4:] != MAGIC:
         raise FormatError("no Parquet file", offset=0, expected="PAR1", got=bytes(data[:4]))
     if schema is not None:
-        return footer, given(schema)
+        return footer, given_schema(schema)
     if footer is not None:
         return footer, SchemaSource.of_footer("its footer", footer)
     return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
 
 
 def _looks_encrypted(data: memoryview) -> bool:
-    """Whether a file is encrypted by its magic, or by modules where pages would be."""
+    """Whether the magic says that a file is encrypted, or modules lie where pages would be."""
     if MAGIC_ENCRYPTED in (data[:4], data[-4:]):
         return True
     at = len(MAGIC)
     if walk_few(data, at, len(data), 1)[0]:
         return False
-    # A header is a small module, and behind it comes the page.
+    # A header is a small module, and the page follows.
     for most in (_LARGEST_HEADER, len(data)):
         length = int.from_bytes(data[at : at + 4], "little")
         if not GCM_OVERHEAD - LENGTH_SIZE <= length <= min(most, len(data) - at - 4):
@@ -189,7 +189,7 @@ def _decrypted(
     decryption: Decryption,
     target: Path,
     footer_only: bool,
-) -> tuple[Image | None, FoundGroups | None]:
+) -> tuple[Image | None, FoundRowGroups | None]:
     """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
     from skipstone.parquet.encryption.ciphers import AuthenticationError
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
@@ -231,10 +231,10 @@ def _schema_found(
         return SchemaSource.of_footer(f"a footer that ends at byte {stop:,}", each)
     if found is not None and found.torn is not None:
         return SchemaSource(what="what is left of its footer", elements=found.torn.schema)
-    other = beside(source, decryption)
+    other = adjacent_schema(source, decryption)
     if other is None:
         raise FormatError(
-            "no footer, and no other file tells the schema",
+            "no footer, and no adjacent file has the schema",
             hint="name one that has the same columns: --schema FILE",
         )
     return other

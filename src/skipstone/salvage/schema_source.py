@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.decryption import Decryption
 
-__all__ = ["SchemaSource", "beside", "given", "parse_schema"]
+__all__ = ["SchemaSource", "adjacent_schema", "given_schema", "parse_schema"]
 
 _SUMMARIES: Final = ("_common_metadata", "_metadata")
-_MOST_BESIDE: Final = 64
+_MOST_ADJACENT: Final = 64
 _LARGEST_TEXT: Final = 16 << 20
 _ENCRYPTED: Final = "give its keys, or the schema as a text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaSource:
-    """A schema, the pairs that go with it, and ``what`` it was taken from. ``codecs``: of each
-    leaf, as a first guess."""
+    """A schema, its key-value pairs, and ``what`` it was taken from. ``codecs``: a first guess for
+    each leaf."""
 
     what: str
     elements: tuple[SchemaElement, ...]
@@ -71,7 +71,7 @@ class SchemaSource:
 
     @classmethod
     def of_footer(cls, what: str, metadata: FileMetaData) -> SchemaSource:
-        """That of a footer."""
+        """The schema of a footer."""
         codecs: tuple[int, ...] = ()
         if metadata.row_groups:
             columns = [each.meta_data for each in metadata.row_groups[0].columns]
@@ -84,8 +84,10 @@ class SchemaSource:
         )
 
 
-def given(schema: str | Path | pa.Schema, decryption: Decryption | None = None) -> SchemaSource:
-    """The schema that the caller names; ``FormatError`` where it is none."""
+def given_schema(
+    schema: str | Path | pa.Schema, decryption: Decryption | None = None
+) -> SchemaSource:
+    """The schema that the caller names; ``FormatError`` where it is no schema."""
     if not isinstance(schema, str | Path):
         return _of_arrow("the given schema", schema)
     if isinstance(schema, str) and schema.lstrip().startswith("message"):
@@ -116,8 +118,8 @@ def given(schema: str | Path | pa.Schema, decryption: Decryption | None = None) 
     return _of_arrow(str(path), found)
 
 
-def beside(path: Path, decryption: Decryption | None = None) -> SchemaSource | None:
-    """That of the files beside ``path``, or ``None``."""
+def adjacent_schema(path: Path, decryption: Decryption | None = None) -> SchemaSource | None:
+    """The schema of the adjacent files of ``path``, or ``None``."""
     for name in _SUMMARIES:
         place = path.with_name(name)
         if place.is_file() and place != path:
@@ -138,7 +140,7 @@ def beside(path: Path, decryption: Decryption | None = None) -> SchemaSource | N
 
 def _files(path: Path) -> Iterator[Path]:
     listed = sorted(each for each in path.parent.iterdir() if each.suffix == ".parquet")
-    for place in listed[:_MOST_BESIDE]:
+    for place in listed[:_MOST_ADJACENT]:
         if place != path and place.is_file() and not place.name.startswith((".", "_")):
             yield place
 
@@ -289,7 +291,7 @@ def _field(words: _Words, made: list[SchemaElement], depth: int) -> None:
 
 
 def _parameters(words: _Words) -> Iterator[str]:
-    """What stands between the parentheses within those of the annotation, and its end."""
+    """The parameters of an annotation; takes its closing parenthesis."""
     if words.peek() == "(":
         words.next()
         while words.peek() != ")":

@@ -148,7 +148,7 @@ def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> st
     """A file that tells the schema of all: a summary, or any of those that agree."""
     from pathlib import Path
 
-    from skipstone.salvage.schema_source import given
+    from skipstone.salvage.schema_source import given_schema
 
     for name in ("_common_metadata", "_metadata"):
         if Path(root, name).is_file():
@@ -156,7 +156,7 @@ def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> st
     first, elements = None, None
     for path in paths:
         try:
-            found = given(path, keys).elements
+            found = given_schema(path, keys).elements
         except (SkipstoneError, OSError):
             continue
         if first is None:

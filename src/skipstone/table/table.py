@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.advisor import Advice, Asked, Query, Savings
+    from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.facts.reports import (
         BuildReport,
@@ -190,7 +190,7 @@ class Table(OpenTable):
         return describe_table(self)
 
     def advise(
-        self, sample: int = 20, *, queries: Iterable[Asked | Query] | None = None
+        self, sample: int = 20, *, queries: Iterable[WeightedPredicate | Query] | None = None
     ) -> Advice | Savings:
         """Propose indexes, with a reason and a size each, from a look at ``sample`` files.
 

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
     from skipstone.advisor import (
         Advice,
-        Asked,
         Query,
         Savings,
+        WeightedPredicate,
     )
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.migrate import MigrateReport
@@ -288,38 +288,31 @@ def migrate_table(
 
 
 def advise_table(
-    table: OpenTable, sample: int, queries: Iterable[Asked | Query] | None
+    table: OpenTable, sample: int, queries: Iterable[WeightedPredicate | Query] | None
 ) -> Advice | Savings:
     """See ``Table.advise``."""
-    from skipstone.advisor import advise, advise_queries, queries_of
+    from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 
     listing = table.listing()
     keys = table.keys.get()
     schema = None
     if isinstance(table.file_format, ParquetFormat) and table.txn is None and len(listing):
         schema = table.file_format.schema(listing, (), None, table.store)
+    request = AdviceRequest(
+        listing=listing,
+        storage=table.storage,
+        sample=sample,
+        name=table.path,
+        schema=schema,
+        decryption=keys,
+        storage_options=table.storage_options or None,
+    )
     if queries is None:
-        return advise(
-            listing,
-            table.storage,
-            sample=sample,
-            table=table.path,
-            schema=schema,
-            decryption=keys,
-            storage_options=table.storage_options or None,
-        )
+        return advise(request)
     if not isinstance(table.file_format, ParquetFormat):
         raise UnsupportedError(
             f"{table.path} is not a table of Parquet files: indexes cannot be tried without Spark",
             hint="leave the queries out, and rules decide from a sample",
         )
-    return advise_queries(
-        listing,
-        table.storage,
-        queries_of(queries),
-        sample=sample,
-        table=table.path,
-        schema=table.schema(listing) if len(listing) else None,
-        storage_options=table.storage_options,
-        decryption=keys,
-    )
+    schema = table.schema(listing) if len(listing) else None
+    return advise_queries(replace(request, schema=schema), queries_of(queries))
