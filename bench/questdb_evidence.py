@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from skipstone.parquet.format.footer import Tail
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Level, Units
-from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
+from skipstone.questdb.evidence.opened_pm import OpenedPm, chunk_bounds, open_pm
 from skipstone.questdb.evidence.row_groups import pm_source
 
 from .figure import Figure, Peer, interleaved, median
@@ -113,7 +113,11 @@ def prune(
     """The row groups of one file that may have a value below 4.5."""
     snapshot = open_pm(data, parquet_size=parquet_size, verify=verify)
     (name,) = schema.names
-    bounds = OpenedPm.of(snapshot, path="data.parquet", schema=schema).judge(_leaf(name))
+    file = OpenedPm.of(snapshot, path="data.parquet", schema=schema)
+    known = file.stored(name)
+    assert known is not None
+    place, stored = known
+    bounds = chunk_bounds(stored, [snapshot.stats([place])], file.rows).judge(_leaf(name))
     if bounds is None or np.count_nonzero(bounds.may) != 4:
         raise AssertionError("other row groups than there are")
     return bounds.may

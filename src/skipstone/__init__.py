@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile, read_rows
     from skipstone.parquet.writing.table_writer import write_table
     from skipstone.pruning.plan import Plan
+    from skipstone.questdb.pm_file import PmFile
     from skipstone.table import Table, explain, last_scan, read, skip, watch
     from skipstone.table.ingest import ingest
 
@@ -31,6 +32,7 @@ __all__ = [
     "PaimonFileIndex",
     "ParquetFile",
     "Plan",
+    "PmFile",
     "SkipstoneError",
     "Table",
     "explain",
@@ -48,6 +50,7 @@ _HOMES = {
     "PaimonFileIndex": "skipstone.paimon.file_index",
     "ParquetFile": "skipstone.parquet.reading.file",
     "Plan": "skipstone.pruning.plan",
+    "PmFile": "skipstone.questdb.pm_file",
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
     "explain": "skipstone.table",

@@ -107,7 +107,7 @@ def test_what_paimon_wrote_is_answered_right(golden: Path) -> None:
             if not asked:
                 continue
             found = index.select(asked)
-            rows = set(found.rows.positions().tolist())
+            rows = set(found.rows.to_list())
             true = g.truth(where, types, case["columns"])
             label = f"{case['name']}: {where}"
             assert true <= rows, label
@@ -211,7 +211,7 @@ def test_exactly_the_rows_of_brute_force(leaves: list[str], how: str, negated: b
     index = PaimonFileIndex(containers(TABLE, KINDS), types=TABLE.schema)
     found = index.select(where)
     assert found.exact, where
-    assert set(found.rows.positions().tolist()) == brute(where), where
+    assert set(found.rows) == brute(where), where
     assert index.count(where) == len(found)
 
 

@@ -178,3 +178,24 @@ def test_repr_counts_rows_and_runs() -> None:
         "RowSet(6 rows: 0, 2, 4, 6, … 6 runs)"
     )
     assert repr(RowSet()) == "RowSet(0 rows: )"
+
+
+@given(sets, forms)
+def test_a_set_becomes_a_list_or_an_array(
+    members: frozenset[int], form: Callable[..., RowSet]
+) -> None:
+    rows, expected = form(members), sorted(members)
+    assert list(rows) == rows.to_list() == expected
+    assert all(type(each) is int for each in rows)
+    array = np.asarray(rows)
+    assert array.dtype == np.int64
+    assert array.tolist() == expected
+    array += 1
+    assert rows.to_list() == expected
+    assert np.asarray(rows, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="copy"):
+        np.array(rows, copy=False)
+
+
+def test_the_first_of_a_billion_rows_takes_no_array() -> None:
+    assert next(iter(RowSet.all(10**9))) == 0

@@ -9,13 +9,13 @@ but for speed: few long runs stay ranges, scattered rows become a bitmap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 __all__ = ["RowSet"]
 
@@ -141,6 +141,22 @@ class RowSet:
         delta[starts] += 1
         delta[stops] -= 1
         return np.cumsum(delta[:-1], dtype=np.int8).astype(np.bool_)
+
+    def to_list(self) -> list[int]:
+        """All positions, ascending."""
+        found: list[int] = self.positions().tolist()
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        """Position by position, ascending, without an array of all of them."""
+        for start, stop in zip(*self.ranges(), strict=True):
+            yield from range(int(start), int(stop))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """``np.asarray(rows)``: ``positions``, always a new array."""
+        if copy is False:
+            raise ValueError("the positions of a RowSet are computed: they are always a copy")
+        return self.positions().astype(dtype or np.int64, copy=False)
 
     # -- algebra ----------------------------------------------------------------------------------
 

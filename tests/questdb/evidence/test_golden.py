@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from skipstone.predicate.tree import Leaf, Op
-from skipstone.questdb.evidence.lookup import find_row_group
 from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from tests.questdb.evidence.asked import ask
 from tests.questdb.format.golden import case
@@ -95,19 +94,3 @@ def test_row_groups_are_skipped_as_recorded(golden: Path, name: str) -> None:
         assert skipped == expected, each
         asked += 1
     assert asked >= min(5, len(recorded["skip"]))
-
-
-@pytest.mark.parametrize("name", ["all_types", "convert_sorted_required_ts"])
-def test_instants_are_found_as_recorded(golden: Path, name: str) -> None:
-    data, recorded = case(golden, name)
-    snapshot = open_pm(data, parquet_size=None)
-    assert recorded["findts"]
-    for each in recorded["findts"]:
-        found = find_row_group(
-            snapshot, each["ts"], each["row_lo"], each["row_hi"], column=each["column"]
-        )
-        assert {
-            "encoded": found.encoded,
-            "no_decode": found.boundary,
-            "row_group_index": found.row_group,
-        } == each["result"], each

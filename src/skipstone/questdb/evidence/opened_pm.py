@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.evidence.stored_values import Stored
     from skipstone.predicate.literals import Keys
-    from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Bounds
     from skipstone.questdb.format.layout import Bools, Bytes, Ints
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.questdb.format.pm_header import Buffer
@@ -154,17 +152,6 @@ class OpenedPm:
             row_starts=starts,
             rows=rows,
         )
-
-    def judge(self, leaf: Leaf) -> Bounds[BoolArray] | None:
-        """What the statistics of all row groups say of ``leaf``: the shortest way for one file.
-
-        ``None`` where they say nothing; ``FormatError`` where they are damaged.
-        """
-        known = self.stored(leaf.column)
-        if known is None:
-            return None
-        place, stored = known
-        return chunk_bounds(stored, [self.snapshot.stats([place])], self.rows).judge(leaf)
 
     @property
     def columns(self) -> Mapping[str, int]:

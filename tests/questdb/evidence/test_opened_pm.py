@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
-from skipstone.questdb.evidence.lookup import find_row_group
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache, open_pm
+from skipstone.questdb.pm_file import PmFile
 from tests.questdb.evidence.asked import ask
 from tests.questdb.evidence.written import parquet
 from tests.questdb.format.converting import pm_of
@@ -112,25 +112,10 @@ def test_any_damage_is_refused_or_says_nothing(flips: list[tuple[int, int]]) -> 
         found = ask(file, leaf)
         assert len(found.may) == file.snapshot.row_group_count
         assert all(may or not must for may, must in zip(found.may, found.must, strict=True))
+    looked = PmFile(PM)
+    looked.snapshot = file.snapshot
     try:
-        find_row_group(file.snapshot, 3, column=1)
+        looked.find_row_group(3, column=1)
+        looked.describe()
     except SkipstoneError:
         return
-
-
-def test_instants_among_rows_and_without_bounds() -> None:
-    """Three row groups of ``n``: 0 1 2 | 3 4 5 | 6 7 8, rows 3 to 5 alone are asked for."""
-    snapshot = open_pm(PM, parquet_size=len(DATA))
-    assert find_row_group(snapshot, 1, 3, 5, column=1).encoded == 3  # right before row group 1
-    assert find_row_group(snapshot, 4, 3, 5, column=1).row_group == 1
-    assert find_row_group(snapshot, 4, 6, column=1).encoded == 5
-    whole = parquet(pa.table({"n": pa.array(range(9))}), 3, questdb=True, write_statistics=False)
-    bare = open_pm(pm_of(whole), parquet_size=len(whole))
-    with pytest.raises(FormatError, match="row group 0 has no bounds"):
-        find_row_group(bare, 4, column=0)
-    found = find_row_group(bare, 4, column=0, bounds=lambda group: (3 * group, 3 * group + 2))
-    assert (found.row_group, found.boundary) == (1, False)
-    with pytest.raises(UnsupportedError, match="no designated timestamp"):
-        find_row_group(bare, 4)
-    with pytest.raises(UnsupportedError, match="no ascending timestamp"):
-        find_row_group(snapshot, 4, column=0)
