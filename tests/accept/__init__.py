@@ -1,5 +1,9 @@
 """The promises of the project, each tried as a user would try it.
 
+A test belongs here if a user could try it by hand, on a table of their own, through the public API
+or the command line, and would call Skipstone broken if it failed. Details of one module belong to
+the tests of its package; attempts to break a promise belong to `tests/attack`.
+
 `make accept` runs them all and prints one line each:
 
     ok    predicates: SQL text, Catalyst and DNF give one tree
