@@ -9,19 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import (
-    FormatError,
-    KeyUnavailableError,
-)
-from skipstone.predicate.types import (
-    column_name,
-    column_path,
-)
+from skipstone.errors import FormatError, KeyUnavailableError
+from skipstone.predicate.types import column_name, column_path
 
 from .ciphers import KEY_LENGTHS, Cipher
 from .key_material import (
@@ -34,10 +25,7 @@ from .key_material import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Mapping,
-    )
+    from collections.abc import Callable, Mapping
 
     from .key_material import KmsClient
 

@@ -9,10 +9,4 @@ from .indexed_file import IndexedFile
 from .pages import PageSource, page_source
 from .row_groups import RowGroupSource, row_group_source
 
-__all__ = [
-    "IndexedFile",
-    "PageSource",
-    "RowGroupSource",
-    "page_source",
-    "row_group_source",
-]
+__all__ = ["IndexedFile", "PageSource", "RowGroupSource", "page_source", "row_group_source"]

@@ -1,38 +1,39 @@
 """Bloom filters as evidence: a header once, then one block of 32 bytes per value and row group.
 
-Where ``bloom_filter_length`` is known, the usual header leaves only one size for the bitset: then
-the blocks are asked for together with the header, which is checked before a block is believed. A
-header is remembered. Many values of a small filter take the whole bitset: one request for all. An
-encrypted filter is two modules that are read and decrypted whole.
+Where ``bloom_filter_length`` is known, the usual header leaves only one size for the bitset. Then
+the blocks are requested together with the header, which is checked before a block is used. Headers
+are cached. For many values of a small filter the whole bitset is read in one request. An encrypted
+filter is two modules that are read and decrypted whole.
 
-Proves absence, never presence: it excludes row groups for ``=`` and ``IN``, and says no more.
+A filter proves absence, never presence: it excludes row groups for ``=`` and ``IN``.
+
+Writers hash a value's PLAIN bytes (byte arrays without their length). A literal is looked up under
+the hashes of **all** byte patterns that stand for it:
+
+| column | patterns of a literal |
+|---|---|
+| INT32, INT64: integers, dates, decimals | its two's complement; none if it does not fit |
+| INT64 timestamps | milliseconds: none unless whole; microseconds as they are |
+| FLOAT, DOUBLE, FLOAT16 | its bits; 0.0 has two patterns |
+| BYTE_ARRAY, FLBA: text, bytes, UUID | its bytes; in an FLBA none of another length |
+| FLBA decimals | two's complement, big-endian, of the column's length |
+
+A literal without a pattern is in no row. Nothing is concluded where there are too many patterns:
+NaN (millions), nanoseconds and INT96 (a thousand in every microsecond), decimals in BYTE_ARRAY (any
+length), booleans.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Self,
-    TypeAlias,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
-from skipstone.errors import (
-    FormatError,
-    SkipstoneError,
-)
-from skipstone.parquet.encryption.modules import (
-    GCM_OVERHEAD,
-    ModuleType,
-    module_length,
-)
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
 from skipstone.parquet.format.bloom_filter import (
     BLOCK_BYTES,
     HEADER_GUESS,
@@ -46,28 +47,21 @@ from skipstone.parquet.format.bloom_filter import (
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.xxh64 import xxh64
 from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason
+from skipstone.pruning import Answer, Cause, Level, Reason
 from skipstone.pruning.interval import with_nulls
 from skipstone.storage import ByteRange
 
-from .indexed_file import why
+from .indexed_file import ColumnEvidence, why
 from .stored_values import Form
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.predicate.text import Value
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import (
-        BoolArray,
-        Fetched,
-        Units,
-    )
+    from skipstone.pruning import BoolArray, Fetched, Units
 
     from .indexed_file import IndexedFile
     from .stored_values import Stored
@@ -76,11 +70,11 @@ __all__ = ["BloomEvidence", "hashes_of"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-# A second look at a header that the first one did not hold whole.
+# Bytes of a second request, for a header that the first one did not hold whole.
 _LONG_HEADER = 4_096
-# Of an encrypted one: parquet-java pads it to 100 bytes, and 32 come around it.
-_SEALED_HEADER = 160
-# A request costs about as much as this many bytes more of one that is made anyway.
+# For an encrypted one: parquet-java pads it to 100 bytes, and its module adds 32.
+_ENCRYPTED_HEADER = 160
+# A request costs about as much as reading this many more bytes in another request.
 _REQUEST = 8_192
 
 
@@ -101,7 +95,7 @@ class _Filters:
     reasons: dict[int, Reason] = field(default_factory=dict)
 
 
-class BloomEvidence(BaseEvidence):
+class BloomEvidence(ColumnEvidence):
     """The Bloom filters of one column in all files that have it; see the module."""
 
     name = "bloom filter"
@@ -109,7 +103,7 @@ class BloomEvidence(BaseEvidence):
     cost = 5.0
 
     def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
-        self.column, self.files = column, files
+        super().__init__(column, files)
         self._hashes: dict[tuple[Leaf, int], Hashes | None] = {}
         self._plans: dict[object, _Probe] = {}
 
@@ -136,8 +130,7 @@ class BloomEvidence(BaseEvidence):
         for leaf in leaves:
             probes = self._probes((leaf,), units)
             if not probes:
-                text = f"says nothing of {leaf.op}"
-                answers.append(Answer.silent(Cause.NOT_APPLICABLE, self._subject, text))
+                answers.append(self.silent(leaf))
                 continue
             some = np.ones(len(units), np.bool_)
             nulls = np.full(len(units), -1, np.int64)
@@ -148,7 +141,7 @@ class BloomEvidence(BaseEvidence):
                 nulls[probe.at] = bounds.all.nulls[probe.groups]
             none = np.zeros(len(units), np.bool_)
             bounds_ = with_nulls(leaf.op, some, none, units.rows, nulls)
-            answers.append(Answer(bounds=bounds_, reasons=_counted(reasons, self._subject)))
+            answers.append(Answer(bounds=bounds_, reasons=self.named(reasons)))
         return answers
 
     def _probes(self, leaves: Sequence[Leaf], units: Units) -> list[_Probe]:
@@ -175,16 +168,12 @@ class BloomEvidence(BaseEvidence):
                 found.append(known)
         return found
 
-    @property
-    def _subject(self) -> str:
-        return f"{self.name}({self.column})"
-
 
 class _Probe:
     """One leaf's hashes against the filters of some row groups of one file.
 
-    Row groups are asked block by block (``single``: one range per hash), or whole; ``ranges`` are
-    those of all known filters, the single ones first. Worked out once no header is missing.
+    Filters are read block by block (``single``: one range per hash), or whole; ``ranges`` are
+    those of all known filters, the single ones first. They are set when no header is missing.
     """
 
     def __init__(
@@ -196,7 +185,7 @@ class _Probe:
         self.ranges: list[ByteRange] | None = None if len(hashes) else []
 
     def needs(self, have: Fetched) -> list[ByteRange]:
-        """What is missing; takes the headers in that have come."""
+        """The ranges still needed; parses fetched headers."""
         if self.ranges is None:
             wanted = self._headers(have)
             if wanted:
@@ -207,13 +196,13 @@ class _Probe:
         return [each for each in self.ranges if each not in have]
 
     def _headers(self, have: Fetched) -> list[ByteRange]:
-        """Headers that are missing, and the blocks that the usual header would lead to."""
+        """Headers still needed, and the blocks at the places that the usual header implies."""
         filters, wanted = self.filters, []
         for group in self.groups[filters.blocks[self.groups] == 0].tolist():
-            missing = _take_header(self.file, self.leaf, group, filters, have)
-            if missing is None:
+            need = _take_header(self.file, self.leaf, group, filters, have)
+            if need is None:
                 continue
-            wanted.append(missing)
+            wanted.append(need)
             start, length = int(filters.offset[group]), int(filters.length[group])
             guess = guess_bitset(length) if self.file.fits(start, length, self.leaf) else None
             if guess is not None and not filters.encrypted[group]:
@@ -223,7 +212,7 @@ class _Probe:
         return wanted
 
     def _takes_whole(self, blocks: IntArray) -> BoolArray:
-        """Whether so many hashes are cheaper asked of the whole bitset."""
+        """Whether reading the whole bitset is cheaper than a block per hash."""
         many = len(self.hashes)
         return np.asarray((many > 1) & (many * _REQUEST >= blocks * BLOCK_BYTES))
 
@@ -236,17 +225,17 @@ class _Probe:
     def _plan(self) -> list[ByteRange]:
         filters = self.filters
         blocks, bitset = filters.blocks[self.groups], filters.bitset[self.groups]
-        known, sealed = blocks > 0, filters.encrypted[self.groups]
-        whole = known & (sealed | self._takes_whole(blocks))
+        known, encrypted = blocks > 0, filters.encrypted[self.groups]
+        whole = known & (encrypted | self._takes_whole(blocks))
         self.single, self.whole = np.flatnonzero(known & ~whole), np.flatnonzero(whole)
         ranges = self._blocks(bitset[self.single], blocks[self.single])
         for i in self.whole.tolist():
-            size = int(blocks[i]) * BLOCK_BYTES + (GCM_OVERHEAD if sealed[i] else 0)
+            size = int(blocks[i]) * BLOCK_BYTES + (GCM_OVERHEAD if encrypted[i] else 0)
             ranges.append(ByteRange(self.file.home(self.leaf)[0], int(bitset[i]), size))
         return ranges
 
     def found(self, have: Fetched, reasons: dict[Reason, None]) -> BoolArray:
-        """Per row group: False where no value can be in it."""
+        """Per row group: False where it holds none of the values."""
         some = np.ones(len(self.groups), np.bool_)
         if not len(self.hashes):
             some[:] = False
@@ -292,12 +281,8 @@ class _Probe:
 _UNREAD = Reason(cause=Cause.UNREADABLE, subject="bloom filter", text="not fetched")
 
 
-def _counted(reasons: Mapping[Reason, None], subject: str) -> tuple[Reason, ...]:
-    return tuple(Reason(cause=each.cause, subject=subject, text=each.text) for each in reasons)
-
-
 def _filters(file: IndexedFile, leaf: int) -> _Filters:
-    """What is known of the filters of a leaf; made once per file."""
+    """What is known about the filters of a leaf; made once per file."""
     key = ("bloom", leaf)
     known: _Filters | None = file.cache.get(key)
     if known is not None:
@@ -311,7 +296,7 @@ def _filters(file: IndexedFile, leaf: int) -> _Filters:
         length=length,
         bitset=np.full(len(offset), -1, np.int64),
         blocks=np.where(offset > 0, 0, -1),
-        header=np.where(encrypted, _SEALED_HEADER, HEADER_GUESS),
+        header=np.where(encrypted, _ENCRYPTED_HEADER, HEADER_GUESS),
         encrypted=encrypted,
     )
     absent = Reason(cause=Cause.ABSENT, subject="bloom filter", text="not in the file")
@@ -334,7 +319,7 @@ def _filters(file: IndexedFile, leaf: int) -> _Filters:
 def _take_header(
     file: IndexedFile, leaf: int, group: int, filters: _Filters, have: Fetched
 ) -> ByteRange | None:
-    """Take a filter's header in; the range that is missing, if one is."""
+    """Parse a filter's header; returns the range that is still needed, if any."""
     offset, length = int(filters.offset[group]), int(filters.header[group])
     path, file_size = file.home(leaf)
     room = _LONG_HEADER + MAX_BYTES if file_size is None else file_size - offset
@@ -353,7 +338,7 @@ def _take_header(
             bitset = offset + at
     except (SkipstoneError, ValueError) as error:
         if need.length < min(_LONG_HEADER, room) and length < _LONG_HEADER:
-            filters.header[group] = _LONG_HEADER  # it may be longer than anybody writes it
+            filters.header[group] = _LONG_HEADER  # it may be longer than known writers make it
             return _take_header(file, leaf, group, filters, have)
         filters.blocks[group] = -1
         filters.reasons[group] = why(error, "bloom filter")
@@ -382,9 +367,9 @@ _FLOATS = {Type.FLOAT: "<f", Type.DOUBLE: "<d", Type.FIXED_LEN_BYTE_ARRAY: "<e"}
 
 
 def hashes_of(leaf: Leaf, stored: Stored) -> Hashes | None:
-    """Hashes of which a filter must hold one at least, uint64 ``(m,)``, where any row matches.
+    """Hashes, uint64 ``(m,)``, of which a filter holds at least one if any row matches.
 
-    ``None``: a filter says nothing of this leaf.
+    ``None``: a filter says nothing about this leaf.
     """
     if leaf.op not in (Op.EQ, Op.IN):
         return None
@@ -405,7 +390,7 @@ def hashes_of(leaf: Leaf, stored: Stored) -> Hashes | None:
 
 
 def _patterns(value: Value, stored: Stored) -> list[bytes] | None:
-    """All PLAIN byte patterns that are ``value``."""
+    """All PLAIN byte patterns that stand for ``value``; ``None`` for too many."""
     column = stored.column
     match stored.form, value:
         case Form.TEXT, str() | bytes():

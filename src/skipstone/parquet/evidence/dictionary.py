@@ -3,12 +3,11 @@
 Used only where ``encoding_stats`` prove that every data page of the chunk is dictionary-encoded.
 A leaf is evaluated on each value of the dictionary, so it is exact for every operator, LIKE with
 its whole pattern included. A dictionary may hold values that no row uses: a leaf that none of them
-matches has no row, one that all of them match (and no null) has every row.
+matches has no row; a leaf that all of them match (and no null) has every row.
 
-Whether the read pays: a dictionary page of at most an eighth of what the row group takes in the
-file. Skipping the row group saves eight times that or more; and where it is not skipped, its
-dictionary page is read to decode the column anyway. Dictionaries are remembered, decoded, up to 64
-MiB per file.
+Cost: only dictionary pages of at most an eighth of their row group's bytes are read. Skipping the
+row group then saves at least eight times as much; and if it is not skipped, its dictionary page is
+read to decode the column anyway. Decoded dictionaries are cached, up to 64 MiB per file.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_dictionary_page
 from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import null_bounds, with_nulls
 from skipstone.storage import ByteRange
 
-from .indexed_file import why
+from .indexed_file import ColumnEvidence, why
 from .stored_values import Form
 from .value_bounds import joined
 
@@ -52,8 +51,8 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Values:
-    """Dictionaries of one file: ``keys`` of all, one after the other, ``counts`` of each, and the
-    positions ``at`` of their row groups among the units."""
+    """Dictionaries of one file: ``keys`` of all, concatenated, ``counts`` of each, and the units
+    ``at`` which their row groups are."""
 
     file: IndexedFile
     at: IntArray
@@ -61,20 +60,17 @@ class _Values:
     counts: IntArray
 
 
-#: the row group is at least so many times the dictionary page
+#: the row group is at least this many times as large as the dictionary page
 PAYS = 8
 _MOST_BYTES = 64 << 20
 
 
-class DictionaryEvidence(BaseEvidence):
+class DictionaryEvidence(ColumnEvidence):
     """The dictionaries of one column in all files that have it; see the module."""
 
     name = "dictionary"
     level = Level.ROW_GROUP
     cost = 20.0
-
-    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
-        self.column, self.files = column, files
 
     @classmethod
     def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
@@ -87,15 +83,15 @@ class DictionaryEvidence(BaseEvidence):
         return cls(column, some) if some else None
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """The dictionary pages that are not remembered."""
-        if not any(_useful(leaf) for leaf in leaves):
+        """The dictionary pages that are not cached."""
+        if not any(_on_values(leaf) for leaf in leaves):
             return ()
         wanted = []
         for ordinal, file in self.files.items():
             leaf = file.columns[self.column]
             offset, length = _places(file, leaf)
             for group in units.ordinal[units.file == ordinal].tolist():
-                if length[group] > 0 and (leaf, group) not in _remembered(file):
+                if length[group] > 0 and (leaf, group) not in _cached(file):
                     need = ByteRange(file.home(leaf)[0], int(offset[group]), int(length[group]))
                     if need not in have:
                         wanted.append(need)
@@ -105,7 +101,7 @@ class DictionaryEvidence(BaseEvidence):
         """One answer per leaf, over exactly these units."""
         found: list[_Values] = []
         reasons: dict[Reason, None] = {}
-        useful = any(_useful(leaf) for leaf in leaves)
+        useful = any(_on_values(leaf) for leaf in leaves)
         for ordinal, file in self.files.items() if useful else ():
             at: list[int] = []
             parts: list[Keys] = []
@@ -126,8 +122,8 @@ class DictionaryEvidence(BaseEvidence):
         self, leaf: Leaf, units: Units, found: Sequence[_Values], reasons: tuple[Reason, ...]
     ) -> Answer:
         must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
-        spoke = False
-        for each in found if _useful(leaf) else ():
+        decided = False
+        for each in found if _on_values(leaf) else ():
             column = each.file.columns[self.column]
             local = each.file.stored(column).localise(leaf)
             if local is None:
@@ -142,12 +138,10 @@ class DictionaryEvidence(BaseEvidence):
                 matching = _sums(evaluate(local, each.keys), each.counts)
                 bounds = with_nulls(local.op, matching > 0, matching == each.counts, rows, nulls)
             must[each.at], may[each.at] = bounds.must, bounds.may
-            spoke = True
-        if spoke:
+            decided = True
+        if decided:
             return Answer(bounds=Bounds(must, may), reasons=reasons)
-        text = f"says nothing of {leaf.op}"
-        silent = Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
-        return Answer(bounds=None, reasons=reasons) if reasons else silent
+        return Answer(bounds=None, reasons=reasons) if reasons else self.silent(leaf)
 
     def _keys(
         self, file: IndexedFile, leaf: int, group: int, have: Fetched
@@ -156,41 +150,37 @@ class DictionaryEvidence(BaseEvidence):
         offset, length = _places(file, leaf)
         if length[group] <= 0:
             return None
-        remembered = _remembered(file)
-        found: Keys | Reason | None = remembered.get((leaf, group))
+        cached = _cached(file)
+        found: Keys | Reason | None = cached.get((leaf, group))
         if found is None:
             need = ByteRange(file.home(leaf)[0], int(offset[group]), int(length[group]))
             data = have.get(need)
             if data is None:
-                return Reason(cause=Cause.UNREADABLE, subject=self._subject, text="not fetched")
+                return Reason(cause=Cause.UNREADABLE, subject=self.subject, text="not fetched")
             try:
                 found = _decode(file, leaf, group, data, need.offset)
             except (SkipstoneError, ValueError) as error:
-                found = why(error, self._subject)
+                found = why(error, self.subject)
             size = 0 if isinstance(found, Reason) else found.data.nbytes
             spent = file.cache.get(("dictionary bytes",), 0) + size
             if spent <= _MOST_BYTES:
                 file.cache[("dictionary bytes",)] = spent
-                remembered[leaf, group] = found
+                cached[leaf, group] = found
         return found
-
-    @property
-    def _subject(self) -> str:
-        return f"{self.name}({self.column})"
 
 
 def _sums(match: NDArray[np.bool_], counts: IntArray) -> IntArray:
-    """How many match of each run of ``counts`` values."""
+    """How many match in each run of ``counts`` values."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(match)))
     ends = np.cumsum(counts)
     return np.asarray(before[ends] - before[ends - counts])
 
 
-def _useful(leaf: Leaf) -> bool:
+def _on_values(leaf: Leaf) -> bool:
     return leaf.op not in (Op.IS_NULL, Op.NOT_NULL)
 
 
-def _remembered(file: IndexedFile) -> dict[tuple[int, int], Keys | Reason]:
+def _cached(file: IndexedFile) -> dict[tuple[int, int], Keys | Reason]:
     found: dict[tuple[int, int], Keys | Reason] = file.cache.setdefault(("dictionaries",), {})
     return found
 

@@ -1,47 +1,34 @@
-"""One Parquet file as evidence sees it: its footer, and what was read of its indexes so far.
+"""One Parquet file as evidence sees it: its footer, and the indexes that were read so far.
 
-What is parsed once stays: bounds of all row groups of a leaf, page indexes, the headers of Bloom
-filters, dictionaries. That is what a warm file has over a cold one. Nothing here does I/O: ranges
-are named, and bytes are taken when somebody has fetched them. Bytes that cannot be used leave a
-``Reason`` in their place, so that nobody asks for them again.
+Everything that was parsed stays: bounds of all row groups of a leaf, page indexes, the headers of
+Bloom filters, dictionaries. This makes a warm file faster than a cold one. Nothing here does I/O:
+ranges are named, and their bytes are parsed when they were fetched. Unusable bytes leave a
+``Reason`` in their place, so that they are not requested again.
+
+A file without a page index may have index pages of 2013. If the roots of a chunk's trees are also
+the parents of its data pages, they say what an offset index says, and the keys bound the pages:
+page ``i`` holds values from key ``i - 1`` to key ``i``. They come in one request. A tree of several
+levels, and one of keys alone, says nothing while planning.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from skipstone.errors import (
-    FormatError,
-    KeyUnavailableError,
-    SkipstoneError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import BoundaryOrder
-from skipstone.parquet.format.index_pages import (
-    ROLL_OVER,
-    read_root,
-)
+from skipstone.parquet.format.index_pages import ROLL_OVER, read_root
 from skipstone.parquet.format.metadata import ColumnMetaData
-from skipstone.parquet.format.page_index import (
-    ColumnIndexArrays,
-    OffsetIndexArrays,
-)
+from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.pruning import (
-    Cause,
-    Reason,
-)
+from skipstone.pruning import Answer, BaseEvidence, Cause, Reason
 from skipstone.storage import ByteRange
 
 from .stored_values import Stored
@@ -55,29 +42,30 @@ from .written_bounds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import Leaf as Column
+    from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Fetched
 
     from .value_bounds import ValueBounds
 
-__all__ = ["LONGEST_ROOTS", "IndexedFile", "chunk_bytes", "page_index_of", "why"]
+__all__ = ["LONGEST_ROOTS", "ColumnEvidence", "IndexedFile", "chunk_bytes", "page_index_of", "why"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-# A page index or a filter beyond this is a lie, or not worth it.
+# A larger page index or filter is damaged, or not worth its bytes.
 _LONGEST = 256 << 20
 _INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.OFFSET_INDEX}
 
 
 def why(error: Exception, subject: str) -> Reason:
-    """The reason that an error is, for "says nothing"."""
+    """The reason why nothing is said, from an error."""
     if isinstance(error, KeyUnavailableError):
         cause = Cause.UNDECRYPTABLE
     elif isinstance(error, UnsupportedError):
@@ -107,15 +95,37 @@ def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> t
     return chunk_range(meta, file_size=size, created_by=footer.created_by)
 
 
+class ColumnEvidence(BaseEvidence):
+    """Evidence about one column, from the files that have it, by their ordinals in the listing."""
+
+    name: ClassVar[str]
+
+    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
+        self.column, self.files = column, files
+
+    @property
+    def subject(self) -> str:
+        """What reasons call it."""
+        return f"{self.name}({self.column})"
+
+    def silent(self, leaf: Leaf) -> Answer:
+        """The answer to a leaf that this kind of evidence never decides."""
+        return Answer.silent(Cause.NOT_APPLICABLE, self.subject, f"says nothing of {leaf.op}")
+
+    def named(self, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+        """The same reasons with this subject, each once."""
+        made = [Reason(cause=each.cause, subject=self.subject, text=each.text) for each in reasons]
+        return tuple(dict.fromkeys(made))
+
+
 class IndexedFile:
     """See the module.
 
-    ``columns`` maps predicate columns (dotted names) to ordinals of leaves; without it every leaf
+    ``columns`` maps predicate columns (dotted names) to ordinals of leaves; by default every leaf
     that is not below a list or map has its own name. ``size`` is the file's, where it is known.
-    ``homes`` are path and size of the files that whole columns lie in, by leaf, where they lie in
-    other files that are known (``scan/column_files.py``).
-    ``verified`` holds ``(row group, leaf)`` where somebody has checked that the row group really is
-    sorted by that leaf, as its ``sorting_columns`` say.
+    ``homes`` are path and size of other files that hold whole columns, by leaf, where these files
+    are known (``reading/opened_footer.py``). ``verified`` holds ``(row group, leaf)`` where a check
+    found that the row group is sorted by that leaf, as its ``sorting_columns`` say.
     """
 
     def __init__(
@@ -137,20 +147,20 @@ class IndexedFile:
         self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
         self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}
         self.page_bounds: dict[tuple[int, int], ValueBounds | Reason] = {}
-        #: what the kinds of evidence remember, by names of their own
+        #: what the kinds of evidence cache, by their own keys
         self.cache: dict[Any, Any] = {}
         self._stored: dict[int, Stored] = {}
         self._bounds: dict[int, ValueBounds] = {}
 
     def _reachable(self, columns: Mapping[str, int]) -> dict[str, int]:
-        # A leaf below a list or map has not one value per row: predicates cannot reach it.
+        # A leaf below a list or map may have any number of values per row: no predicate names it.
         leaves = self.footer.schema.leaves
         return {
             name: leaf for name, leaf in columns.items() if not leaves[leaf].max_repetition_level
         }
 
     def named(self, columns: Mapping[str, int]) -> IndexedFile:
-        """The same file, and all that is known of it, under other names of columns."""
+        """The same file with everything cached, under other names of columns."""
         other = copy.copy(self)
         other.columns = self._reachable(columns)
         return other
@@ -170,7 +180,7 @@ class IndexedFile:
         return found
 
     def decryptor_of(self, row_group: int, leaf: int) -> ColumnDecryptor | None:
-        """What decrypts a chunk, ``None`` if it is not encrypted; ``KeyUnavailableError``."""
+        """The decryptor of a chunk, ``None`` if it is not encrypted; ``KeyUnavailableError``."""
         footer = self.footer
         if footer.chunk("encrypted")[row_group, leaf] <= 0:
             return None
@@ -185,18 +195,17 @@ class IndexedFile:
         return found
 
     def elsewhere(self, row_group: int, leaf: int) -> bool:
-        """True where the chunk names another file, and nothing is known of that: its offsets are
-        not of this one."""
+        """True where the chunk lies in another file that is not known: its offsets count there."""
         if leaf in self._homes:
             return False
         return bool(self.footer.value_bytes("file_path", row_group, leaf))
 
     def home(self, leaf: int) -> tuple[str, int | None]:
-        """The file that a column lies in, and its size where it is known."""
+        """The file that holds a column, and its size where it is known."""
         return self._homes.get(leaf) or (self.path, self.size)
 
     def fits(self, offset: int, length: int, leaf: int) -> bool:
-        """Whether so many bytes from there on can be bytes of the file that a column lies in."""
+        """Whether this range can lie in the file that holds a column."""
         if offset < 0 or not 0 < length <= _LONGEST:
             return False
         size = self.home(leaf)[1]
@@ -213,7 +222,7 @@ class IndexedFile:
         return ByteRange(self.home(leaf)[0], offset, length)
 
     def take_index(self, kind: str, row_group: int, leaf: int, have: Fetched) -> ByteRange | None:
-        """Parse an index unless it is known; the range that is missing, if one is."""
+        """Parse an index unless it is known; returns the range that is still needed, if any."""
         known: dict[tuple[int, int], Any] = (
             self.column_indexes if kind == "column_index" else self.offset_indexes
         )
@@ -266,7 +275,7 @@ class IndexedFile:
     def _take_tree(
         self, kind: str, key: tuple[int, int], need: ByteRange, have: Fetched
     ) -> ByteRange | None:
-        """Both indexes from the roots, which are asked for once."""
+        """Both indexes from the roots, which are fetched once."""
         data = have.get(need)
         if data is None:
             return need if kind == "offset_index" else None
@@ -293,7 +302,7 @@ class IndexedFile:
         return None
 
     def bounds_of_pages(self, row_group: int, leaf: int) -> ValueBounds | Reason:
-        """Bounds of the pages of a chunk, once both indexes were taken."""
+        """Bounds of the pages of a chunk, after both indexes were parsed."""
         key = (row_group, leaf)
         found = self.page_bounds.get(key)
         if found is not None:
@@ -343,7 +352,7 @@ LONGEST_ROOTS = 2 * (ROLL_OVER + 256)
 
 def page_index_of(
     data: bytes | memoryview,
-    leaf: Leaf,
+    leaf: Column,
     *,
     base: int,
     start: int,
@@ -356,8 +365,8 @@ def page_index_of(
 
     ``FormatError`` where they are damaged, ``UnsupportedError`` where they do not say enough.
     """
-    root, beside = read_root(data, leaf.type, leaf.type_length, base=base)
-    rows = root if root.keys is None else beside
+    root, ordinals = read_root(data, leaf.type, leaf.type_length, base=base)
+    rows = root if root.keys is None else ordinals
     if rows is None or rows.ordinals is None:
         raise UnsupportedError("index pages that do not say the rows of their pages")
     if int(rows.page_offset[0]) != data_page_offset - start:
@@ -369,12 +378,12 @@ def page_index_of(
         compressed_page_size=rows.page_len,
         first_row_index=rows.ordinals,
     )
-    # Held against the file as one that was read would be.
+    # Parsed again, so that it is checked as an offset index of the file is.
     places = OffsetIndexArrays.from_bytes(made.to_bytes(), size=size, num_rows=num_rows, base=base)
     if root.keys is None:
         return places, None
     count = len(root)
-    # Nothing bounds the first page from below: no bytes are the least text, and no number at all.
+    # Nothing bounds the first page from below: empty bytes are the least text, and not a number.
     lower = ByteArrays.concat([ByteArrays.from_list([b""]), root.keys[: count - 1]])
     return places, ColumnIndexArrays(
         null_pages=np.zeros(count, np.bool_),

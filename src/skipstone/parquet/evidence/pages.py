@@ -1,13 +1,13 @@
-"""The page level: row groups cut at the borders of pages, and what the column index says of them.
+"""The page level: row groups cut at page boundaries, and what the column index says about them.
 
 The pages of two columns do not begin at the same rows. A unit of this level is a run of rows
-between the page borders of **any** predicate column that has an offset index, so that it lies
+between the page boundaries of **any** predicate column that has an offset index, so that it lies
 within one page of each of them.
 
-``PageSource.split`` has to know the borders, so it fetches: the offset index of every predicate
-column in the row groups that are left, and in the same wave the column index, which the evidence
-asks for next. Nothing of other columns or row groups is read. What was parsed is remembered by the
-file; ``bytes_read`` and ``requests`` count what this source fetched by itself.
+``PageSource.split`` has to know the boundaries, so it fetches: the offset index of every predicate
+column in the remaining row groups, and in the same wave the column index, which the evidence
+needs next. Nothing of other columns or row groups is read. Parsed indexes stay in the file;
+``spent`` counts what this source fetched.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
 from skipstone.pruning.source import Source
 
+from .indexed_file import ColumnEvidence
 from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
 
@@ -53,14 +54,14 @@ class PageSource(Source):
         self.bytes_read = self.requests = 0
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
-        """The runs of rows between page borders, of every row group where any are known."""
+        """The runs of rows between page boundaries, of every row group that has a page index."""
         self._read(units, columns)
         starts: list[IntArray] = []
         parents: list[int] = []
         places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
         for at, (ordinal, group) in enumerate(places):
             file = self.files.get(ordinal)
-            found = None if file is None else _borders(file, group, columns)
+            found = None if file is None else _boundaries(file, group, columns)
             if found is not None:
                 starts.append(found)
                 parents.append(at)
@@ -81,7 +82,7 @@ class PageSource(Source):
         ), parent
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """The column indexes of the columns that are here, and searches where they are sorted."""
+        """The column indexes of these columns, and searches where they are sorted."""
         found: list[Evidence[Leaf]] = []
         for column in sorted(columns):
             holding = {
@@ -96,7 +97,7 @@ class PageSource(Source):
         return found
 
     def _read(self, units: Units, columns: frozenset[str]) -> None:
-        wanted = self._missing(units, columns, {})
+        wanted = self._needed(units, columns, {})
         if not wanted:
             return
         self.bytes_read += sum(each.length for each in wanted)
@@ -106,10 +107,10 @@ class PageSource(Source):
             have = self.fetch(wanted)
         except (OSError, LookupError) as error:
             log.warning("page index not read: %s: %s", type(error).__name__, error)
-        self._missing(units, columns, have)
+        self._needed(units, columns, have)
 
-    def _missing(self, units: Units, columns: frozenset[str], have: Fetched) -> list[ByteRange]:
-        missing: list[ByteRange] = []
+    def _needed(self, units: Units, columns: frozenset[str], have: Fetched) -> list[ByteRange]:
+        needed: list[ByteRange] = []
         places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
         for ordinal, group in places:
             file = self.files.get(ordinal)
@@ -122,12 +123,12 @@ class PageSource(Source):
                 for kind in _KINDS:
                     need = file.take_index(kind, group, leaf, have)
                     if need is not None:
-                        missing.append(need)
-        return missing
+                        needed.append(need)
+        return needed
 
 
-def _borders(file: IndexedFile, group: int, columns: frozenset[str]) -> IntArray | None:
-    """First rows of the runs in a row group, from its start; ``None`` where no border is known."""
+def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> IntArray | None:
+    """First rows of the runs in a row group, from its start; ``None`` without any page index."""
     known: list[IntArray] = []
     leaves = sorted({file.columns[column] for column in columns if column in file.columns})
     for leaf in leaves:
@@ -137,26 +138,23 @@ def _borders(file: IndexedFile, group: int, columns: frozenset[str]) -> IntArray
     if not known:
         return None
     if len(known) == 1 and np.all(known[0][1:] > known[0][:-1]):
-        borders = known[0]
+        starts = known[0]
     else:
-        borders = np.unique(np.concatenate(known))
+        starts = np.unique(np.concatenate(known))
     # An empty page at the very end begins no run.
     rows = int(file.footer.group("num_rows")[group])
-    return borders if borders[-1] < rows else np.asarray(borders[borders < rows])
+    return starts if starts[-1] < rows else np.asarray(starts[starts < rows])
 
 
-class PageIndexEvidence(BaseEvidence):
+class PageIndexEvidence(ColumnEvidence):
     """Bounds and null counts of pages (``page_bounds.py``) of one column."""
 
     name = "page index"
     level = Level.PAGE
     cost = 1.0
 
-    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
-        self.column, self.files = column, files
-
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """The indexes of the chunks that the units lie in, where nobody has read them yet."""
+        """The indexes of the chunks that contain units, unless they are parsed already."""
         wanted: list[ByteRange] = []
         for ordinal, file in self.files.items():
             leaf = file.columns[self.column]
@@ -175,24 +173,22 @@ class PageIndexEvidence(BaseEvidence):
             groups = _groups(units, ordinal)
             if groups:
                 self._collect(file, ordinal, groups, units, parts, reasons)
-        subject = f"{self.name}({self.column})"
-        said = tuple(Reason(cause=each.cause, subject=subject, text=each.text) for each in reasons)
+        said = self.named(reasons)
         answers = []
         for leaf in leaves:
             must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
-            spoke = False
+            decided = False
             for at, page, bounds in parts:
-                found = bounds.judge(leaf)
+                found = bounds.bounds_of(leaf)
                 if found is not None:
                     must[at], may[at] = found.must[page], found.may[page]
-                    spoke = True
-            if spoke:
+                    decided = True
+            if decided:
                 answers.append(Answer(bounds=Bounds(must, may), reasons=said))
             elif said and not parts:
                 answers.append(Answer(bounds=None, reasons=said))
             else:
-                text = f"says nothing of {leaf.op}"
-                answers.append(Answer.silent(Cause.NOT_APPLICABLE, subject, text))
+                answers.append(self.silent(leaf))
         return answers
 
     def _collect(
@@ -204,7 +200,7 @@ class PageIndexEvidence(BaseEvidence):
         parts: list[tuple[IntArray, IntArray, ValueBounds]],
         reasons: dict[Reason, None],
     ) -> None:
-        """Add the units of one file, the page that each lies in, and the bounds of the pages."""
+        """Add the units of one file, the page of each, and the bounds of the pages."""
         leaf = file.columns[self.column]
         key = ("pages together", leaf)
         known: tuple[list[int], IntArray, ValueBounds | None, list[Reason]] | None
@@ -228,8 +224,8 @@ class PageIndexEvidence(BaseEvidence):
 def _together(
     file: IndexedFile, leaf: int, groups: list[int]
 ) -> tuple[IntArray, ValueBounds | None, list[Reason]]:
-    """First rows in the file, and bounds, of the pages of all these row groups; and what is not
-    known of some."""
+    """First rows in the file, and bounds, of the pages of all these row groups; and why some of
+    them have none."""
     bounds, firsts, silent = [], [], []
     for group in groups:
         found, first = file.bounds_of_pages(group, leaf), file.first_rows(group, leaf)
@@ -244,7 +240,7 @@ def _together(
 
 
 def _groups(units: Units, ordinal: int) -> list[int]:
-    """The row groups of a file that the units lie in."""
+    """The row groups of a file that contain units."""
     mine = units.ordinal[units.file == ordinal]
     return mine[np.flatnonzero(np.diff(mine, prepend=-1))].tolist() if len(mine) else []
 

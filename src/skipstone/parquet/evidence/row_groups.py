@@ -1,8 +1,8 @@
-"""The row group level: files cut into row groups, and what the footer says of each.
+"""The row group level: files cut into row groups, and what the footer says about each.
 
 ``RowGroupSource`` splits files by the row counts of their row groups. Its evidence: ``statistics``
-from the footer, which costs nothing; ``bloom filter``, a header and a block per value;
-``dictionary``, a page per row group where that pays.
+from the footer, which cost nothing; ``bloom filter``, a header and a block per value;
+``dictionary``, a page per row group where that is cheap enough.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["RowGroupSource", "StatisticsEvidence", "Together", "row_group_source"]
+__all__ = ["FilesBounds", "RowGroupSource", "StatisticsEvidence", "row_group_source"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Together:
-    """Bounds of several files that store a column alike: row group ``r`` of file ``f`` is at
-    ``base[f] + r``; ``base`` is -1 for all other files."""
+class FilesBounds:
+    """Bounds of several files that store a column in the same way: row group ``r`` of file ``f`` is
+    at ``base[f] + r``; ``base`` is -1 for all other files."""
 
     bounds: ValueBounds
     base: IntArray
@@ -47,17 +47,17 @@ class Together:
 class RowGroupSource(Source):
     """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.
 
-    Keep it as long as the files: it remembers what it has put together.
+    Keep it as long as the files: it caches combined bounds.
     """
 
     level = Level.ROW_GROUP
 
     def __init__(self, files: Mapping[int, IndexedFile]) -> None:
         self.files = files
-        self._together: dict[str, list[Together]] = {}
+        self._combined: dict[str, list[FilesBounds]] = {}
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
-        """The row groups of every file that is here."""
+        """The row groups of every file of this source."""
         ordinals, starts, rows = [], [], []
         known: list[int] = []
         for at, file in enumerate(units.file.tolist()):
@@ -79,7 +79,7 @@ class RowGroupSource(Source):
         ), parent
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """Statistics, Bloom filters and dictionaries of the columns that are here."""
+        """Statistics, Bloom filters and dictionaries of these columns."""
         found: list[Evidence[Leaf]] = []
         for column in sorted(columns):
             holding = {
@@ -94,8 +94,8 @@ class RowGroupSource(Source):
                     found.append(evidence)
         return found
 
-    def _bounds(self, column: str, holding: Mapping[int, IndexedFile]) -> list[Together]:
-        known = self._together.get(column)
+    def _bounds(self, column: str, holding: Mapping[int, IndexedFile]) -> list[FilesBounds]:
+        known = self._combined.get(column)
         if known is not None:
             return known
         groups: dict[object, list[tuple[int, ValueBounds]]] = {}
@@ -104,50 +104,50 @@ class RowGroupSource(Source):
             stored = bounds.stored
             key = (stored.form, stored.type, stored.unit, stored.column.type)
             groups.setdefault(key, []).append((ordinal, bounds))
-        together = []
+        combined = []
         for members in groups.values():
             base = np.full(max(self.files) + 1, -1, np.int64)
             sizes = np.cumsum([0, *(len(bounds) for _, bounds in members)])
             base[[ordinal for ordinal, _ in members]] = sizes[:-1]
-            together.append(Together(ValueBounds.concat([each for _, each in members]), base))
-        self._together[column] = together
-        return together
+            combined.append(FilesBounds(ValueBounds.concat([each for _, each in members]), base))
+        self._combined[column] = combined
+        return combined
 
 
 class StatisticsEvidence(BaseEvidence):
-    """Bounds and null counts of row groups (``chunk_bounds.py``)."""
+    """Bounds and null counts of row groups (``written_bounds.py``)."""
 
     name = "statistics"
     level = Level.ROW_GROUP
     cost = 1.0
 
-    def __init__(self, column: str, together: Sequence[Together]) -> None:
-        self.column, self.together = column, together
+    def __init__(self, column: str, combined: Sequence[FilesBounds]) -> None:
+        self.column, self.combined = column, combined
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: they are in the footer."""
+        """Nothing: statistics are in the footer."""
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units."""
         chosen: list[tuple[BoolArray | None, ValueBounds]] = []
-        heard = np.zeros(len(units), np.bool_)
-        for each in self.together:
+        covered = np.zeros(len(units), np.bool_)
+        for each in self.combined:
             inside = units.file < len(each.base)
             base = each.base[np.where(inside, units.file, 0)]
             here = inside & (base >= 0)
             at = base[here] + units.ordinal[here]
             if not len(at):
                 continue
-            heard |= here
+            covered |= here
             whole = len(at) == len(each.bounds) and bool(np.array_equal(at, np.arange(len(at))))
             bounds = each.bounds if whole else each.bounds.where(at)
             chosen.append((None if here.all() else here, bounds))
         reasons: tuple[Reason, ...] = ()
-        missing = len(units) - int(np.count_nonzero(heard))
-        if missing:
-            text = f"{missing:,} of {len(units):,} row groups have no such column"
-            reasons = (Reason(cause=Cause.ABSENT, subject=self._subject, text=text, units=missing),)
+        absent = len(units) - int(np.count_nonzero(covered))
+        if absent:
+            text = f"{absent:,} of {len(units):,} row groups have no such column"
+            reasons = (Reason(cause=Cause.ABSENT, subject=self._subject, text=text, units=absent),)
         return [self._answer(leaf, chosen, len(units), reasons) for leaf in leaves]
 
     def _answer(
@@ -158,16 +158,16 @@ class StatisticsEvidence(BaseEvidence):
         reasons: tuple[Reason, ...],
     ) -> Answer:
         if len(chosen) == 1 and chosen[0][0] is None:
-            found = chosen[0][1].judge(leaf)
+            found = chosen[0][1].bounds_of(leaf)
             return self._silent(leaf) if found is None else Answer(bounds=found, reasons=reasons)
         must, may = np.zeros(count, np.bool_), np.ones(count, np.bool_)
-        said = False
+        decided = False
         for here, bounds in chosen:
-            found = bounds.judge(leaf)
+            found = bounds.bounds_of(leaf)
             if found is not None:
                 must[here], may[here] = found.must, found.may
-                said = True
-        return Answer(bounds=Bounds(must, may), reasons=reasons) if said else self._silent(leaf)
+                decided = True
+        return Answer(bounds=Bounds(must, may), reasons=reasons) if decided else self._silent(leaf)
 
     def _silent(self, leaf: Leaf) -> Answer:
         return Answer.silent(Cause.NOT_APPLICABLE, self._subject, f"says nothing of {leaf.op}")

@@ -1,19 +1,19 @@
-"""Pages of a sorted column without bounds: found by looking into a few of them.
+"""Pages of a sorted column without bounds: found by reading a few of them.
 
 Where a row group is known to be sorted by a leaf (``IndexedFile.verified``, and the first of its
 ``sorting_columns`` says so), the values of one page bound those of all pages before and after it:
 
     ascending    page a | … | page p | … | page b       last(a) <= v <= first(b) for every v of p
 
-So a page is fetched from the middle of each run of pages that are undecided, and with what it holds
-the predicate is judged anew (``interval.py``), until no run is longer than reading it would be
-worth. That is binary search for any leaf that ranges can answer; of many pages several are fetched
-at a time, so that seven rounds are enough. Of a column with a column index nothing is fetched.
+So a page is fetched from the middle of each run of undecided pages, and the predicate is evaluated
+again with its values (``interval.py``), until no run is longer than reading it is worth. This is
+binary search for any leaf that ranges can answer; with many pages several are fetched at a time, so
+that seven rounds are enough. For a column with a column index nothing is fetched.
 
-Sorted means: the values that are no null ascend (or descend) in the order of their keys, NaN
-largest, and all nulls are at one end. Spark leaves INT96 timestamps without a column index: sorted
-ones are what this is for. Page places come from the offset index, or from whoever walked the page
-headers and put them into ``IndexedFile.offset_indexes``. What pages hold is remembered.
+Sorted means: the values that are not null ascend (or descend) in the order of their keys, NaN
+largest, and all nulls are at one end. Spark writes INT96 timestamps without a column index: this
+search is for sorted ones. Page places come from the offset index, or from a walk over the page
+headers that put them into ``IndexedFile.offset_indexes``. Values of read pages are cached.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Op
-from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
 from .dictionary import plain_values
-from .indexed_file import why
+from .indexed_file import ColumnEvidence, why
 from .stored_values import Form
 from .value_bounds import ValueBounds
 
@@ -55,18 +55,18 @@ __all__ = ["SortedEvidence"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-# Runs of so few undecided pages are read rather than looked into.
+# Runs of at most this many undecided pages are read instead of searched.
 _SHORT = 2
-# The rounds that a search should take; the planner grants a few more.
+# The rounds that a search should take; the planner allows a few more.
 _ROUNDS = 6
 # Leaves that match in one part of a sorted column, or in a few.
 _FOUND = frozenset((Op.EQ, Op.IN, Op.LT, Op.LE, Op.GT, Op.GE, Op.STARTS_WITH, Op.LIKE))
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """A page that was looked into: its least and its largest key, ``None`` if it holds nulls only,
-    and its nulls."""
+class _ReadPage:
+    """A page that was read: its least and its largest key, ``None`` if it holds only nulls, and its
+    number of nulls."""
 
     lo: Key | None
     hi: Key | None
@@ -74,7 +74,7 @@ class _Seen:
 
 
 class _Search:
-    """What is known of the pages of one chunk."""
+    """What is known about the pages of one chunk."""
 
     def __init__(
         self, file: IndexedFile, group: int, leaf: int, places: OffsetIndexArrays, descending: bool
@@ -86,7 +86,7 @@ class _Search:
         self.codec = int(file.footer.chunk("codec")[group, leaf])
         self.rows = places.rows(int(file.footer.group("num_rows")[group]))
         self.first_row = places.first_row_index + file.footer.row_starts[group]
-        self.seen: dict[int, _Seen] = {}
+        self.seen: dict[int, _ReadPage] = {}
         self.asked: set[int] = set()
         self.dictionary: Values | None = None
         self.failed: Reason | None = None
@@ -95,13 +95,13 @@ class _Search:
         return len(self.places)
 
     def bounds(self, *, nulls: bool = True) -> ValueBounds:
-        """Bounds of every page, from the pages that were seen; without ``nulls``, of the values."""
+        """Bounds of every page, from the pages that were read; without ``nulls``, of the values."""
         lo: list[Key | None] = [None] * len(self)
         hi: list[Key | None] = [None] * len(self)
         known = self.file.chunk_bounds(self.leaf).all
         none = not nulls or known.nulls[self.group] == 0
         counts = np.full(len(self), 0 if none else -1, np.int64)
-        # Nulls are at one end: there is none between two values.
+        # All nulls are at one end, so there is none between two values.
         held = [page for page, seen in self.seen.items() if seen.lo is not None]
         counts[min(held, default=0) : max(held, default=0)] = 0
         rising = range(len(self))[:: -1 if self.descending else 1]
@@ -129,7 +129,7 @@ class _Search:
         return ValueBounds(stored=self.stored, all=intervals)
 
     def wanted(self, undecided: BoolArray) -> list[ByteRange]:
-        """Pages to look into, and the dictionary page if there is one; none once all is clear."""
+        """Pages to read, and the dictionary page if there is one; none when all is decided."""
         pages: list[int] = []
         edges = np.flatnonzero(np.diff(undecided.astype(np.int8), prepend=0, append=0))
         for start, stop in edges.reshape(-1, 2).tolist():
@@ -143,14 +143,14 @@ class _Search:
         return ranges if place is None or self.dictionary is not None else [place, *ranges]
 
     def _pivots(self, start: int, stop: int) -> list[int]:
-        """Pages that cut a run, so many that the rounds are enough whatever the number of pages."""
+        """Pages that cut a run: enough of them that ``_ROUNDS`` suffice for any number of pages."""
         parts = 2
         while parts**_ROUNDS < len(self):
             parts += 1
         return sorted({start + (stop - start) * part // parts for part in range(1, parts)})
 
     def take(self, have: Fetched) -> None:
-        """Look into the pages that have come."""
+        """Decode the pages that were fetched."""
         try:
             place = self._dictionary_range()
             if self.dictionary is None and place is not None and place in have:
@@ -158,7 +158,7 @@ class _Search:
             for page in sorted(self.asked - self.seen.keys()):
                 data = have.get(self._range(page))
                 if data is not None:
-                    self.seen[page] = self._look(page, data)
+                    self.seen[page] = self._decode(page, data)
         except (SkipstoneError, ValueError) as error:
             self.failed = why(error, "sorted")
 
@@ -180,20 +180,20 @@ class _Search:
         body = page.decrypted(decryptor)
         return decode_dictionary_page(page, self.column, self.codec, body)
 
-    def _look(self, number: int, data: bytes | memoryview) -> _Seen:
+    def _decode(self, number: int, data: bytes | memoryview) -> _ReadPage:
         decryptor = self.file.decryptor_of(self.group, self.leaf)
         base, rows = int(self.places.offset[number]), int(self.rows[number])
         page = read_page(data, base=base, ordinal=number, decryptor=decryptor)
         if not page.is_data or page.num_values != rows:
             raise FormatError(
-                "a page of other rows than its index says", offset=base, expected=rows
+                "a page with another number of rows than its index says", offset=base, expected=rows
             )
         body = page.decrypted(decryptor)
         column = decode_data_page(page, self.column, self.codec, self.dictionary, body)
         values = plain_values(column.values())
         count = len(values)
         if not count:
-            return _Seen(None, None, rows)
+            return _ReadPage(None, None, rows)
         known = np.ones(count, np.bool_)
         lower, upper = self.stored.keys(values, known), self.stored.keys(values, known, upper=True)
         if not (lower.valid.all() and upper.valid.all()):
@@ -201,7 +201,7 @@ class _Search:
         least, most = (count - 1, 0) if self.descending else (0, count - 1)
         (low,) = lower.take(np.array([least])).to_list()
         (high,) = upper.take(np.array([most])).to_list()
-        return _Seen(low, high, rows - count)
+        return _ReadPage(low, high, rows - count)
 
 
 def _keys(values: list[Key | None], like: Keys) -> Keys:
@@ -211,19 +211,16 @@ def _keys(values: list[Key | None], like: Keys) -> Keys:
     return Keys(pa.array(values, pa.large_binary()), valid)
 
 
-class SortedEvidence(BaseEvidence):
+class SortedEvidence(ColumnEvidence):
     """Searches in the sorted chunks of one column that have no bounds; see the module."""
 
     name = "sorted"
     level = Level.PAGE
     cost = 10.0
 
-    def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
-        self.column, self.files = column, files
-
     @classmethod
     def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
-        """The evidence where anything of ``column`` was verified to be sorted."""
+        """The evidence where some row group was verified to be sorted by ``column``."""
         some = {
             ordinal: file
             for ordinal, file in files.items()
@@ -232,7 +229,7 @@ class SortedEvidence(BaseEvidence):
         return cls(column, some) if some else None
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """The next pages to look into."""
+        """The next pages to read."""
         wanted: list[ByteRange] = []
         for search, _, page in self._searches(units):
             search.take(have)
@@ -241,7 +238,7 @@ class SortedEvidence(BaseEvidence):
             bounds = search.bounds(nulls=False)
             undecided = np.zeros(len(search), np.bool_)
             for leaf in leaves:
-                found = bounds.judge(leaf) if leaf.op in _FOUND else None
+                found = bounds.bounds_of(leaf) if leaf.op in _FOUND else None
                 if found is not None:
                     undecided |= found.may & ~found.must
             here = np.zeros(len(search), np.bool_)
@@ -251,34 +248,33 @@ class SortedEvidence(BaseEvidence):
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units."""
-        subject = f"{self.name}({self.column})"
-        reasons: dict[Reason, None] = {}
+        failed: list[Reason] = []
         parts = []
         for search, at, page in self._searches(units):
             search.take(have)
             if search.failed is not None:
-                failed = search.failed
-                reasons[Reason(cause=failed.cause, subject=subject, text=failed.text)] = None
+                failed.append(search.failed)
             else:
                 parts.append((at, page, search.bounds()))
+        reasons = self.named(failed)
         answers = []
         for leaf in leaves:
             must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
             for at, page, bounds in parts:
-                found = bounds.judge(leaf)
+                found = bounds.bounds_of(leaf)
                 if found is not None:
                     must[at], may[at] = found.must[page], found.may[page]
             if parts:
-                answers.append(Answer(bounds=Bounds(must, may), reasons=tuple(reasons)))
+                answers.append(Answer(bounds=Bounds(must, may), reasons=reasons))
             elif reasons:
-                answers.append(Answer(bounds=None, reasons=tuple(reasons)))
+                answers.append(Answer(bounds=None, reasons=reasons))
             else:
                 text = "no chunk here is sorted, or all have bounds"
-                answers.append(Answer.silent(Cause.ABSENT, subject, text))
+                answers.append(Answer.silent(Cause.ABSENT, self.subject, text))
         return answers
 
     def _searches(self, units: Units) -> list[tuple[_Search, IntArray, IntArray]]:
-        """The searches that the units lie in; which units, and the page of each."""
+        """The searches that contain units; which units, and the page of each."""
         found = []
         for ordinal, file in self.files.items():
             leaf = file.columns[self.column]

@@ -13,12 +13,12 @@
 | BYTE_ARRAY, FLBA | STRING, ENUM, JSON, BSON, UUID, none | string, binary | the bytes, unsigned |
 
 Nanoseconds are rounded down for a lower bound and up for an upper one: so they bound the values
-whether a reader floors them or keeps them. Everything else (INTERVAL,
-TIME, GEOMETRY, GEOGRAPHY, VARIANT, FILE, annotations that nobody knows or that do not fit the
-physical type) has no order here: its bounds say nothing, its null counts still do.
+whether a reader floors them or keeps them. Everything else (INTERVAL, TIME, GEOMETRY, GEOGRAPHY,
+VARIANT, FILE, annotations that are unknown or do not fit the physical type) has no order here: its
+bounds say nothing, its null counts still do.
 
-Bytes of another length than the type's, decimals beyond 16 bytes and instants beyond 64 bits of
-microseconds are unknown, never an error. All columns of bounds are converted at once.
+Bytes whose length is not that of the type, decimals beyond 16 bytes and instants beyond 64 bits of
+microseconds are unknown, never an error. A whole column of bounds is converted at once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Form(Enum):
     NONE = "none"
 
 
-# Of a decimal: the digits that the physical type holds.
+# The decimal digits that the physical type holds.
 _DIGITS = {Type.INT32: 9, Type.INT64: 18, Type.BYTE_ARRAY: 38, Type.FIXED_LEN_BYTE_ARRAY: 38}
 # Ticks of a unit per microsecond, or microseconds per tick as a negative number.
 _UNITS = {"ns": 1000, "us": 1, "ms": -1000}
@@ -106,7 +106,7 @@ class Stored:
 
     def keys(self, values: ByteArrays, known: BoolArray, *, upper: bool = False) -> Keys:
         """Keys of n PLAIN values (byte arrays without their length); not valid where not
-        ``known``, or where the bytes are no value of the type. ``upper`` rounds up."""
+        ``known``, or where the bytes are not a value of the type. ``upper`` rounds up."""
         match self.form:
             case Form.NONE:
                 return no_keys(self.type, len(values))
@@ -133,14 +133,14 @@ class Stored:
     def fixed_keys(
         self, found: NDArray[np.uint8], valid: BoolArray, *, upper: bool = False
     ) -> Keys:
-        """Keys of n values of a fixed width that is no decimal's in bytes: ``(n, width)``."""
+        """Keys of n values of a fixed width, ``(n, width)``; not of decimals in bytes."""
         width = found.shape[1]
         match self.form:
             case Form.BOOLEAN:
                 return Keys(found[:, 0].astype(np.int64), valid & (found[:, 0] <= 1))
             case Form.FLOATING:
                 numbers = found.view({2: "<f2", 4: "<f4", 8: "<f8"}[width]).ravel()
-                with np.errstate(invalid="ignore"):  # NaN that signal
+                with np.errstate(invalid="ignore"):  # signalling NaN
                     return Keys(float_keys(numbers.astype(np.float64)), valid)
             case Form.INT96:
                 return _int96(found, valid, upper)
@@ -168,7 +168,7 @@ class Stored:
         if len(at):
             starts, size = values.offsets[at], lengths[at]
             negative = values.data[starts] >= 0x80
-            # Aligned to the right; what lies to the left repeats the sign.
+            # Aligned to the right; the sign fills the left.
             place = np.arange(16) - (16 - size[:, None])
             inside = place >= 0
             gathered = values.data[np.where(inside, starts[:, None] + place, 0)]
@@ -195,7 +195,7 @@ _WIDTHS = {
 
 
 def no_keys(type: pa.DataType | None, count: int) -> Keys:
-    """``count`` keys that are not known, of the kind that ``type`` has."""
+    """``count`` unknown keys, of the kind that ``type`` has."""
     none = np.zeros(count, np.bool_)
     if type is not None and (kind_of(type) in (Kind.STRING, Kind.BINARY) or wide(type)):
         return Keys(pa.nulls(count, pa.large_binary()), none)
@@ -234,13 +234,13 @@ def _int96(found: NDArray[np.uint8], valid: BoolArray, upper: bool) -> Keys:
     """Nanoseconds of the day, then the Julian day."""
     nanos = np.ascontiguousarray(found[:, :8]).view("<i8").ravel().astype(np.int64)
     days = np.ascontiguousarray(found[:, 8:]).view("<i4").ravel().astype(np.int64) - _JULIAN_EPOCH
-    # Another number of nanoseconds is in no day, and in no order that is by day.
+    # More nanoseconds than a day has break the order, which is by day.
     fits = (nanos >= 0) & (nanos < 1000 * _DAY) & (np.abs(days) < (1 << 63) // _DAY - 1)
     days, nanos = np.where(fits, days, 0), np.where(fits, nanos, 0)
     return Keys(days * _DAY + (-(-nanos // 1000) if upper else nanos // 1000), valid & fits)
 
 
-# -- what a column is ------------------------------------------------------------------------------
+# -- the form of a column -------------------------------------------------------------------------
 
 _NOTHING = (Form.NONE, None, "")
 

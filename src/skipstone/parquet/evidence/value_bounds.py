@@ -1,22 +1,22 @@
-"""What the bounds of one leaf column say of a predicate leaf, over row groups or pages alike.
+"""What the bounds of one leaf column say about a predicate leaf, over row groups or pages alike.
 
 Parquet's bounds of floats leave NaN out, and NaN is the largest value here. So they are read twice:
 
-    numbers   lo <= v <= hi of the values that are no NaN
+    numbers   lo <= v <= hi for the values that are not NaN
     all       lo <= v, and v <= hi only where the count of NaN is known to be 0
 
-A leaf that no NaN matches (``f = 100``, ``f < 3``) is excluded by ``numbers``; one that every NaN
-matches (``f > 100``, ``f <> 3``) holds everywhere by ``numbers``. The other two halves take
+A leaf that no NaN matches (``f = 100``, ``f < 3``) is excluded by ``numbers``; a leaf that every
+NaN matches (``f > 100``, ``f <> 3``) holds everywhere by ``numbers``. The other two halves use
 ``all``: ``f > 100`` never loses a NaN. Bounds that are NaN themselves:
 
 | order | a NaN bound means |
 |---|---|
-| TYPE_ORDER | an old writer's comparison broke on it: neither bound is used |
+| TYPE_ORDER | the comparison of an old writer failed on it: neither bound is used |
 | IEEE_754_TOTAL_ORDER | both are: every value is NaN; one is: neither is used |
 
-In either order a count of NaN that is that of the values says that every value is NaN.
-IEEE_754_TOTAL_ORDER needs a count, and without one no bound is used. That -0.0 is below 0.0
-there, and may stand for it here, makes no difference: their keys are one.
+In either order a count of NaN that equals the number of values says that every value is NaN.
+IEEE_754_TOTAL_ORDER needs a count; without one no bound is used. In it -0.0 is below 0.0, and may
+be its bound. That makes no difference here: both have the same key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NAN = float_key(math.nan)
 
 
 class Order:
-    """Names of the column orders that are understood; anything else is ``UNKNOWN``."""
+    """Names of the supported column orders; anything else is ``UNKNOWN``."""
 
     TYPE = "TYPE_ORDER"
     IEEE = "IEEE_754_TOTAL_ORDER"
@@ -106,7 +106,7 @@ class ValueBounds:
             bad |= nans < 0
         known = ~bad & ~only_nan
         lo, hi = Keys(lo.data, lo.valid & known), Keys(hi.data, hi.valid & known)
-        # Where the bounds contradict each other, both are gone from `numbers`, and so from `all`.
+        # Bounds that contradict each other are removed from `numbers`, and so from `all`.
         numbers = Intervals.checked(type=type_, lo=lo, hi=hi, rows=rows, nulls=nulls)
         all_ = Intervals(
             type=type_,
@@ -135,8 +135,8 @@ class ValueBounds:
             numbers=_concat(numbers) if numbers else None,
         )
 
-    def judge(self, leaf: Leaf) -> Bounds[BoolArray] | None:
-        """Bounds of ``leaf``; ``None`` where ranges and null counts say nothing of it."""
+    def bounds_of(self, leaf: Leaf) -> Bounds[BoolArray] | None:
+        """Bounds of ``leaf``; ``None`` where ranges and null counts say nothing about it."""
         if leaf.op in (Op.IS_NULL, Op.NOT_NULL) or self.stored.type is None:
             return null_bounds(leaf.op, self.all.rows, self.all.nulls)
         local = self.stored.localise(leaf)

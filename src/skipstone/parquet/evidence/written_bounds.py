@@ -1,58 +1,54 @@
-"""Bounds and null counts of a leaf column's chunks, from ``Statistics`` in the footer.
+"""Bounds and null counts as files write them: of chunks from ``Statistics``, of pages from indexes.
 
-``min_value`` and ``max_value`` count where ``column_orders`` says what order they are in. The
-deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the type. They count
-where the others are absent and
+**Chunks.** ``min_value`` and ``max_value`` count where ``column_orders`` says what order they are
+in. The deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the type.
+They count where the others are absent and
 
 - the type's own order is that one: signed integers, dates, timestamps, booleans, floats, decimals
-  kept as integers; or
-- they are equal: then all values are, in any order. For byte arrays this takes a writer that is
-  known, and not parquet-mr before 1.8, which wrote other values' bytes there (PARQUET-251).
+  stored as integers; or
+- they are equal: then all values are equal, in any order. For byte arrays this takes a known
+  writer, and not parquet-mr before 1.8, which wrote other values' bytes there (PARQUET-251).
 
 Never for INT96. A null count is unknown where absent, and 0 where the column cannot be null.
-Arrow's C++ writer counts of strings and bytes that it has as a dictionary only their own nulls, not
-those of the group above them: a null count below an optional group says nothing there. A
-chunk that does not hold one value per row contradicts itself, and so does one that has bounds
-and nothing but nulls: nothing is used.
+Arrow's C++ writer counts, for dictionary-encoded strings and bytes, only their own nulls, not those
+of the group above them: a null count below an optional group says nothing there. A chunk that does
+not hold one value per row contradicts itself, and so does one with bounds that has only nulls:
+nothing of it is used.
+
+**Pages.** The rows of a page come from the offset index; the column must have one value per row. A
+null page is believed where the column can be null and its null count, if there is one, is that of
+the rows: some writers mark pages like this whose statistics they did not keep. Nothing of a page
+that contradicts itself is used. ``boundary_order`` says that bounds ascend, never that pages are
+disjoint, and nothing here depends on it.
+
+A page index is trusted as far as it agrees with its chunk. One that a rewritten file kept from its
+old version, or that belongs to another chunk, is well-formed and wrong: its pages lie elsewhere,
+its null counts add up to another number, or its bounds lie outside those of the chunk. Then nothing
+of it is used.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import (
-    TYPE_CHECKING,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.enums import (
-    FieldRepetitionType,
-    Type,
-)
+from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.predicate.literals import compare
 from skipstone.predicate.tree import Op
 
-from .stored_values import (
-    Form,
-    Stored,
-)
-from .value_bounds import (
-    Order,
-    ValueBounds,
-)
+from .stored_values import Form, Stored
+from .value_bounds import Order, ValueBounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.page_index import (
-        ColumnIndexArrays,
-        OffsetIndexArrays,
-    )
+    from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
     from skipstone.pruning.interval import Intervals
 
     from .stored_values import Stored
@@ -94,8 +90,8 @@ def order_of(footer: FooterArrays, leaf: int) -> str:
 def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = False) -> ValueBounds:
     """Bounds of all row groups of one leaf, in their order.
 
-    ``below_lists``: also those of a leaf that has any number of values per row. Such bounds are
-    about values, and say nothing of rows.
+    ``below_lists``: also bounds of a leaf that has any number of values per row. They bound values,
+    and say nothing about rows.
     """
     leaf = stored.column.ordinal
     order = order_of(footer, leaf)
@@ -143,7 +139,7 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
             )
             known_lo, known_hi = known_lo | old, known_hi | old
         order = Order.TYPE
-    # Nothing but nulls has no bounds.
+    # A chunk of nulls only has no bounds.
     odd = (nulls == rows) & (rows > 0) & (known_lo | known_hi)
     nulls, whole = np.where(odd, -1, nulls), whole & ~odd
     known_lo, known_hi = known_lo & whole, known_hi & whole
@@ -159,7 +155,7 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
 
 
 def miscounts_nulls(footer: FooterArrays, stored: Stored) -> bool:
-    """Whether null counts of this leaf may leave nulls out; see the module."""
+    """Whether null counts of this leaf may be too low; see the module."""
     column = stored.column
     return (
         column.type is Type.BYTE_ARRAY
@@ -183,7 +179,7 @@ def _trusted(created_by: str | None) -> bool:
 
 
 def _gather(data: bytes, starts: IntArray, lengths: IntArray, known: BoolArray) -> ByteArrays:
-    """The parts of ``data`` that lie there, empty where not ``known``."""
+    """Slices of ``data``, empty where not ``known``."""
     places = zip(starts.tolist(), lengths.tolist(), known.tolist(), strict=True)
     return ByteArrays.from_list(
         [data[start : start + length] if ok else b"" for start, length, ok in places]
@@ -222,7 +218,7 @@ def page_bounds(
         claimed = index.null_pages
         null_pages = claimed & ((counted == rows) | (index.null_counts is None))
         nulls = np.where(null_pages, rows, counted)
-    # A page said to be null that is not: its bounds are placeholders all the same.
+    # The bounds of a page that is marked as null, and is not, are placeholders.
     known = ~index.null_pages
     nulls = np.where(claimed & ~null_pages & (nulls != 0), -1, nulls)
     nans = unknown if index.nan_counts is None else index.nan_counts
@@ -251,13 +247,13 @@ def page_bounds(
 
 
 def with_nulls_by_level(index: ColumnIndexArrays) -> ColumnIndexArrays:
-    """The same with null counts from its histograms of definition levels, or without any."""
+    """The same with null counts from its histograms of definition levels, else without any."""
     levels = index.definition_level_histograms
     return replace(index, null_counts=None if levels is None else levels[:, :-1].sum(axis=1))
 
 
 def check_page_range(offsets: OffsetIndexArrays, start: int, stop: int) -> None:
-    """``FormatError`` where the pages do not lie one after the other in bytes ``start:stop``."""
+    """``FormatError`` unless the pages lie one after the other within bytes ``start:stop``."""
     if not len(offsets):
         return
     first, ends = int(offsets.offset[0]), offsets.offset + offsets.compressed_page_size

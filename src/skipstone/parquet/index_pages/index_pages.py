@@ -139,7 +139,7 @@ class IndexPages:
         if not isinstance(tree, Const):
             bounds = self.file.indexed.chunk_bounds(self._leaf)
             for leaf in leaves(tree):
-                found = bounds.judge(leaf)
+                found = bounds.bounds_of(leaf)
                 if found is not None:
                     may &= found.may
         return [int(r) for r in np.flatnonzero(may)]

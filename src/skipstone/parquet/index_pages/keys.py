@@ -9,31 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import (
-    ColumnOrder,
-    TypeDefinedOrder,
-)
+from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
 from skipstone.parquet.writing.column_order import Ordering
-from skipstone.predicate.literals import (
-    compare,
-    order_key,
-)
-from skipstone.predicate.tree import (
-    Const,
-    Op,
-    leaves,
-)
+from skipstone.predicate.literals import compare, order_key
+from skipstone.predicate.tree import Const, Op, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +28,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.index_pages import IndexPage
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
-    from skipstone.predicate.literals import (
-        Key,
-        Keys,
-    )
+    from skipstone.predicate.literals import Key, Keys
     from skipstone.predicate.tree import Bound
 
 __all__ = ["Interval", "PageBounds", "interval_of", "picking"]

@@ -33,41 +33,20 @@ all of this from the pages of a chunk as they were encoded: it finds bounds and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Final,
-)
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.errors import (
-    FormatError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.enums import (
-    PageType,
-    Type,
-)
-from skipstone.parquet.format.index_pages import (
-    ENTRY_BYTES,
-    ROLL_OVER,
-    IndexPage,
-    key_bytes,
-)
-from skipstone.parquet.pages.page_values import (
-    decode_data_page,
-    decode_dictionary_page,
-)
+from skipstone.parquet.format.enums import PageType, Type
+from skipstone.parquet.format.index_pages import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
+from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 
 from .keys import PageBounds
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Iterable,
-        Iterator,
-        Sequence,
-    )
+    from collections.abc import Iterable, Iterator, Sequence
 
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.schema import Leaf

@@ -1,11 +1,20 @@
-"""How a field's Arrow type lies over its Parquet nodes, pruned to the leaves that are wanted.
+"""The shape of a field: how its Arrow type maps to Parquet nodes, and how leaves join into arrays.
 
 Arrow decides what a group means (``LIST`` in its two- and three-level forms, ``MAP``, a repeated
-field without annotation); its type is taken as it is, and each part of it is matched with the node
-that it comes from. Where a repeated group of one child may be the element or only hold it, the one
-that fits the type is meant.
+field without annotation). Its type is taken as it is, and each part is matched with its node, for
+the wanted leaves only. A repeated group with one child may be the element or only contain it: the
+one that fits the type is meant. A map without its keys, or without its values, becomes a list of
+structs.
 
-A map without its keys, or without its values, becomes a list of structs: that is what is left.
+A leaf decoded alone (``splice_pages.py``) has one layer per node above it: a struct of one field
+for a group, a list for a repeated node. All leaves below a node have the same layers down to it. So
+``join`` takes the validity of a struct and the offsets of a list from its first leaf; lists of
+other lengths in another leaf mean that the file is damaged.
+
+``check_entries`` proves that lists fill their pages. A page header counts the entries of a page,
+nulls and empty lists included, and an offset index says which rows they are. A row has at least one
+entry, so the first rows of a run of pages have as many entries as the pages only if they are the
+rows of these pages. With a wrong ``first_row_index`` a row would get the values of another.
 """
 
 from __future__ import annotations
@@ -13,42 +22,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import (
-    TYPE_CHECKING,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import (
-    FormatError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import FieldRepetitionType
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Collection,
-        Mapping,
-    )
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.schema import Node
 
-__all__ = [
-    "Kind",
-    "Shape",
-    "check_entries",
-    "entries_per_row",
-    "join",
-    "shape_of",
-]
+__all__ = ["Kind", "Shape", "check_entries", "entries_per_row", "join", "shape_of"]
 
 
 class Kind(Enum):
-    """What a part of a type is made of."""
+    """Kinds of parts of a type."""
 
     LEAF = "leaf"
     STRUCT = "struct"
@@ -132,7 +125,7 @@ def _struct(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozen
 
 def _list(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozenset[int]) -> Shape:
     repeated = _repeated(node, type)
-    element = _of_field_of(repeated, node, type, wanted)
+    element = _element_of(repeated, node, type, wanted)
     return Shape(
         kind=Kind.LIST,
         node=node,
@@ -142,7 +135,7 @@ def _list(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozense
     )
 
 
-def _of_field_of(repeated: Node, node: Node, type: pa.DataType, wanted: frozenset[int]) -> Shape:
+def _element_of(repeated: Node, node: Node, type: pa.DataType, wanted: frozenset[int]) -> Shape:
     """The element of a list: the repeated node itself, or its only child."""
     value = type.value_type
     if repeated.is_leaf or len(repeated.children) != 1:
@@ -223,7 +216,7 @@ def _fits_field(node: Node, type: pa.DataType) -> bool:
 
 
 def _fits(node: Node, type: pa.DataType) -> bool:
-    """Whether a value of ``node``, its own repetition left aside, may have this type."""
+    """Whether a value of ``node``, without its own repetition, may have this type."""
     if node.is_leaf:
         return not pa.types.is_nested(type)
     if isinstance(type, pa.BaseExtensionType):
@@ -245,9 +238,9 @@ def _no_fit(node: Node, type: pa.DataType) -> UnsupportedError:
 
 
 def join(shape: Shape, parts: Mapping[int, pa.Array]) -> pa.Array:
-    """The array of ``shape`` from its leaves' arrays, all of equally many rows."""
+    """The array of ``shape`` from its leaves' arrays, which must have equally many rows."""
     if len({len(part) for part in parts.values()}) > 1:
-        raise _apart(shape)
+        raise _different_lists(shape)
     if shape.kind is Kind.LEAF:
         (part,) = parts.values()
         return part if part.type == shape.type else _as(part, shape.type)
@@ -283,12 +276,12 @@ def _join_struct(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array])
 def _join_list(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -> pa.Array:
     outer = parts[shape.leaves[0]]
     lists = parts if shape.bare else {leaf: part.field(0) for leaf, part in parts.items()}
-    offsets, values = _opened(lists[shape.leaves[0]])
+    offsets, values = _offsets_and_values(lists[shape.leaves[0]])
     inner = {shape.leaves[0]: values}
     for leaf in shape.leaves[1:]:
-        others, inner[leaf] = _opened(lists[leaf])
+        others, inner[leaf] = _offsets_and_values(lists[leaf])
         if not np.array_equal(offsets, others):
-            raise _apart(shape)
+            raise _different_lists(shape)
     mask = outer.is_null() if outer.null_count else None
     if shape.kind is Kind.MAP:
         key, item = (
@@ -321,7 +314,7 @@ def _list_array(
         starts, sizes = pa.array(offsets[:-1], number), pa.array(np.diff(offsets), number)
         return kind.from_arrays(starts, sizes, items, type=type, mask=mask)
     if pa.types.is_large_list(type):
-        # Not by a cast, after which lists of the type null are longer than their elements.
+        # A cast makes lists of the type null longer than their elements.
         return pa.LargeListArray.from_arrays(
             pa.array(offsets, pa.int64()), items, type=type, mask=mask
         )
@@ -339,8 +332,7 @@ def _list_array(
 def _fixed_list(
     type: pa.FixedSizeListType, offsets: NDArray[np.int64], items: pa.Array, mask: pa.Array | None
 ) -> pa.Array:
-    """What Arrow's cast cannot do: lists that are null get elements, and it has no ``take`` for
-    views (``taking.py``)."""
+    """Arrow's cast cannot do this: null lists get elements, and it has no ``take`` for views."""
     null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else mask.to_numpy(False)
     if np.any(np.diff(offsets)[~null] != type.list_size) or np.any(np.diff(offsets)[null]):
         raise FormatError(f"a list without {type.list_size} elements, which all have")
@@ -355,15 +347,15 @@ def _fixed_list(
     return pa.FixedSizeListArray.from_arrays(held, type=type, mask=mask)
 
 
-def _opened(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """Offsets from 0 on, and the values that they count."""
+def _offsets_and_values(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Offsets that start at 0, and the values that they count."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     first = int(offsets[0]) if len(offsets) else 0
     last = int(offsets[-1]) if len(offsets) else 0
     return offsets - first, array.values.slice(first, last - first)
 
 
-def _apart(shape: Shape) -> FormatError:
+def _different_lists(shape: Shape) -> FormatError:
     return FormatError(f"the leaves of {'.'.join(shape.node.path)} have lists of other lengths")
 
 
@@ -372,7 +364,7 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 def check_entries(column: pa.ChunkedArray, rows: IntArray, entries: IntArray, name: str) -> None:
     """``FormatError`` unless the first ``rows[0]`` rows have ``entries[0]`` entries, the next
-    ``rows[1]`` rows ``entries[1]``, …: one leaf of lists, as Arrow decodes it by itself."""
+    ``rows[1]`` rows ``entries[1]``, …. ``column`` is one leaf of lists, decoded alone."""
     counts = [entries_per_row(chunk) for chunk in column.chunks]
     before = np.concatenate(
         [np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]
@@ -389,7 +381,7 @@ def check_entries(column: pa.ChunkedArray, rows: IntArray, entries: IntArray, na
 
 
 def entries_per_row(array: pa.Array) -> IntArray:
-    """Entries of each row of structs of one field, lists of one element, and leaves."""
+    """Entries per row, of structs of one field, lists of one element, and leaves."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_struct(array.type):

@@ -1,9 +1,8 @@
-"""The page tables of one file, found once and remembered.
+"""The page tables of one file, found once and cached.
 
-A chunk's table comes from its offset index; the offset indexes of all chunks that are asked for
-come in one wave. A chunk without one may have index pages of 2013; else it is walked: from page
-header to page header where that tells the rows, and over whole pages where only repetition levels
-do.
+A chunk's table comes from its offset index; the offset indexes of all wanted chunks come in one
+wave. A chunk without one may have index pages of 2013. Otherwise it is walked: from page header to
+page header where headers state the rows, and over whole pages where only repetition levels do.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ ChunkKey = tuple[int, int]
 
 #: Bytes of decoded dictionaries that are kept.
 DICTIONARY_BYTES = 32 << 20
-# Read at a header's place: with luck the next header lies within it too. A request to an object
-# store costs as much as a few megabytes.
+# Bytes read at a header, which may include the next header too. A request to an object store costs
+# as much as a few megabytes.
 _WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
 # Most headers are shorter.
 _SHORTEST = 256
@@ -102,12 +101,12 @@ class ChunkPages:
         self._decryptors: dict[ChunkKey, ColumnDecryptor | None] = {}
 
     def place(self, key: ChunkKey) -> ChunkPlace:
-        """Where a chunk lies. ``KeyUnavailableError`` where only a key tells."""
+        """Where a chunk lies. ``KeyUnavailableError`` where its metadata are encrypted."""
         found = self._places.get(key)
         if found is None:
             row_group, leaf = key
             if not self.footer.chunk("has_meta_data")[row_group, leaf]:
-                self.column_decryptor(key)  # says which key is missing
+                self.column_decryptor(key)  # raises for a missing key
                 name = self.footer.schema.leaves[leaf].name
                 raise FormatError(
                     f"no metadata of column {name} in row group {row_group}", file=self.path
@@ -127,7 +126,7 @@ class ChunkPages:
         return found
 
     def column_decryptor(self, key: ChunkKey) -> ColumnDecryptor | None:
-        """What decrypts a chunk, ``None`` if it is in the clear; raises ``KeyUnavailableError``."""
+        """The decryptor of a chunk, ``None`` if it is plaintext; raises ``KeyUnavailableError``."""
         if key not in self._decryptors:
             self._decryptors[key] = self._decryptor(key)
         return self._decryptors[key]
@@ -151,8 +150,11 @@ class ChunkPages:
     # -- tables ------------------------------------------------------------------------------------
 
     def tables(self, keys: Iterable[ChunkKey], full: Collection[int] = ()) -> list[PageTable]:
-        """The table of each chunk, in order. Of row groups that are read in ``full`` a chunk that
-        has no offset index is one entry: its pages are found once they are there."""
+        """The table of each chunk, in order.
+
+        In row groups that are read in ``full`` a chunk without an offset index is one entry: its
+        pages are found after it was read.
+        """
         keys = list(keys)
         made = {key: table_of_chunk(self.place(key)) for key in keys if self._is_whole(key, full)}
         missing = [key for key in keys if key not in self._tables and key not in made]
@@ -167,7 +169,7 @@ class ChunkPages:
             return False
         place = self.place(key)
         if place.num_values != place.rows:
-            return False  # a walk says what is wrong
+            return False  # a walk finds the error
         # A walk would read the chunk twice.
         if key[0] in full:
             return True
@@ -210,7 +212,7 @@ class ChunkPages:
             self._tables[key] = table
 
     def _tree(self, key: ChunkKey, place: ChunkPlace, leaf: Leaf) -> OffsetIndexArrays | None:
-        """The places of the pages by index pages of 2013, ``None`` where these do not tell."""
+        """The places of the pages by index pages of 2013, ``None`` where these do not suffice."""
         offset = int(self.footer.chunk("index_page_offset")[key])
         if offset <= 0 or self.column_decryptor(key) is not None:
             return None
@@ -223,7 +225,7 @@ class ChunkPages:
         if offset <= 0 or length <= 0:
             return None
         place = self.place(key)
-        # In a summary file the index lies where the chunk lies.
+        # The offsets of a summary file count in the file that holds the chunk.
         return ByteRange(place.path, offset, length)
 
     # -- walks -------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The pages that hold some rows: which they are, their bytes in one wave, and Arrow's decoding.
 
 Leaves whose pages cover the same rows share a splice, since a row group has equally many rows in
-all its columns; each leaf is cut to the wanted rows after it was decoded. What Arrow does not read
-is decoded by our own code from the same bytes.
+all its columns. Each leaf is cut to the wanted rows after decoding. Pages that Arrow cannot read
+are decoded by our own code from the same bytes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 # Below this many bytes of pages Arrow's threads cost more than they give.
 _THREADED = 1 << 20
-# One row wanted of so many decoded: our own decoders, which need not build the others, are faster.
+# If at most one of this many decoded rows is wanted, our own decoders are faster: they do not build
+# the other rows.
 _FEW = 16
-# Pages up to which they are faster for fixed widths without a dictionary, whatever is wanted.
+# Up to this many pages they are also faster for fixed widths without a dictionary.
 _FEW_PAGES = 4
 # In reads that could use the compiled decoders, of a millisecond each. Only counted where numba is
 # imported already.
@@ -112,7 +113,7 @@ def read_groups(
 
 
 class _Wave:
-    """Some rows of some leaves: the picks, the bytes, and what becomes of them."""
+    """Some rows of some leaves: the picked pages, their bytes, and the decoded columns."""
 
     def __init__(
         self,
@@ -187,14 +188,14 @@ class _Wave:
                 raise error.in_file(place.path) from error
 
     def picked(self, field: Field) -> pa.ChunkedArray | None:
-        """A flat column by our own decoders where they are the faster ones, else ``None``."""
+        """A flat column by our own decoders where they are faster, else ``None``."""
         if field.shape.kind is not Kind.LEAF or not self._is_cheap(field.shape.leaves[0]):
             return None
         try:
             made = [self._flat(group, field) for group in self.wanted]
             return pa.chunked_array(made, field.field.type)
         except SkipstoneError:
-            return None  # Arrow may know better, and says it better if not
+            return None  # Arrow may read it, or raises the better error
 
     def _is_cheap(self, leaf: int) -> bool:
         if leaf in self.few:
@@ -246,7 +247,7 @@ class _Wave:
             template = self.templates.of(together)
             table = template.decode(groups, threads=self.size > _THREADED and len(together) > 1)
             if table.num_rows != rows or len(table.columns) != len(together):
-                raise FormatError("pages of other rows than they say", expected=rows)
+                raise FormatError("pages with another number of rows than they say", expected=rows)
             for leaf, column in zip(together, table.columns, strict=True):
                 self._check_rows(leaf, column)
         except (NotImplementedError, FormatError):
@@ -263,15 +264,15 @@ class _Wave:
         pick = self.picks[key]
         if pick.table.values is not None:
             return pick.table.values[pick.entries]
-        # Of an offset index: an entry is a page.
+        # With an offset index, an entry is a page.
         found = [page.num_values for page in self.pages[key].headers if page.is_data]
         if len(found) != len(pick.entries):
             raise FormatError("other pages than the offset index says", expected=len(pick.entries))
         return np.array(found, np.int64)
 
     def _check_rows(self, leaf: int, column: pa.ChunkedArray) -> None:
-        """``FormatError`` where the lists of a leaf are not of the rows that its pages should be
-        of; values that are rows were counted before."""
+        """``FormatError`` where the lists of a leaf do not fill its pages; the pages of flat leaves
+        were checked before."""
         described = self.templates.selection.tree.leaves[leaf]
         if not described.max_repetition_level:
             return
@@ -282,7 +283,7 @@ class _Wave:
         check_entries(column, rows, entries, described.name)
 
     def _cut(self, leaf: int, rows: int) -> tuple[IntArray, IntArray] | None:
-        """Starts and lengths of the wanted rows in what was decoded; ``None``: all of it."""
+        """Starts and lengths of the wanted rows in the decoded rows; ``None`` is all of them."""
         starts, lengths, before = [], [], 0
         for group in self.wanted:
             first, stop = self.picks[group.row_group, leaf].covered()
@@ -361,7 +362,7 @@ def _taken(column: pa.ChunkedArray, cut: tuple[IntArray, IntArray] | None) -> pa
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array | None:
-    """The column as one array; ``None`` where 32-bit offsets do not reach."""
+    """The column as one array; ``None`` where 32-bit offsets are too small."""
     if column.num_chunks == 1:
         return column.chunk(0)
     try:

@@ -12,11 +12,7 @@ The dictionary page lies between the beginning of the chunk and its first data p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    NamedTuple,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 

@@ -1,10 +1,10 @@
-"""Byte ranges of one version of a file, and of the files that its chunks name.
+"""Reads byte ranges of one version of a file, and of the files that its chunks name.
 
-A file is pinned to the version that it had when it was first looked at; every later read checks it.
-A file that has changed is a ``StaleError``: what was learnt of the old one would be wrong for it.
+A file is pinned to the version that it had at the first access; every later read checks it. A file
+that has changed is a ``StaleError``: metadata of the old version would be wrong for the new one.
 
-Of a file that somebody appends to, only the beginning is pinned (``pin_beginning``): it may grow
-meanwhile, and must stay the same file. No byte behind the pinned size is ever read.
+For a file that another process appends to, only the beginning is pinned (``pin_beginning``): it may
+grow meanwhile, and must stay the same file. No byte behind the pinned size is ever read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PinnedReader"]
 
 
 class PinnedReader:
-    """Reads from ``storage``; ``bytes_read`` counts what was asked for since it was made."""
+    """Reads from ``storage``; ``bytes_read`` counts the bytes that were requested."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -38,7 +38,7 @@ class PinnedReader:
         self._refused: dict[str, SkipstoneError] = {}
 
     def refuse(self, path: str, error: SkipstoneError) -> None:
-        """From now on nothing is read of ``path``: this error is raised instead."""
+        """From now on reads of ``path`` raise this error."""
         self._refused[path] = error
 
     def pin(self, version: ObjectId) -> None:
@@ -46,10 +46,10 @@ class PinnedReader:
         self._versions[version.path] = self._exact[version.path] = version
 
     def pin_beginning(self, version: ObjectId, size: int) -> ObjectId:
-        """From now on the first ``size`` bytes of its path are read, and it may grow; the identity
-        of these bytes. Objects in a store do not grow: another one is another version there.
+        """From now on only the first ``size`` bytes of its path are read, and the file may grow;
+        returns their identity. Objects in a store never grow: a changed one is another version.
 
-        ``StaleError`` where ``version`` is shorter than that.
+        ``StaleError`` where ``version`` is shorter than ``size``.
         """
         given: object = size
         if not isinstance(given, int) or given < 0:
@@ -68,20 +68,20 @@ class PinnedReader:
         return beginning
 
     def size(self, path: str) -> int:
-        """The size in bytes of the pinned version of ``path``, which is looked up if need be."""
+        """Bytes of the pinned version of ``path``; an unknown path is pinned now."""
         if path not in self._versions:
             if path in self._refused:
                 raise self._refused[path]
             self.pin(self.storage.stat(path))
         size = self._versions[path].size
-        assert size is not None  # as storages answer
+        assert size is not None  # storages always give it
         return size
 
     def read(self, ranges: Sequence[ByteRange]) -> Mapping[ByteRange, memoryview]:
         """All of ``ranges``, near ones in one request.
 
         Raises ``StaleError`` for a file of another version, ``FormatError`` for a range that its
-        file does not have, ``OSError`` for other trouble.
+        file does not have, ``OSError`` for other errors.
         """
         for each in ranges:
             if each.path not in self._versions:
@@ -110,7 +110,7 @@ class PinnedReader:
         return self.read((wanted,))[wanted]
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Mapping[ByteRange, memoryview]:
-        """As ``read``, but what cannot be read is left out: for the planner, which fails open.
+        """As ``read``, but leaves out what cannot be read: for the planner, which fails open.
 
         A file that has changed is a ``StaleError`` here too.
         """
@@ -137,7 +137,7 @@ class PinnedReader:
         size = self.size(wanted.path)
         if wanted.offset + wanted.length > size:
             raise FormatError(
-                "the file ends within what its metadata promise",
+                "the file ends within a range that its metadata name",
                 file=wanted.path,
                 offset=wanted.offset,
                 expected=f"{wanted.length} bytes",
@@ -147,7 +147,7 @@ class PinnedReader:
 
 
 def _is_longer(current: ObjectId, beginning: ObjectId) -> bool:
-    """Whether a local file is still the one that began so: the same inode, and not cut."""
+    """Whether a local file is still the same one: the same inode, and not truncated."""
     inodes = [(each.etag or "").partition("-")[0] for each in (current, beginning)]
     assert current.size is not None
     assert beginning.size is not None

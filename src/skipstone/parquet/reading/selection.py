@@ -1,4 +1,4 @@
-"""Which columns are read: names to fields of the root, pruned to the leaves below the names.
+"""Which columns are read: names to fields of the root, with only the leaves below the names.
 
 A name is a field of the root, or a dotted path to any node below one (``a.b``, and as Parquet
 spells it ``l.list.element``; a part with a dot in it is backquoted). Several names in one field
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Field", "Selection"]
 
-# Names that an error lists; and so many are compared to tell which is meant.
+# Names that an error lists.
 _SHOWN = 20
-# Selections of columns whose shapes are kept.
+# Selections of columns whose shapes are cached.
 _REMEMBERED = 64
-# Schemas up to this length, with the pairs of the footer, are shared by files that have the same,
-# as those of a table do.
+# Files with the same schema and key-value pairs, as those of a table, share the derived values up
+# to this length.
 _SHARED = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """One column of the result: ``field`` is its Arrow field, ``shape`` what it is made of."""
+    """One column of the result: ``field`` is its Arrow field, ``shape`` its structure."""
 
     node: Node
     field: pa.Field
     shape: Shape
 
 
-class _Known:
-    """What was made of one schema."""
+class _OfSchema:
+    """What was derived from one schema."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
@@ -58,13 +58,13 @@ class _Known:
 
 
 @lru_cache(maxsize=64)
-def _shared(schema: bytes, pairs: bytes) -> _Known:
-    return _Known()
+def _shared(schema: bytes, pairs: bytes) -> _OfSchema:
+    return _OfSchema()
 
 
-def _known(footer: FooterArrays) -> _Known:
+def _of_schema(footer: FooterArrays) -> _OfSchema:
     written = footer.schema_bytes, footer.key_value_bytes
-    return _Known() if sum(map(len, written)) > _SHARED else _shared(*written)
+    return _OfSchema() if sum(map(len, written)) > _SHARED else _shared(*written)
 
 
 class Selection:
@@ -72,7 +72,7 @@ class Selection:
 
     def __init__(self, footer: FooterArrays, path: str) -> None:
         self._footer, self.path = footer, path
-        self._of_schema = _known(footer)
+        self._of_schema = _of_schema(footer)
         self._fields = self._of_schema.fields
         self._empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
@@ -88,7 +88,7 @@ class Selection:
 
     @cached_property
     def typed(self) -> bool:
-        """Whether the writer kept its Arrow schema."""
+        """Whether the writer stored its Arrow schema."""
         pairs = self._footer.key_value_metadata or ()
         return any(pair.key == "ARROW:schema" for pair in pairs)
 
@@ -135,7 +135,7 @@ class Selection:
         return found
 
     def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[Field, ...]:
-        """The fields that these paths name part by part, each once."""
+        """The fields that these paths name part by part, each field once."""
         key, kept = tuple(paths), self._of_schema.paths
         found = kept.get(key)
         if found is None:
@@ -181,7 +181,7 @@ class Selection:
         names: dict[str, int] = {}
         for at, node in enumerate(self.tree.root.children):
             names.setdefault(node.name, at)
-        # Bytes that are no text have the name that the schema shows, too.
+        # Names that are not UTF-8 also have the name that the schema shows.
         for at, node in enumerate(self.tree.root.children):
             names.setdefault(arrow_name(node), at)
         return names
@@ -200,7 +200,7 @@ class Selection:
         return at, node
 
     def _meant(self, name: str) -> str:
-        """Which column it may be, or which there are."""
+        """Which column may be meant, or which columns exist."""
         names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
         alike = {each.lower(): each for each in reversed(names)}
         near = difflib.get_close_matches(name.lower(), alike, 1)

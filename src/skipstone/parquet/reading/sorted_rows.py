@@ -22,7 +22,7 @@ __all__ = ["are_sorted", "is_sorted"]
 
 
 def is_sorted(file: FileReader, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
-    """Whether the rows of a row group are so; ``None`` where a column has a type without order."""
+    """Whether the rows of a row group have this order; ``None`` where a type has no order."""
     if not file.footer.group("num_rows")[row_group]:
         return True
     leaves = file.footer.schema.leaves
@@ -40,8 +40,8 @@ def is_sorted(file: FileReader, row_group: int, claimed: Sequence[SortingColumn]
 def are_sorted(
     keys: Iterable[tuple[SortingColumn, Leaf, Any, pa.DataType | None]],
 ) -> bool | None:
-    """The same of fields of the root: each key with its leaf, the field's values, and the leaf's
-    canonical type (``None``: without order)."""
+    """The same over values in memory: each key with its leaf, the values of the leaf's field of the
+    root, and the leaf's canonical type (``None``: without order)."""
     undecided: Any = None
     for each, leaf, column, type_ in keys:
         if type_ is None:
@@ -59,14 +59,14 @@ def are_sorted(
 
 
 def _child(values: Any, name: str) -> Any:
-    """A field of a struct array, null where the struct is."""
+    """A field of a struct array, null where the struct is null."""
     import pyarrow.compute as pc
 
     return pc.struct_field(values, name)
 
 
 def _steps(keys: Keys, claim: SortingColumn) -> Any:
-    """Of each row but the first: -1, 0 or 1 as the one before it comes before, with, after it."""
+    """For each row but the first: -1, 0, 1 where the previous row sorts before, with, after it."""
     if isinstance(keys.data, np.ndarray):
         before, after = keys.data[:-1], keys.data[1:]
         steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)

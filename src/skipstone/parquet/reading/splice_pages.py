@@ -1,4 +1,4 @@
-"""A tiny Parquet file in memory around pages that were fetched, so that Arrow decodes them.
+"""A small Parquet file in memory around fetched pages, so that Arrow decodes them.
 
     PAR1
     row group      for each leaf: dictionary page, if there is one, then the wanted data pages
@@ -6,44 +6,36 @@
     FileMetaData   the leaves' own schema elements, and these row groups
     length u32 PAR1
 
-Each leaf stands below its own ancestors, which lose their LIST, MAP and other annotations: levels
-do not depend on them, and Arrow refuses half a map. So a group decodes as a struct of one field and
-a repeated node as a list, one layer per node of the path; ``join.py`` puts the layers of several
-leaves together again. Nodes are renamed (``0``, ``v``), so that no name of the file matters here.
+Each leaf stands below its own ancestors, without their LIST, MAP and other annotations: levels do
+not depend on them, and Arrow refuses half a map. So a group decodes as a struct of one field and a
+repeated node as a list, one layer per node of the path; ``arrow_shape.join`` combines the layers of
+several leaves. Nodes are renamed (``0``, ``v``), so that no name of the file matters here.
 
-Sizes, offsets and value counts are those of the pages at hand; there are no statistics and no page
-index. ``created_by`` is kept, because Arrow works around the faults of old writers by it, and
-``ARROW:schema`` is written where it makes a difference to a leaf's type.
+Sizes, offsets and value counts are those of the fetched pages; there are no statistics and no page
+index. ``created_by`` is kept, because Arrow works around faults of old writers by it, and
+``ARROW:schema`` is written where it changes the type of a leaf.
+
+``plain_pages`` prepares the pages. If a page contradicts the offset index in its rows or its size,
+values would get into wrong rows: that is a ``FormatError``. Encrypted pages are decrypted, and get
+new headers for their plaintext bodies.
 """
 
 from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError
-from skipstone.parquet.format.enums import (
-    FieldRepetitionType,
-    PageType,
-)
+from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.metadata import (
-    KeyValue,
-    SchemaElement,
-)
+from skipstone.parquet.format.metadata import KeyValue, SchemaElement
 from skipstone.parquet.pages.page import read_page
 
-from .chunk_pages import (
-    header_at,
-    plain_header,
-)
+from .chunk_pages import header_at, plain_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,10 +60,10 @@ _I64, _I32, _LIST, _STRUCT, _BINARY = 6, 5, 9, 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What a row group of the splice holds of one leaf.
+    """The pages of one leaf in a row group of the splice.
 
     ``dictionary`` is the whole dictionary page or empty, ``data`` the data pages with their
-    headers, ``num_values`` their values, nulls counted. ``headers`` are these pages taken apart.
+    headers, ``num_values`` their values, nulls counted. ``headers`` are these pages, parsed.
     """
 
     codec: int
@@ -90,7 +82,7 @@ class SplicedGroup:
 
 
 class Template:
-    """What every splice of the same leaves has in common; make it once.
+    """The constant parts of all splices of the same leaves; make it once.
 
     ``types`` are the leaves' Arrow types where the file has an ``ARROW:schema``, else ``None``.
     """
@@ -188,7 +180,7 @@ def _elements(leaf: Leaf, name: str) -> list[SchemaElement]:
 
 
 def _field(leaf: Leaf, name: str, type: pa.DataType) -> pa.Field:
-    """The Arrow field as which the leaf's part of the splice reads."""
+    """The Arrow field that the leaf's part of the splice reads as."""
     nodes = (*leaf.ancestors[1:], leaf.node)
     for depth in range(len(nodes) - 1, -1, -1):
         node = nodes[depth]
@@ -203,7 +195,7 @@ def _field(leaf: Leaf, name: str, type: pa.DataType) -> pa.Field:
 
 
 def _chunk_head(leaf: Leaf, name: str) -> bytes:
-    """ColumnChunk up to where its codec's number stands."""
+    """The bytes of ColumnChunk before the number of its codec."""
     path = [name, *[_NODE] * (len(leaf.path) - 1)]
     names = b"".join(bytes((len(part),)) + part.encode() for part in path)
     return b"".join(
@@ -212,7 +204,7 @@ def _chunk_head(leaf: Leaf, name: str) -> bytes:
             bytes((1 << 4 | _STRUCT,)),  # meta_data
             bytes((1 << 4 | _I32,)),
             _zigzag(int(leaf.type)),
-            # Arrow goes by the encodings in the page headers; the list must only be there.
+            # Arrow uses the encodings in the page headers, but requires the list.
             bytes((1 << 4 | _LIST,)),
             _list_head(_I32, 1),
             _zigzag(0),
@@ -269,19 +261,19 @@ def plain_pages(
     head: bytes | memoryview = b""
     if len(dictionary):
         page, part, _ = _page(dictionary, table.dictionary[0], decryptor, 0, first=True)
-        # Writers may leave what they like before the first data page.
+        # Writers may leave any bytes before the first data page.
         if page.type == PageType.DICTIONARY_PAGE:
             head = part
             headers.append(page)
     total = 0
-    clear: list[bytes | memoryview] = []
+    plain: list[bytes | memoryview] = []
     for entry, held in zip(entries.tolist(), data, strict=True):
         values, parts, first = _entry(place, table, entry, held, decryptor, headers)
         if len(first):
             head = first
         total += values
-        clear += parts
-    return Pages(place.codec, total, head, clear, headers)
+        plain += parts
+    return Pages(place.codec, total, head, plain, headers)
 
 
 def _entry(
@@ -292,7 +284,7 @@ def _entry(
     decryptor: ColumnDecryptor | None,
     headers: list[Page],
 ) -> tuple[int, list[bytes | memoryview], bytes | memoryview]:
-    """Values and data pages of one entry; of one that is a whole chunk its dictionary, too."""
+    """Values and data pages of one entry; for a whole chunk also its dictionary."""
     base, ordinal = int(table.offset[entry]), int(table.ordinal[entry])
     at = total = 0
     parts: list[bytes | memoryview] = []
@@ -329,7 +321,7 @@ def _page(
     *,
     first: bool,
 ) -> tuple[Page, bytes | memoryview, int]:
-    """The page at the start of ``held``, its bytes in the clear, and its size on disk."""
+    """The page at the start of ``held``, its plaintext bytes, and its size on disk."""
     if decryptor is None:
         page = read_page(held, base=offset, ordinal=ordinal)
         size = page.header_length + page.compressed_page_size

@@ -1,9 +1,9 @@
-"""Everything that a Parquet file says of itself, held against its values.
+"""Checks all metadata of a Parquet file against its values.
 
-Page by page, so that memory stays at one page (and the keys of one row group where it claims to be
-sorted). What is checked of each column chunk:
+It works page by page, so that memory holds one page (and the keys of one row group, where the row
+group claims to be sorted). What is checked of each column chunk:
 
-| claim | held against |
+| claim | checked against |
 |---|---|
 | page headers, sizes, codecs, encodings | decoding every page with our own decoders |
 | checksums | the stored bytes |
@@ -11,9 +11,9 @@ sorted). What is checked of each column chunk:
 | offset index | where the pages really lie, and which rows begin in them |
 | column index, chunk statistics | every value lies within the bounds, as a reader takes them |
 | Bloom filter | every value is in it |
-| ``sorting_columns`` | the order of the rows; what holds may be relied on afterwards |
+| ``sorting_columns`` | the order of the rows; later plans rely on those that hold |
 
-Counts say how many of each there were: a file without checksums has none that are right.
+Counts say how many claims of each kind were checked: a file without checksums has none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError
-from skipstone.human import aligned, of_total, plural
+from skipstone.human import Report, aligned, of_total, plural, size
 from skipstone.parquet.evidence.dictionary import plain_values
 from skipstone.parquet.evidence.value_bounds import ValueBounds
 from skipstone.parquet.evidence.written_bounds import chunk_bounds
@@ -33,6 +33,7 @@ from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexAr
 from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
+from skipstone.pruning import Reason
 
 from .page_metadata import read_bloom_filter
 from .sorted_rows import is_sorted
@@ -58,8 +59,8 @@ _MOST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One claim that does not hold. ``offset`` is the page's, -1 for claims of the whole chunk."""
+class Problem(Report):
+    """One claim that does not hold. ``offset`` is the page's, -1 for claims about the chunk."""
 
     row_group: int
     column: str
@@ -69,9 +70,9 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
-        found: dict[str, Any] = {"row_group": self.row_group, "column": self.column}
-        if self.offset >= 0:
-            found["offset"] = self.offset
+        found = {"row_group": self.row_group, "column": self.column, "offset": self.offset}
+        if self.offset < 0:
+            del found["offset"]
         return {**found, "claim": self.claim, "text": self.text}
 
     def __str__(self) -> str:
@@ -80,12 +81,12 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(Report):
     """What was read and checked, and what does not hold.
 
     ``bytes`` are those of the pages, ``values`` include nulls. ``checked`` counts the claims by
-    kind, ``claimed`` how many there are where not all can be checked: bounds in an order that is
-    not known mean nothing. ``unread`` are columns that could not be looked at, with the reason.
+    kind, ``claimed`` how many there are where not all can be checked: bounds in an unknown order
+    mean nothing. ``unread`` are columns that could not be read, with the reason.
     """
 
     chunks: int
@@ -100,27 +101,14 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True where nothing was found, in all that could be read."""
+        """True where no problem was found in what could be read."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
-        return {
-            "ok": self.ok,
-            "chunks": self.chunks,
-            "chunks_total": self.chunks_total,
-            "pages": self.pages,
-            "bytes": self.bytes,
-            "values": self.values,
-            "checked": dict(self.checked),
-            "claimed": dict(self.claimed),
-            "problems": [each.to_dict() for each in self.problems],
-            "unread": list(self.unread),
-        }
+        return {"ok": self.ok, **Report.to_dict(self)}
 
     def __str__(self) -> str:
-        from skipstone.human import size
-
         lines = [
             ("read", f"{of_total(self.chunks, self.chunks_total, 'chunks')}, {size(self.bytes)}"),
             ("decoded", f"{self.values:,} values in {plural(self.pages, 'page')}"),
@@ -138,16 +126,16 @@ class Verification:
         return f"{count:,}" if total in (None, count) else f"{count:,} of {total:,}"
 
 
-def _said(error: SkipstoneError, path: str) -> str:
-    """Without the path, which stands above."""
+def _without_path(error: SkipstoneError, path: str) -> str:
+    """The path is shown above."""
     return error.message.removeprefix(f"{path}: ")
 
 
 def verify_file(file: FileReader, columns: Sequence[str] | None = None) -> Verification:
-    """Read all of ``columns`` (all of them for ``None``) and hold every claim against the values.
+    """Read all of ``columns`` (``None``: every column) and check every claim against the values.
 
-    Raises for nothing that is in the file: that is what ``problems`` are for. ``StaleError`` and
-    other ``OSError`` of the storage go through.
+    Whatever is wrong in the file becomes one of the ``problems``. ``StaleError`` and other
+    ``OSError`` of the storage are raised.
     """
     leaves = file.footer.schema.leaves
     fields = file.selection.fields(columns)
@@ -164,8 +152,8 @@ def verify_file(file: FileReader, columns: Sequence[str] | None = None) -> Verif
                 _Chunk(file, key, leaves[leaf], counts).check()
                 chunks += 1
             except KeyUnavailableError as error:
-                unread.setdefault(f"{leaves[leaf].name}: {_said(error, file.path)}")
-        _sorting(file, row_group, set(wanted), counts)
+                unread.setdefault(f"{leaves[leaf].name}: {_without_path(error, file.path)}")
+        _check_sorting(file, row_group, set(wanted), counts)
     return Verification(
         chunks=chunks,
         chunks_total=file.num_row_groups * len(wanted),
@@ -184,11 +172,12 @@ class _Counts:
         self.pages = self.bytes = self.values = 0
         self.checked: dict[str, int] = {}
         self.claimed: dict[str, int] = {}
-        #: bounds of all row groups, by leaf
+        #: bounds of leaves below lists over all row groups, by leaf
         self.below_lists: dict[int, ValueBounds] = {}
         self.problems: list[Problem] = []
 
     def note(self, claim: str, count: int = 1) -> None:
+        """Counts claims that were checked."""
         self.checked[claim] = self.checked.get(claim, 0) + count
 
 
@@ -222,29 +211,30 @@ class _Chunk:
         except KeyUnavailableError:
             raise
         except SkipstoneError as error:
-            # What cannot be read on cannot be counted either.
+            # Where pages cannot be read, their values cannot be counted either.
             self.wrong("pages", error.message)
             return
-        self._totals(*seen)
+        self._check_totals(*seen)
 
-    # -- what is claimed ---------------------------------------------------------------------------
+    # -- claims ------------------------------------------------------------------------------------
 
     def _indexes(self) -> tuple[OffsetIndexArrays | None, ValueBounds | None]:
-        indexed, (row_group, leaf) = self.file.indexed, self.key
-        for kind in ("offset_index", "column_index"):
-            offset = int(self.file.footer.chunk(f"{kind}_offset")[self.key])
-            need = indexed.take_index(kind, row_group, leaf, {})
+        indexed, key, footer = self.file.indexed, self.key, self.file.footer
+        known: Any
+        for kind, name in (("offset_index", "offset index"), ("column_index", "column index")):
+            need = indexed.take_index(kind, *key, {})
             if need is not None:
-                held = self.file.reader.one(need.path, need.offset, need.length)
-                indexed.take_index(kind, row_group, leaf, {need: held})
-            known = getattr(indexed, f"{kind}es").get(self.key)
-            if not isinstance(known, OffsetIndexArrays | ColumnIndexArrays):
-                if offset > 0 and not indexed.elsewhere(row_group, leaf):
-                    self.wrong(kind.replace("_", " "), getattr(known, "text", "cannot be read"))
+                data = self.file.reader.one(need.path, need.offset, need.length)
+                indexed.take_index(kind, *key, {need: data})
+            if kind == "offset_index":
+                known = indexed.offset_indexes.get(key)
             else:
-                self.counts.note(kind.replace("_", " "))
-        offsets = indexed.offset_indexes.get(self.key)
-        bounds = indexed.bounds_of_pages(row_group, leaf)
+                known = indexed.column_indexes.get(key)
+            if isinstance(known, OffsetIndexArrays | ColumnIndexArrays):
+                self.counts.note(name)
+            elif int(footer.chunk(f"{kind}_offset")[key]) > 0 and not indexed.elsewhere(*key):
+                self.wrong(name, known.text if isinstance(known, Reason) else "cannot be read")
+        offsets, bounds = indexed.offset_indexes.get(key), indexed.bounds_of_pages(*key)
         return (
             offsets if isinstance(offsets, OffsetIndexArrays) else None,
             bounds if isinstance(bounds, ValueBounds) else None,
@@ -257,18 +247,18 @@ class _Chunk:
             return None
         try:
             found = read_bloom_filter(self.file, self.key)
+        except KeyUnavailableError:
+            raise
         except SkipstoneError as error:
-            if isinstance(error, KeyUnavailableError):
-                raise
             self.wrong("bloom filter", error.message, offset)
             return None
         self.counts.note("bloom filter")
         return found
 
-    # -- what is there -----------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
 
     def _walk(self) -> Iterator[tuple[Page, memoryview]]:
-        """Each page, and its body decrypted."""
+        """Each page, and its decrypted body."""
         place = self.file.chunk_pages.place(self.key)
         for at in self.file.chunk_pages.walk(self.key):
             data = self.file.reader.one(place.path, at.offset, at.size)
@@ -292,7 +282,7 @@ class _Chunk:
         bounds: ValueBounds | None,
         bloom: BloomFilter | None,
     ) -> tuple[int, int, int]:
-        """Rows, entries and nulls of the chunk, every page checked on the way."""
+        """Checks every page; rows, entries and nulls of the chunk."""
         place = self.file.chunk_pages.place(self.key)
         chunk = self._statistics()
         dictionary: Values | None = None
@@ -306,15 +296,15 @@ class _Chunk:
             column = decode_data_page(page, self.leaf, place.codec, dictionary, body)
             self.counts.values += column.num_entries
             if offsets is not None:
-                self._at(offsets, number, page, rows)
-            self._values(column, page, chunk, self.key[0], "statistics")
+                self._check_place(offsets, number, page, rows)
+            self._check_values(column, page, chunk, self.key[0], "statistics")
             if bounds is not None and number < len(bounds):
-                self._values(column, page, bounds, number, "column index")
+                self._check_values(column, page, bounds, number, "column index")
             if bloom is not None and column.num_values:
-                missing = ~bloom.check(xxh64_values(column.values()))
-                if missing.any():
-                    count = int(np.count_nonzero(missing))
-                    text = f"{of_total(count, len(missing), 'values')} are not in it"
+                absent = ~bloom.check(xxh64_values(column.values()))
+                if absent.any():
+                    count = int(np.count_nonzero(absent))
+                    text = f"{of_total(count, len(absent), 'values')} are not in it"
                     self.wrong("bloom filter", text, page.offset)
             rows += column.num_rows
             entries += column.num_entries
@@ -341,7 +331,7 @@ class _Chunk:
             self.counts.claimed["statistics"] = self.counts.claimed.get("statistics", 0) + 1
         return bounds
 
-    def _at(self, offsets: OffsetIndexArrays, number: int, page: Page, rows: int) -> None:
+    def _check_place(self, offsets: OffsetIndexArrays, number: int, page: Page, rows: int) -> None:
         if number >= len(offsets.offset):
             return
         claimed = (
@@ -349,15 +339,15 @@ class _Chunk:
             int(offsets.compressed_page_size[number]),
             int(offsets.first_row_index[number]),
         )
-        real = (page.offset, page.stop - page.offset, rows)
-        for name, said, is_ in zip(("offset", "size", "first row"), claimed, real, strict=True):
-            if said != is_:
-                self.wrong("offset index", f"{name} {said:,}, it is {is_:,}", page.offset)
+        found = (page.offset, page.stop - page.offset, rows)
+        for name, claim, is_ in zip(("offset", "size", "first row"), claimed, found, strict=True):
+            if claim != is_:
+                self.wrong("offset index", f"{name} {claim:,}, it is {is_:,}", page.offset)
 
-    def _values(
+    def _check_values(
         self, column: LeafColumn, page: Page, bounds: ValueBounds, unit: int, claim: str
     ) -> None:
-        """Every value lies within the bounds of ``unit``, and the nulls are as many as it says."""
+        """Checks that all values lie within the bounds of ``unit``, and its null count."""
         if bounds.stored.type is not None and column.num_values:
             plain = plain_values(column.values())
             keys = bounds.stored.keys(plain, np.ones(len(plain), np.bool_))
@@ -372,7 +362,7 @@ class _Chunk:
         if claim == "column index" and nulls >= 0 and nulls != column.num_nulls:
             self.wrong(claim, f"null_count {nulls:,}, it is {column.num_nulls:,}", page.offset)
 
-    def _totals(self, rows: int, entries: int, nulls: int) -> None:
+    def _check_totals(self, rows: int, entries: int, nulls: int) -> None:
         footer, (row_group, _) = self.file.footer, self.key
         num_values = int(footer.chunk("num_values")[self.key])
         num_rows = int(footer.group("num_rows")[row_group])
@@ -405,8 +395,8 @@ def _beyond(keys: Keys, bound: Keys, unit: int, *, below: bool) -> int:
 # -- order ----------------------------------------------------------------------------------------
 
 
-def _sorting(file: FileReader, row_group: int, wanted: set[int], counts: _Counts) -> None:
-    """Whether a row group is sorted as it says; if so, its first key may be relied on."""
+def _check_sorting(file: FileReader, row_group: int, wanted: set[int], counts: _Counts) -> None:
+    """Checks the sorting columns of a row group; later plans rely on its first key if they hold."""
     claimed = file.footer.sorting_columns(row_group)
     leaves = file.footer.schema.leaves
     if not claimed:
@@ -417,12 +407,16 @@ def _sorting(file: FileReader, row_group: int, wanted: set[int], counts: _Counts
     if not set(places) <= wanted or not set(places).isdisjoint(file.unavailable):
         return
     name = leaves[places[0]].name
+
+    def wrong(text: str) -> None:
+        counts.problems.append(
+            Problem(row_group=row_group, column=name, claim="sorting columns", text=text)
+        )
+
     try:
         holds = is_sorted(file, row_group, claimed)
     except SkipstoneError as error:
-        counts.problems.append(
-            Problem(row_group=row_group, column=name, claim="sorting columns", text=error.message)
-        )
+        wrong(error.message)
         return
     if holds is None:
         return
@@ -430,11 +424,4 @@ def _sorting(file: FileReader, row_group: int, wanted: set[int], counts: _Counts
     if holds:
         file.indexed.verified.add((row_group, places[0]))
     else:
-        counts.problems.append(
-            Problem(
-                row_group=row_group,
-                column=name,
-                claim="sorting columns",
-                text="the rows are not in this order",
-            )
-        )
+        wrong("the rows are not in this order")

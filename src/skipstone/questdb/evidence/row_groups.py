@@ -16,7 +16,7 @@ import numpy as np
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.evidence.bloom import hashes_of
 from skipstone.parquet.evidence.indexed_file import why
-from skipstone.parquet.evidence.row_groups import StatisticsEvidence, Together
+from skipstone.parquet.evidence.row_groups import FilesBounds, StatisticsEvidence
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
 from skipstone.pruning.interval import with_nulls
@@ -87,7 +87,7 @@ class PmStatistics(StatisticsEvidence):
     name = "_pm statistics"
 
     def __init__(
-        self, column: str, together: Sequence[Together], reasons: Sequence[Reason]
+        self, column: str, together: Sequence[FilesBounds], reasons: Sequence[Reason]
     ) -> None:
         super().__init__(column, together)
         self.reasons = tuple(reasons)
@@ -135,7 +135,7 @@ def _evidence(
             parts[column].setdefault(key, []).append((ordinal, stored, of_column))
     found: dict[str, Sequence[Evidence[Leaf]]] = {}
     for column in columns:
-        together: list[Together] = []
+        together: list[FilesBounds] = []
         for members in parts[column].values():
             together += _together(files, column, members, reasons[column])
         evidence: list[Evidence[Leaf]] = []
@@ -153,7 +153,7 @@ def _together(
     column: str,
     members: Sequence[tuple[int, Stored, ChunkStats]],
     reasons: dict[Reason, None],
-) -> list[Together]:
+) -> list[FilesBounds]:
     """Bounds of files that store a column alike, without those that are damaged there."""
     try:
         rows = np.concatenate([files[ordinal].rows for ordinal, _, _ in members])
@@ -171,7 +171,7 @@ def _together(
     base = np.full(max(files) + 1, -1, np.int64)
     sizes = np.cumsum([0, *(len(part.chunks) for _, _, part in members)])
     base[[ordinal for ordinal, _, _ in members]] = sizes[:-1]
-    return [Together(bounds, base)]
+    return [FilesBounds(bounds, base)]
 
 
 def _why(error: Exception, column: str) -> Reason:
