@@ -17,8 +17,6 @@ from dataclasses import (
 from typing import (
     TYPE_CHECKING,
     Any,
-    Final,
-    TypeAlias,
 )
 
 from skipstone.errors import (
@@ -33,16 +31,7 @@ from skipstone.human import (
     plural,
     size,
 )
-from skipstone.parquet.format.footer import (
-    MAGIC,
-    TAIL_LENGTH,
-    Tail,
-)
 from skipstone.parquet.format.index_pages import ROLL_OVER
-from skipstone.parquet.format.page_index_structs import (
-    OffsetIndex,
-    PageLocation,
-)
 from skipstone.parquet.index_pages.tree import index_pages_of
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_metadata import read_offset_index
@@ -51,6 +40,13 @@ from skipstone.parquet.writing.chunk_modules import (
     index_ranges,
     plain_pages,
     unpadded,
+)
+from skipstone.parquet.writing.file_writer import (
+    COPY_SIZE,
+    ChunkWriter,
+    FileWriter,
+    relocated_offset_index,
+    row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 from skipstone.parquet.writing.retrofit_needs import refuse
@@ -67,7 +63,9 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from skipstone.parquet.format.metadata import ColumnMetaData
+    from skipstone.parquet.format.page_index_structs import (
+        OffsetIndex,
+    )
     from skipstone.parquet.index_pages.tree import ChunkIndexPages
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace
@@ -76,9 +74,6 @@ if TYPE_CHECKING:
     from .retrofit_file import RetrofitReport
 
 __all__ = ["IndexPagesReport", "RetrofitWithIndexPages", "add_index_pages"]
-
-ChunkEdit: TypeAlias = "dict[str, object]"
-_COPY: Final = 8 << 20
 
 
 def add_index_pages(
@@ -173,39 +168,20 @@ class _Work:
     levels: int = 0
     keyed_leaves: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    _column_indexes: list[tuple[ChunkEdit, bytes]] = field(default_factory=list)
-    _offset_indexes: list[tuple[ChunkEdit, bytes]] = field(default_factory=list)
 
     def write(self, out: Output) -> None:
         """All of it."""
-        file = self.file
-        out.write(MAGIC)
-        groups = [self._group(r, out) for r in range(file.num_row_groups)]
-        for name, found in (
-            ("column_index", self._column_indexes),
-            ("offset_index", self._offset_indexes),
-        ):
-            for edit, data in found:
-                edit |= {f"{name}_offset": out.at, f"{name}_length": len(data)}
-                out.write(data)
-        footer = FooterEditor.of(file.footer).edited(groups).to_bytes()
-        out.write(footer)
-        out.write(Tail(TAIL_LENGTH + len(footer), len(footer), encrypted=False).to_bytes())
-
-    def _group(self, r: int, out: Output) -> RowGroupEdit:
-        old, begun = self.file.footer.row_group(r), out.at
-        chunks = [self._chunk((r, leaf), out) for leaf in range(len(old.columns))]
-        stop = out.at
-        fields: dict[str, object] = {
-            "total_byte_size": sum(int(str(e["total_uncompressed_size"])) for e in chunks)
-        }
-        if old.total_compressed_size is not None:
-            fields["total_compressed_size"] = stop - begun
-        if old.file_offset:
-            fields["file_offset"] = begun
-        for leaf, edit in enumerate(chunks):
-            self._bloom_filter((r, leaf), edit, out)
-        return RowGroupEdit(chunks=chunks, fields=fields)
+        file, writer = self.file, FileWriter(out)
+        edits = []
+        for r in range(file.num_row_groups):
+            old = file.footer.row_group(r)
+            for leaf in range(len(old.columns)):
+                self._chunk((r, leaf), writer)
+            placed = writer.end_row_group()
+            edits.append((row_group_fields(old, placed), [each.fields for each in placed]))
+        writer.write_indexes()
+        groups = [RowGroupEdit(fields=fields, chunks=chunks) for fields, chunks in edits]
+        writer.write_footer(FooterEditor.of(file.footer).edited(groups).to_bytes())
 
     def _keys_of(self, r: int) -> frozenset[int]:
         if self.asked is not None:
@@ -217,7 +193,7 @@ class _Work:
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def _chunk(self, cell: ChunkKey, out: Output) -> ChunkEdit:
+    def _chunk(self, cell: ChunkKey, writer: FileWriter) -> None:
         file, leaf = self.file, self.file.footer.schema.leaves[cell[1]]
         place = file.chunk_pages.place(cell)
         old_index = read_offset_index(file, cell)
@@ -242,14 +218,15 @@ class _Work:
                 expected=place.rows,
                 got=found.rows,
             )
-        start = out.at
-        self._count(cell, leaf.name, found)
-        self._copy(place, found, out)
-        return self._edit(cell, start, out.at - start, found, old_index)
+        self._count(cell, found)
+        placed = writer.chunk(cell, leaf.path)
+        self._copy(place, found, placed)
+        self._describe(placed, found, old_index)
 
-    def _count(self, cell: ChunkKey, name: str, found: ChunkIndexPages) -> None:
+    def _count(self, cell: ChunkKey, found: ChunkIndexPages) -> None:
         if found.reason is not None and found.sources:
-            self.notes.append(f"row group {cell[0]}, {name}: {_without(found)}: {found.reason}")
+            missing = "no index pages" if found.plan is None else "no tree of keys"
+            self._note(cell, f"{missing}: {found.reason}")
         self.data_pages += len(found.sources)
         plan = found.plan
         if plan is None:
@@ -262,120 +239,70 @@ class _Work:
         self.index_bytes += plan.length
         self.levels = max(self.levels, plan.levels)
 
-    def _copy(self, place: ChunkPlace, found: ChunkIndexPages, out: Output) -> None:
-        """The pages as they lie there, with the index pages where they belong."""
+    def _copy(self, place: ChunkPlace, found: ChunkIndexPages, placed: ChunkWriter) -> None:
+        """The pages as they are, with the index pages where they belong."""
         if found.dictionary is not None:
-            out.write(self.file.reader.one(place.path, *found.dictionary))
+            placed.dictionary = placed.start
+            placed.write(self.file.reader.one(place.path, *found.dictionary))
         plan, done = found.plan, 0
         for each in () if plan is None else plan.pages:
-            for offset, length in _runs(found.sources[done : each.after]):
-                out.write(self.file.reader.one(place.path, offset, length))
+            self._data_pages(place.path, found.sources[done : each.after], placed)
             done = each.after
-            out.write(each.data)
-        for offset, length in _runs(found.sources[done:]):
-            out.write(self.file.reader.one(place.path, offset, length))
+            placed.write(each.data)
+        self._data_pages(place.path, found.sources[done:], placed)
 
-    def _edit(
-        self,
-        cell: ChunkKey,
-        start: int,
-        length: int,
-        found: ChunkIndexPages,
-        old_index: OffsetIndex | None,
-    ) -> ChunkEdit:
-        old, plan = self.file.footer.column_chunk(*cell), found.plan
-        meta = _meta(old.meta_data)
-        head = 0 if found.dictionary is None else found.dictionary[1]
-        if plan is not None:
-            places = [start + each for each in plan.data_offsets]
-        else:
-            places = [start + head]
-            for _, size in found.sources[:-1]:
-                places.append(places[-1] + size)
-        edit: ChunkEdit = {
-            "offset_index_offset": None,
-            "offset_index_length": None,
-            "column_index_offset": None,
-            "column_index_length": None,
-            "total_uncompressed_size": found.uncompressed + (plan.length if plan else 0),
-            "total_compressed_size": length,
-            "data_page_offset": places[0],
-            "index_page_offset": None if plan is None else start + plan.index_page_offset,
-            "dictionary_page_offset": None if found.dictionary is None else start,
-            "bloom_filter_offset": None,
-            "bloom_filter_length": None,
-        }
-        if meta.bloom_filter_offset:
-            edit["bloom_filter_offset"] = meta.bloom_filter_offset  # until it has its place
-        if old.file_offset:
-            edit["file_offset"] = start
-        if old_index is not None:
-            held = [at for at, _ in found.sources]
-            now = dict(zip(held, places[: len(held)], strict=True))
-            self._keep_indexes(cell, edit, old_index, now)
-        return edit
-
-    def _keep_indexes(
-        self, cell: ChunkKey, edit: ChunkEdit, old: OffsetIndex, now: dict[int, int]
+    def _data_pages(
+        self, path: str, sources: Sequence[tuple[int, int]], placed: ChunkWriter
     ) -> None:
-        """The page index of today, its pages where they lie now."""
-        if any(each.offset not in now for each in old.page_locations):
-            name = self.file.footer.schema.leaves[cell[1]].name
-            self.notes.append(f"row group {cell[0]}, {name}: its offset index names other pages")
+        at = placed.start + placed.length
+        for _, length in sources:
+            placed.pages.append((at, length))
+            at += length
+        for offset, length in _runs(sources):
+            placed.write(self.file.reader.one(path, offset, length))
+
+    def _describe(
+        self, placed: ChunkWriter, found: ChunkIndexPages, old_index: OffsetIndex | None
+    ) -> None:
+        """Give the writer all but the pages, which it has."""
+        file, cell, plan = self.file, placed.cell, found.plan
+        old = file.footer.column_chunk(*cell)
+        meta = old.meta_data
+        if meta is None:
+            raise UnsupportedError("a column chunk without metadata")
+        if plan is None:
+            placed.end(old, found.uncompressed)
+        else:
+            index_page = placed.start + plan.index_page_offset
+            placed.end(old, found.uncompressed + plan.length, index_page=index_page)
+        if meta.bloom_filter_offset:
+            placed.bloom = bloom_modules(file.reader, file.path, meta, None, {})
+            if placed.bloom is None:
+                self._note(cell, "a Bloom filter of an old kind left out")
+        if old_index is None:
             return
-        made = OffsetIndex(
-            page_locations=tuple(
-                [
-                    PageLocation(
-                        offset=now[each.offset],
-                        compressed_page_size=each.compressed_page_size,
-                        first_row_index=each.first_row_index,
-                        unknown=each.unknown,
-                    )
-                    for each in old.page_locations
-                ]
-            ),
-            unencoded_byte_array_data_bytes=old.unencoded_byte_array_data_bytes,
-            unknown=old.unknown,
-        )
-        self._offset_indexes.append((edit, made.to_bytes()))
-        where = index_ranges(self.file.footer.column_chunk(*cell), self.file.path).column_index
+        now = dict(zip([at for at, _ in found.sources], placed.pages, strict=True))
+        if any(each.offset not in now for each in old_index.page_locations):
+            self._note(cell, "its offset index names other pages")
+            return
+        places = [
+            (now[each.offset][0], each.compressed_page_size) for each in old_index.page_locations
+        ]
+        placed.offset_index = relocated_offset_index(old_index, places)
+        where = index_ranges(old, file.path).column_index
         if where is not None:
-            data = self.file.reader.one(where.path, where.offset, where.length)
-            self._column_indexes.append((edit, unpadded(bytes(data))))
+            placed.column_index = unpadded(bytes(file.reader.one(*where)))
 
-    def _bloom_filter(self, cell: ChunkKey, edit: ChunkEdit, out: Output) -> None:
-        if "bloom_filter_offset" not in edit or not edit["bloom_filter_offset"]:
-            return
-        meta = _meta(self.file.footer.column_chunk(*cell).meta_data)
-        kept = bloom_modules(self.file.reader, self.file.path, meta, None, {})
-        edit |= {"bloom_filter_offset": None, "bloom_filter_length": None}
-        if kept is None:
-            name = self.file.footer.schema.leaves[cell[1]].name
-            self.notes.append(
-                f"row group {cell[0]}, {name}: a Bloom filter of an old kind left out"
-            )
-            return
-        data = kept.header + kept.bitset
-        edit |= {"bloom_filter_offset": out.at, "bloom_filter_length": len(data)}
-        out.write(data)
-
-
-def _without(found: ChunkIndexPages) -> str:
-    return "no index pages" if found.plan is None else "no tree of keys"
-
-
-def _meta(found: ColumnMetaData | None) -> ColumnMetaData:
-    if found is None:
-        raise UnsupportedError("a column chunk without metadata")
-    return found
+    def _note(self, cell: ChunkKey, text: str) -> None:
+        name = self.file.footer.schema.leaves[cell[1]].name
+        self.notes.append(f"row group {cell[0]}, {name}: {text}")
 
 
 def _runs(pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Pages that lie back to back, together, some megabytes at a time."""
     at = size = 0
     for offset, length in pages:
-        if size and offset == at + size and size + length <= _COPY:
+        if size and offset == at + size and size + length <= COPY_SIZE:
             size += length
             continue
         if size:

@@ -11,18 +11,23 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
-from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
 from skipstone.parquet.format.statistics import Statistics
 from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
 from skipstone.parquet.thrift.compact import read_struct
 from skipstone.parquet.writing.bloom_builder import BloomFilling
 from skipstone.parquet.writing.chunk_copier import ChunkCopy, Copied, page_batches
-from skipstone.parquet.writing.chunk_statistics import ChunkFacts, has_bounds
+from skipstone.parquet.writing.chunk_modules import BloomModules
+from skipstone.parquet.writing.chunk_statistics import NO_BOUNDS, ChunkFacts, has_bounds
+from skipstone.parquet.writing.file_writer import (
+    ChunkWriter,
+    FileWriter,
+    offset_index_of,
+    row_group_fields,
+)
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 
 if TYPE_CHECKING:
@@ -38,8 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Refitting"]
 
-ChunkEdit: TypeAlias = "dict[str, object]"
-
 _WORKERS: Final = 2
 # Batches that are read before the first of them is written, and their bytes where they are large.
 _AHEAD: Final = 6
@@ -48,13 +51,12 @@ _HELD: Final = 16 << 20
 
 @dataclass(slots=True, kw_only=True)
 class _Chunk:
-    """One chunk on its way; ``start`` is where it lies now, -1 before it is begun."""
+    """One chunk on its way; ``placed`` is ``None`` before its first page is written."""
 
     cell: ChunkKey
     copy: ChunkCopy
     facts: ChunkFacts | None
-    start: int = -1
-    bloom: bytes | None = None
+    placed: ChunkWriter | None = None
 
 
 class Refitting:
@@ -73,67 +75,32 @@ class Refitting:
         self.added: dict[str, int] = {}
         self.bytes_of: dict[str, int] = {}
         self.notes: list[str] = []
-        self._column_indexes: list[tuple[ChunkEdit, bytes]] = []
-        self._offset_indexes: list[tuple[ChunkEdit, bytes]] = []
-        #: by column: edits that add bounds, and whether there are NaN that these do not tell of
-        self._new_bounds: dict[int, list[ChunkEdit]] = {}
+        #: by column: chunks that get bounds now, and whether there are NaN that bounds do not show
+        self._new_bounds: dict[int, list[ChunkWriter]] = {}
         self._misleading: set[int] = set()
 
     def write(self, out: Output) -> None:
         """The whole new file."""
-        file = self.file
-        out.write(MAGIC)
-        groups: list[RowGroupEdit] = []
-        edits: list[ChunkEdit] = []
-        blooms: list[tuple[ChunkEdit, bytes]] = []
-        uncompressed, begun = 0, out.at
-        for chunk in self._chunks(out):
-            r, c = chunk.cell
-            if not c:
-                edits, blooms, uncompressed, begun = [], [], 0, chunk.start
-            edit = self._edit(chunk)
-            edits.append(edit)
-            uncompressed += chunk.copy.copied.uncompressed
-            if chunk.bloom is not None:
-                blooms.append((edit, chunk.bloom))
-            if c == len(self.leaves) - 1:
-                groups.append(self._group(r, edits, uncompressed, out.at - begun, begun))
-                for held, data in blooms:
-                    held |= {"bloom_filter_offset": out.at, "bloom_filter_length": len(data)}
-                    out.write(data)
-        groups += [
-            self._group(r, [], 0, 0, out.at) for r in range(len(groups), file.num_row_groups)
-        ]
+        file, writer = self.file, FileWriter(out)
+        groups: list[list[ChunkWriter]] = []
+        for chunk in self._chunks(writer):
+            self._describe(chunk)
+            if chunk.cell[1] == len(self.leaves) - 1:
+                groups.append(writer.end_row_group())
+        writer.write_indexes()
         self._leave_out_bounds()
-        for name, found in (
-            ("column_index", self._column_indexes),
-            ("offset_index", self._offset_indexes),
-        ):
-            for edit, data in found:
-                edit |= {f"{name}_offset": out.at, f"{name}_length": len(data)}
-                out.write(data)
-        editor = FooterEditor.of(file.footer).edited(groups)
-        footer = editor.with_column_orders(len(self.leaves)).to_bytes()
-        out.write(footer)
-        out.write(Tail(TAIL_LENGTH + len(footer), len(footer), encrypted=False).to_bytes())
-
-    def _group(
-        self, r: int, edits: list[ChunkEdit], uncompressed: int, compressed: int, first: int
-    ) -> RowGroupEdit:
-        old = self.file.footer.row_group(r)
-        fields: dict[str, object] = {
-            "total_byte_size": uncompressed,
-            "sorting_columns": self.orders.groups[r],
-        }
-        if old.total_compressed_size is not None:
-            fields["total_compressed_size"] = compressed
-        if old.file_offset:
-            fields["file_offset"] = first
-        return RowGroupEdit(chunks=edits, fields=fields)
+        groups += [[] for _ in range(len(groups), file.num_row_groups)]
+        edits = []
+        for r, placed in enumerate(groups):
+            fields = row_group_fields(file.footer.row_group(r), placed)
+            fields["sorting_columns"] = self.orders.groups[r]
+            edits.append(RowGroupEdit(chunks=[each.fields for each in placed], fields=fields))
+        editor = FooterEditor.of(file.footer).edited(edits)
+        writer.write_footer(editor.with_column_orders(len(self.leaves)).to_bytes())
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def _chunks(self, out: Output) -> Iterator[_Chunk]:
+    def _chunks(self, writer: FileWriter) -> Iterator[_Chunk]:
         """Each chunk when its bytes are written."""
         waiting: deque[tuple[_Chunk, Future[list[Ready]] | None, int]] = deque()
         with ThreadPoolExecutor(_WORKERS) as pool:
@@ -149,16 +116,17 @@ class Refitting:
                     if not waiting:
                         break
                     chunk, future, size = waiting.popleft()
-                    if chunk.start < 0:
-                        chunk.start = out.at
+                    if chunk.placed is None:
+                        path = self.leaves[chunk.cell[1]].path
+                        chunk.placed = writer.chunk(chunk.cell, path)
                     if future is None:
-                        yield self._ended(chunk, out)
+                        yield chunk
                         continue
                     try:
                         ready = future.result()
                     except FormatError as error:
                         raise error.in_file(self.file.path) from None
-                    chunk.copy.keep(ready, out.write)
+                    chunk.copy.keep(ready, chunk.placed.page)
                     held -= size
             finally:
                 for _, future, _ in waiting:
@@ -189,104 +157,78 @@ class Refitting:
         copy = ChunkCopy(leaf, place.codec, facts=facts, page_rows=page_rows)
         return _Chunk(cell=cell, copy=copy, facts=facts)
 
-    def _ended(self, chunk: _Chunk, out: Output) -> _Chunk:
-        leaf, place = self.leaves[chunk.cell[1]], self.file.chunk_pages.place(chunk.cell)
-        copied = chunk.copy.end(out.write)
-        if not leaf.max_repetition_level and copied.rows and sum(copied.rows) != place.rows:
-            raise SkipstoneError(f"{leaf.name}: its pages hold other rows than its row group")
-        if chunk.facts is not None and chunk.facts.filling is not None:
-            chunk.bloom = chunk.facts.bloom_filter().to_bytes()
-        else:
-            kept = read_bloom_filter(self.file, chunk.cell)
-            chunk.bloom = None if kept is None else kept.to_bytes()
-        return chunk
-
     # -- what the footer says ----------------------------------------------------------------------
 
-    def _edit(self, chunk: _Chunk) -> ChunkEdit:
-        cell, start, copied, facts = chunk.cell, chunk.start, chunk.copy.copied, chunk.facts
+    def _describe(self, chunk: _Chunk) -> None:
+        """Give the writer all but the pages, which it has."""
+        cell, facts, placed = chunk.cell, chunk.facts, chunk.placed
+        assert placed is not None  # as its pages are written
+        leaf, place = self.leaves[cell[1]], self.file.chunk_pages.place(cell)
+        copied = chunk.copy.end(placed.page)
+        if not leaf.max_repetition_level and copied.rows and sum(copied.rows) != place.rows:
+            raise SkipstoneError(f"{leaf.name}: its pages hold other rows than its row group")
         old = self.file.footer.column_chunk(*cell)
         meta = old.meta_data
         assert meta is not None  # as refuse() has seen
+        placed.end(old, copied.uncompressed)
         self.pages += copied.pages
-        first = start + (copied.offsets[0] if copied.offsets else 0)
-        edit: ChunkEdit = {
-            "offset_index_offset": None,
-            "offset_index_length": None,
-            "column_index_offset": None,
-            "column_index_length": None,
-            "total_uncompressed_size": copied.uncompressed,
-            "total_compressed_size": copied.length,
-            "data_page_offset": first,
-            "index_page_offset": None,
-            "dictionary_page_offset": None if copied.dictionary is None else start,
-            "bloom_filter_offset": None,
-            "bloom_filter_length": None,
-        }
-        if old.file_offset:
-            edit["file_offset"] = start
         if copied.dropped:
-            name = self.leaves[cell[1]].name
             self.notes.append(
-                f"row group {cell[0]}, {name}: {copied.dropped} pages without values left out"
+                f"row group {cell[0]}, {leaf.name}: {copied.dropped} pages without values left out"
             )
         lacks = self.lacks.get(cell, frozenset())
         for kind in lacks & {"checksums", "pages"}:
             self._note(kind, 4 * copied.checksums_added if kind == "checksums" else 0)
-        if "bloom filter" in lacks:
-            self._note("bloom filter", len(chunk.bloom or b""))
-        self._indexes(chunk, edit, lacks)
+        if facts is None or facts.filling is None:
+            bloom = read_bloom_filter(self.file, cell)
+        else:
+            bloom = facts.bloom_filter()
+        if bloom is not None:
+            data = bloom.to_bytes()
+            placed.bloom = BloomModules.of(data)
+            if "bloom filter" in lacks:
+                self._note("bloom filter", len(data))
+        self._indexes(chunk, placed, lacks)
         if facts is not None:
-            self._statistics(cell[1], edit, meta, facts, lacks)
+            self._statistics(placed, meta, facts, lacks)
         if "pages" in lacks:
-            edit["encoding_stats"] = copied.encoding_stats()
-            edit["encodings"] = _encodings(copied, meta)
-        return edit
+            placed.fields["encoding_stats"] = copied.encoding_stats()
+            placed.fields["encodings"] = _encodings(copied, meta)
 
     def _note(self, kind: str, size: int) -> None:
         self.added[kind] = self.added.get(kind, 0) + 1
         self.bytes_of[kind] = self.bytes_of.get(kind, 0) + size
 
-    def _indexes(self, chunk: _Chunk, edit: ChunkEdit, lacks: frozenset[str]) -> None:
-        cell, start, copied, facts = chunk.cell, chunk.start, chunk.copy.copied, chunk.facts
+    def _indexes(self, chunk: _Chunk, placed: ChunkWriter, lacks: frozenset[str]) -> None:
+        cell, facts = chunk.cell, chunk.facts
         old_offsets = read_offset_index(self.file, cell)
-        if not copied.offsets or (facts is not None and facts.within_rows):
+        if not placed.pages or (facts is not None and facts.within_rows):
             return
         repeated = self.leaves[cell[1]].max_repetition_level
         if facts is None and repeated and old_offsets is None:
             return
-        rows = copied.rows
+        rows = chunk.copy.copied.rows
         unencoded = None
         if facts is not None:
             rows = facts.rows
             unencoded = tuple(facts.sizes) if facts.unencoded is not None else None
         elif old_offsets is not None:
             unencoded = old_offsets.unencoded_byte_array_data_bytes
-            if len(old_offsets.page_locations) != len(copied.offsets):
+            if len(old_offsets.page_locations) != len(placed.pages):
                 return
             firsts = [each.first_row_index for each in old_offsets.page_locations]
             rows = [b - a for a, b in zip(firsts, [*firsts[1:], 0], strict=True)]
-        made, row = [], 0
-        for at, size, count in zip(copied.offsets, copied.sizes, rows, strict=True):
-            made.append(
-                PageLocation(offset=start + at, compressed_page_size=size, first_row_index=row)
-            )
-            row += count
-        data = OffsetIndex(
-            page_locations=tuple(made), unencoded_byte_array_data_bytes=unencoded
-        ).to_bytes()
-        self._offset_indexes.append((edit, data))
+        placed.offset_index = offset_index_of(placed.pages, rows, unencoded)
         if "offset index" in lacks:
-            self._note("offset index", len(data))
+            self._note("offset index", len(placed.offset_index))
         index = None if facts is None else facts.column_index()
         bounds = None if index is None else index.to_bytes()
         order = self.asked.orders[cell[1]]
         if bounds is None and "pages" not in lacks and (facts is None or order is None):
             bounds = self._old_column_index(cell)
-        if bounds is not None:
-            self._column_indexes.append((edit, bounds))
-            if "column index" in lacks:
-                self._note("column index", len(bounds))
+        placed.column_index = bounds
+        if bounds is not None and "column index" in lacks:
+            self._note("column index", len(bounds))
 
     def _old_column_index(self, cell: ChunkKey) -> bytes | None:
         old = self.file.footer.column_chunk(*cell)
@@ -299,45 +241,35 @@ class Refitting:
         return data[: read_struct(data)[1]]
 
     def _statistics(
-        self,
-        column: int,
-        edit: ChunkEdit,
-        meta: ColumnMetaData,
-        facts: ChunkFacts,
-        lacks: frozenset[str],
+        self, placed: ChunkWriter, meta: ColumnMetaData, facts: ChunkFacts, lacks: frozenset[str]
     ) -> None:
-        trusted = self.file.footer.column_orders is not None
+        trusted, column = self.file.footer.column_orders is not None, placed.cell[1]
         found = facts.statistics(meta.statistics, trusted=trusted)
-        edit["statistics"] = found
+        placed.fields["statistics"] = found
         if facts.misleading:
             self._misleading.add(column)
         if facts.order is not None and facts.order.misleads and not has_bounds(meta.statistics):
-            self._new_bounds.setdefault(column, []).append(edit)
+            self._new_bounds.setdefault(column, []).append(placed)
         sizes = facts.size_statistics()
         if sizes.to_dict():
-            edit["size_statistics"] = sizes
+            placed.fields["size_statistics"] = sizes
         if "statistics" in lacks and found is not None:
             self._note("statistics", len(found.to_bytes()))
         if "size statistics" in lacks:
             self._note("size statistics", len(sizes.to_bytes()))
 
     def _leave_out_bounds(self) -> None:
-        """Of columns with NaN; see ``chunk_facts.py``."""
+        """Of columns with NaN; see ``chunk_statistics.py``."""
         for column in sorted(self._misleading):
-            name = self.leaves[column].name
             self.notes.append(
-                f"{name} holds NaN: it gets no bounds there, which most readers misread"
+                f"{self.leaves[column].name} holds NaN: it gets no bounds there, which most"
+                " readers misread"
             )
-            for edit in self._new_bounds.get(column, ()):
-                held = edit["statistics"]
+            for placed in self._new_bounds.get(column, ()):
+                held = placed.fields["statistics"]
                 assert isinstance(held, Statistics)
-                edit["statistics"] = replace(
-                    held,
-                    min_value=None,
-                    max_value=None,
-                    is_min_value_exact=None,
-                    is_max_value_exact=None,
-                )
+                # Bounds in the fields of old readers stay: retrofit adds none.
+                placed.fields["statistics"] = replace(held, **NO_BOUNDS)
 
 
 def _encodings(copied: Copied, meta: ColumnMetaData) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ import pytest
 
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.writing.checkpoint import CheckpointWriter, row_groups_of
-from skipstone.parquet.writing.footer_editor import moved_row_group
+from skipstone.parquet.writing.file_writer import CheckpointWriter, FileWriter
+from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.salvage import salvage
 
 if TYPE_CHECKING:
@@ -56,11 +56,14 @@ def written(every: int) -> tuple[bytes, list[int]]:
         tail = Tail.from_bytes(data[-8:], len(data))
         footer = FooterArrays.scan(data[tail.offset : -8], tail.offset)
         if writer is None:
-            writer = CheckpointWriter(sink=sink, template=footer, every=every)
-            writer.begin()
+            template = FooterEditor.of(footer)
+            writer = CheckpointWriter(
+                writer=FileWriter(sink), template=template, every=every, sync=sink.flush
+            )
         delta = sink.at - 4
         sink.write(data[4 : tail.offset])
-        for struct, rows in row_groups_of(footer):
+        editor = FooterEditor.of(footer)
+        for struct, rows in zip(editor.row_groups, editor.rows, strict=True):
             writer.add(moved_row_group(struct, delta, ordinal=number), rows)
         ends.append(sink.flushed)
     assert writer is not None

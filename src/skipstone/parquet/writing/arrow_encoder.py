@@ -98,7 +98,7 @@ class Block(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class EncodedChunk:
-    """One chunk: ``pieces`` are header and body of each page in turn, the dictionary's first.
+    """One chunk: ``pages`` are header and body of each page, the dictionary first.
 
     ``chunk`` is what Arrow says of it, with the offsets of another file.
     """
@@ -109,7 +109,7 @@ class EncodedChunk:
     facts: ChunkFacts
     bloom: BloomFilter | None
     bounds: PageBounds | None
-    pieces: list[bytes | memoryview]
+    pages: list[tuple[bytes | memoryview, bytes | memoryview]]
 
     @property
     def meta(self) -> ColumnMetaData:
@@ -212,16 +212,20 @@ class ArrowBlocks:
         start, stop = chunk_range(meta, file_size=len(encoded.data))
         pages = walk_pages(encoded.data[start:stop], base=start, num_values=meta.num_values)
         copy = ChunkCopy(leaf, int(meta.codec), facts=facts)
-        pieces: list[bytes | memoryview] = []
-        copy.keep(copy.begin(list(pages), _at_once).result(), pieces.append)
+        made: list[tuple[bytes | memoryview, bytes | memoryview]] = []
+
+        def put(header: bytes | memoryview, body: bytes | memoryview, _: bool) -> None:
+            made.append((header, body))
+
+        copy.keep(copy.begin(list(pages), _at_once).result(), put)
         return EncodedChunk(
             leaf=leaf,
             chunk=chunk,
-            copied=copy.end(pieces.append),
+            copied=copy.end(put),
             facts=facts,
             bloom=None if fpp is None else facts.bloom_filter(),
             bounds=facts.bounds,
-            pieces=pieces,
+            pages=made,
         )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from .chunk_statistics import ChunkFacts, PageFacts
 
-__all__ = ["ChunkCopy", "Copied", "Ready", "page_batches"]
+__all__ = ["ChunkCopy", "Copied", "PagePut", "Ready", "page_batches"]
 
 _WINDOW: Final = 2 << 20
 _I32: Final = 0x15
@@ -48,17 +48,16 @@ _I32: Final = 0x15
 _FIRST: Final = 3
 _CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
-Sink: TypeAlias = "Callable[[bytes | memoryview], None]"
+PagePut: TypeAlias = "Callable[[bytes | memoryview, bytes | memoryview, bool], object]"
 
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """Where the pages lie, from the first byte of the chunk on, and what is new about them."""
+    """What the pages of a chunk are in the new file: bytes of the ``dictionary`` page and of each
+    data page, headers included, and what is new about them."""
 
-    length: int = 0
     uncompressed: int = 0
-    dictionary: int | None = None
-    offsets: list[int] = field(default_factory=list)
+    dictionary: int = 0
     sizes: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     checksums_added: int = 0
@@ -149,24 +148,24 @@ class ChunkCopy:
         self._before = submit(partial(self._ready, pages, before, self._dictionary, last))
         return self._before
 
-    def keep(self, ready: Sequence[Ready], sink: Sink) -> None:
-        """Give ``sink`` the bytes of pages that are ready, batch by batch in their order."""
+    def keep(self, ready: Sequence[Ready], put: PagePut) -> None:
+        """Give ``put`` the pages that are ready, batch by batch in their order: header, body, and
+        whether it is the dictionary."""
         made = self.copied
         for page, header, rows, facts in ready:
             if header is None:
                 made.dropped += 1
                 continue
-            if page.type == PageType.DICTIONARY_PAGE:
-                if made.pages:
-                    raise FormatError("a dictionary behind its data pages", offset=page.offset)
-                made.dictionary = 0
-            else:
-                made.offsets.append(made.length)
+            is_dictionary = page.type == PageType.DICTIONARY_PAGE
+            length = len(header) + len(page.body)
+            if not is_dictionary:
                 made.rows.append(rows)
-                made.sizes.append(len(header) + len(page.body))
-            sink(header)
-            sink(page.body)
-            made.length += len(header) + len(page.body)
+                made.sizes.append(length)
+            elif made.pages:
+                raise FormatError("a dictionary behind its data pages", offset=page.offset)
+            else:
+                made.dictionary = length
+            put(header, page.body, is_dictionary)
             made.uncompressed += len(header) + page.uncompressed_page_size
             made.pages += 1
             made.checksums_added += page.crc is None
@@ -175,10 +174,10 @@ class ChunkCopy:
             if facts is not None and self.facts is not None:
                 self.facts.keep(facts)
 
-    def end(self, sink: Sink) -> Copied:
-        """When all pages were kept: what was held back of them, and where they lie."""
+    def end(self, put: PagePut) -> Copied:
+        """Put what was held back when all pages were kept."""
         if self._splitter is not None:
-            self.keep([self._data(*each) for each in self._splitter.rest()], sink)
+            self.keep([self._data(*each) for each in self._splitter.rest()], put)
         return self.copied
 
     # -- in threads --------------------------------------------------------------------------------

@@ -58,8 +58,15 @@ class Indexes(NamedTuple):
 class BloomModules(NamedTuple):
     """The bytes of BloomFilterHeader, and of the bitset."""
 
-    header: bytes
-    bitset: bytes
+    header: bytes | memoryview
+    bitset: bytes | memoryview
+
+    @classmethod
+    def of(cls, data: bytes) -> BloomModules:
+        """Of a whole filter, which need not be encrypted as one module."""
+        _, at = read_header(data, base=0, end=len(data))
+        view = memoryview(data)
+        return cls(view[:at], view[at:])
 
 
 def plain_pages(

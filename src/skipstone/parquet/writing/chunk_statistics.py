@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,12 @@ if TYPE_CHECKING:
     from .bloom_builder import BloomFilling
     from .column_order import Ordering
 
-__all__ = ["ChunkFacts", "PageFacts", "has_bounds"]
+__all__ = ["NO_BOUNDS", "ChunkFacts", "PageFacts", "has_bounds"]
+
+#: for ``Statistics`` whose bounds are taken out
+NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(
+    ("min_value", "max_value", "is_min_value_exact", "is_max_value_exact")
+)
 
 
 class PageFacts(NamedTuple):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "CHUNK_FIELDS",
     "FieldValues",
     "FooterEditor",
     "RowGroupEdit",
@@ -74,7 +75,8 @@ _GROUP: Final[dict[str, tuple[int, int]]] = {
     "total_compressed_size": (6, I64),
     "ordinal": (_GROUP_ORDINAL, I16),
 }
-_CHUNK: Final[dict[str, tuple[int, int]]] = {
+#: fields of ``ColumnChunk``; the other names are those of ``ColumnMetaData``
+CHUNK_FIELDS: Final[dict[str, tuple[int, int]]] = {
     "file_path": (_FILE_PATH, BINARY),
     "file_offset": (2, I64),
     "offset_index_offset": (4, I64),
@@ -356,7 +358,7 @@ def _edited(data: bytes, edit: RowGroupEdit) -> bytes:
 
 
 def _edited_chunk(chunk: Struct, fields: FieldValues) -> Struct:
-    of_meta = {name: value for name, value in fields.items() if name not in _CHUNK}
+    of_meta = {name: value for name, value in fields.items() if name not in CHUNK_FIELDS}
     if of_meta:
         meta = chunk.get(_META_DATA)
         if chunk.get(_CRYPTO_METADATA) is not None:
@@ -364,7 +366,9 @@ def _edited_chunk(chunk: Struct, fields: FieldValues) -> Struct:
         if not isinstance(meta, Struct):
             raise FormatError("a column chunk without metadata")
         chunk = chunk.replace(_META_DATA, STRUCT, _set(meta, _META, of_meta))
-    return _set(chunk, _CHUNK, {name: fields[name] for name in fields if name in _CHUNK})
+    return _set(
+        chunk, CHUNK_FIELDS, {name: fields[name] for name in fields if name in CHUNK_FIELDS}
+    )
 
 
 def _set(struct: Struct, places: Mapping[str, tuple[int, int]], fields: FieldValues) -> Struct:

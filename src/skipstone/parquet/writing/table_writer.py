@@ -13,6 +13,7 @@ the one that is being written, and the next, which is read and encoded meanwhile
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -41,8 +42,6 @@ from skipstone.parquet.evidence.stored_values import (
     Form,
     Stored,
 )
-from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.selection import Selection
 from skipstone.parquet.reading.sorted_rows import are_sorted
@@ -58,15 +57,15 @@ from .arrow_rows import (
     row_groups,
     schema_and_batches,
 )
-from .checkpoint import CheckpointWriter
+from .file_writer import CheckpointWriter, FileWriter
+from .footer_editor import FooterEditor
 from .retrofit_needs import (
     Asked,
     leaves_of,
 )
-from .row_group_writer import GroupPlacing
+from .row_group_writer import RowGroupWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import (
         Iterator,
         Mapping,
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.storage.atomic_replace import Written
 
@@ -201,22 +201,22 @@ def write_table(
 
     keep = work.has_checkpoint if checkpoint_every else None
     with replacing(target, still=keys_first, worth_keeping=keep) as out:
-        placing = work.run(out, row_groups(found, batches, row_group_rows))
+        made = work.run(out, row_groups(found, batches, row_group_rows))
         size = out.at
-    writer = work.writer
-    assert writer is not None  # as the work is done
-    notes = placing.notes[:_SHOWN] + work.notes[:_SHOWN]
-    left = len(placing.notes) + len(work.notes) - len(notes)
+    footers = work.footers
+    assert footers is not None  # as the work is done
+    notes = made.notes[:_SHOWN] + work.notes[:_SHOWN]
+    left = len(made.notes) + len(work.notes) - len(notes)
     material = None if encryptor is None else encryptor.key_material_file
     return WriteReport(
         path=str(target),
-        rows=sum(writer.rows),
-        row_groups=len(writer.rows),
-        pages=placing.pages,
+        rows=sum(footers.rows),
+        row_groups=len(footers.rows),
+        pages=made.pages,
         bytes=size,
         seconds=time.perf_counter() - started,
         sorted_groups=work.sorted_groups,
-        checkpoints=writer.checkpoints,
+        checkpoints=footers.checkpoints,
         algorithm=None if encryption is None else encryption.algorithm,
         key_material=None if material is None else key_material_path(str(target)),
         notes=(*notes, *([f"and {left} more of that kind"] if left else [])),
@@ -291,64 +291,57 @@ class _Work:
     index_pages: Any
     irrevocable: frozenset[int] = frozenset()
     unbounded: frozenset[int] = frozenset()
-    writer: CheckpointWriter | None = None
+    footers: CheckpointWriter | None = None
     sorted_groups: int = 0
     notes: list[str] = field(default_factory=list)
     _retracted: int = 0
 
     def has_checkpoint(self) -> bool:
         """Whether what was written so far can be had again."""
-        return self.writer is not None and self.writer.checkpoints > 0
+        return self.footers is not None and self.footers.checkpoints > 0
 
-    def run(self, out: Written, groups: Iterator[pa.Table]) -> GroupPlacing:
+    def run(self, out: Written, groups: Iterator[pa.Table]) -> RowGroupWriter:
         """Write the whole file."""
-        writer = self.writer = self._writer(out)
-        placing = GroupPlacing(
-            out=out,
-            encryptor=self.encryptor,
+        made = RowGroupWriter(
+            writer=FileWriter(out, self.encryptor),
             page_index=self.page_index,
             index_pages=self.index_pages,
             irrevocable=self.irrevocable,
             unbounded=set(self.unbounded),
         )
-        writer.begin()
-        for rows, sorting in self._placed(groups, placing):
-            placing.end_group(rows, sorting)
-            if placing.is_full or writer.due(placing.waiting):
-                self._add(placing)
-        self._add(placing, last=True)
-        writer.finish()
-        return placing
+        footers = self.footers = self._footers(out, made.writer)
+        for rows, sorting in self._placed(groups, made):
+            made.end_group(rows, sorting)
+            if not made.writer.holds_indexes or footers.due(made.waiting):
+                self._add(made, footers)
+        self._add(made, footers, last=True)
+        footers.finish()
+        return made
 
-    def _add(self, placing: GroupPlacing, *, last: bool = False) -> None:
+    def _add(self, made: RowGroupWriter, footers: CheckpointWriter, *, last: bool = False) -> None:
         """Row groups that are only waiting for their indexes."""
-        writer = self.writer
-        assert writer is not None  # as it has begun
-        if len(placing.misleading) > self._retracted:
-            self._retracted = len(placing.misleading)
-            writer.row_groups[:] = [placing.retracted(each) for each in writer.row_groups]
-        for row_group, count in placing.finished(last=last):
-            writer.add(row_group, count)
+        if len(made.misleading) > self._retracted:
+            self._retracted = len(made.misleading)
+            footers.row_groups[:] = [made.retracted(each) for each in footers.row_groups]
+        for row_group, count in made.finished(last=last):
+            footers.add(row_group, count)
 
-    def _writer(self, out: Written) -> CheckpointWriter:
-        encryptor, template = self.encryptor, self.template
-        if encryptor is None:
-            magic, seal = MAGIC, None
-        else:
-            magic, seal = encryptor.magic, encryptor.seal_footer
-            metadata = FileMetaData.from_bytes(template.data[: template.end])
-            template = FooterArrays.scan(encryptor.described(metadata).to_bytes())
+    def _footers(self, out: Written, writer: FileWriter) -> CheckpointWriter:
+        template: FooterArrays | bytes = self.template
+        if self.encryptor is not None:
+            metadata = FileMetaData.from_bytes(self.template.data[: self.template.end])
+            template = self.encryptor.described(metadata).to_bytes()
+
+        def sync() -> None:
+            out.flush()
+            os.fsync(out.descriptor)
+
         return CheckpointWriter(
-            sink=out,
-            template=template,
-            every=self.every,
-            descriptor=out.descriptor,
-            magic=magic,
-            seal=seal,
+            writer=writer, template=FooterEditor.of(template), every=self.every, sync=sync
         )
 
     def _placed(
-        self, groups: Iterator[pa.Table], placing: GroupPlacing
+        self, groups: Iterator[pa.Table], made: RowGroupWriter
     ) -> Iterator[tuple[int, tuple[SortingColumn, ...] | None]]:
         """Row groups whose pages are in the file: their rows, and how they are sorted."""
         values: dict[int, pa.ChunkedArray] = {}
@@ -358,7 +351,7 @@ class _Work:
                 for chunk in chunks:
                     if column is not None and chunk.leaf.ordinal in self.blocks.keys:
                         values[chunk.leaf.ordinal] = column
-                    placing.put(chunk)
+                    made.put(chunk)
                 if each.last:
                     yield each.rows, self._sorting(values)
                     values = {}

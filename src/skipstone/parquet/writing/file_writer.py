@@ -1,0 +1,394 @@
+"""Places pages, Bloom filters, indexes and footer in a new file, in the clear or encrypted.
+
+    magic | row group | row group | … | column indexes | offset indexes | footer | length | magic
+            pages of each chunk, then their Bloom filters
+
+Whoever makes a file begins one ``ChunkWriter`` after the other and gives it pages. Whatever the
+pages come from, the writer encrypts each of them where the column is encrypted, keeps the offsets,
+and tells by ``ChunkWriter.fields`` what the footer has to say. Indexes are held until they are many
+or a footer is to name them: those of neighbouring row groups lie together, so that a reader fetches
+them in one request.
+
+A file with checkpoints has a footer of everything so far behind every n row groups:
+
+    PAR1 | row groups | footer length PAR1 | row groups | footer length PAR1 | … | footer …
+                        of those before it              of all before it           of all
+
+A file that is cut behind a checkpoint has lost nothing but what follows: the part up to there is a
+Parquet file. Readers of the finished file see the earlier footers as bytes that nothing refers to.
+``salvage`` finds the last one. Every footer of an encrypted file is encrypted or signed like the
+last one. So the part up to a checkpoint authenticates: it does not tell that more was written.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from skipstone.errors import UnsupportedError
+from skipstone.parquet.encryption.modules import MAX_ORDINAL, ModuleType
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
+from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
+from skipstone.parquet.thrift.compact import I32, Reader, Writer
+
+from .footer_editor import CHUNK_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.file_encryptor import FileEncryptor
+    from skipstone.parquet.format.metadata import ColumnChunk, RowGroup
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
+    from skipstone.parquet.reading.page_tables import ChunkPlace
+    from skipstone.parquet.reading.pinned_reader import PinnedReader
+    from skipstone.storage.atomic_replace import Output
+
+    from .chunk_modules import BloomModules
+    from .footer_editor import FooterEditor
+
+__all__ = [
+    "COPY_SIZE",
+    "CheckpointWriter",
+    "ChunkWriter",
+    "FileWriter",
+    "offset_index_of",
+    "page_checksum",
+    "relocated_offset_index",
+    "row_group_fields",
+    "with_stored_body",
+]
+
+#: Bytes that are copied at a time.
+COPY_SIZE: Final = 8 << 20
+_MAX_SIZE: Final = 0x7FFF_FFFF
+# Bytes of indexes that are held.
+_HELD: Final = 8 << 20
+#: compressed_page_size of PageHeader; crc is the next field
+_SIZE_FIELD: Final = 3
+
+
+class ChunkWriter:
+    """One chunk of a ``FileWriter``: pages are given in their order, then ``end`` is called.
+
+    ``bloom``, ``column_index`` and ``offset_index`` are set before the row group ends; the file
+    writer places them. ``fields`` are what the footer has to say of the chunk: placing adds to it.
+    """
+
+    def __init__(
+        self, out: Output, cell: ChunkKey, path: tuple[str, ...], cipher: ColumnDecryptor | None
+    ) -> None:
+        self.cell, self.path, self.start = cell, path, out.at
+        #: offset and length of each data page
+        self.pages: list[tuple[int, int]] = []
+        self.dictionary: int | None = None
+        self.bloom: BloomModules | None = None
+        self.column_index: bytes | None = None
+        self.offset_index: bytes | None = None
+        self.fields: dict[str, object] = dict.fromkeys(
+            (
+                "bloom_filter_offset",
+                "bloom_filter_length",
+                "column_index_offset",
+                "column_index_length",
+                "offset_index_offset",
+                "offset_index_length",
+            )
+        )
+        self._out, self._cipher = out, cipher
+
+    @property
+    def length(self) -> int:
+        """Bytes so far."""
+        return self._out.at - self.start
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """Append bytes as they are."""
+        self._out.write(piece)
+
+    def page(
+        self, header: bytes | memoryview, body: bytes | memoryview, dictionary: bool = False
+    ) -> int:
+        """Append a page, encrypted where the column is; the length of the header in the file.
+
+        ``header`` states the size of ``body``, and its checksum if there is one. Both are over the
+        bytes that are stored, so they change with the encryption.
+        """
+        start = self._out.at
+        if self._cipher is not None:
+            number = None if dictionary else len(self.pages)
+            if number is not None and number > MAX_ORDINAL:
+                raise UnsupportedError(
+                    f"an encrypted chunk of more than {MAX_ORDINAL + 1:,} pages",
+                    hint="write the file with larger pages, or smaller row groups",
+                )
+            kind, header_kind = ModuleType.DATA_PAGE, ModuleType.DATA_PAGE_HEADER
+            if dictionary:
+                kind, header_kind = ModuleType.DICTIONARY_PAGE, ModuleType.DICTIONARY_PAGE_HEADER
+            body = self._cipher.encrypt(kind, body, number)
+            header = self._cipher.encrypt(header_kind, with_stored_body(header, body), number)
+        if len(body) > _MAX_SIZE:
+            raise UnsupportedError("a page of more than 2 GiB", hint="write smaller pages")
+        self._out.write(header)
+        self._out.write(body)
+        if dictionary:
+            self.dictionary = start
+        else:
+            self.pages.append((start, self._out.at - start))
+        return len(header)
+
+    def end(self, old: ColumnChunk, uncompressed: int, *, index_page: int | None = None) -> None:
+        """All pages were given. ``old`` is the chunk before the change, ``uncompressed`` the size
+        of its pages, headers included, and ``index_page`` where the root of its index pages is."""
+        self.fields |= {
+            "total_uncompressed_size": uncompressed,
+            "total_compressed_size": self.length,
+            "data_page_offset": self.pages[0][0] if self.pages else self.start,
+            "index_page_offset": index_page,
+            "dictionary_page_offset": self.dictionary,
+        }
+        if old.file_offset:  # 0 is what writers put there since the field is of no use
+            self.fields["file_offset"] = self.start
+
+    def copy(self, reader: PinnedReader, place: ChunkPlace, old: ColumnChunk) -> int:
+        """Append a whole chunk as it is, in place of pages and ``end``; by how much it moved."""
+        for at in range(place.start, place.stop, COPY_SIZE):
+            self.write(reader.one(place.path, at, min(COPY_SIZE, place.stop - at)))
+        moved = self.start - place.start
+        for name in ("data_page_offset", "dictionary_page_offset", "index_page_offset"):
+            offset = getattr(old.meta_data, name)
+            # An offset outside of the chunk has nothing to name in the new file.
+            inside = offset and place.start <= offset < max(place.stop, place.start + 1)
+            self.fields[name] = offset + moved if inside else None
+        self.fields["data_page_offset"] = self.fields["data_page_offset"] or self.start
+        if old.file_offset:
+            self.fields["file_offset"] = self.start
+        return moved
+
+    def size(self, name: str) -> int:
+        """A field that is a number of bytes."""
+        value = self.fields[name]
+        assert isinstance(value, int)
+        return value
+
+    def applied(self, old: ColumnChunk) -> ColumnChunk:
+        """``old`` with ``fields``."""
+        assert old.meta_data is not None  # or there would be nothing to place
+        of_chunk, of_meta = dict[str, object](), dict[str, object]()
+        for name, value in self.fields.items():
+            (of_chunk if name in CHUNK_FIELDS else of_meta)[name] = value
+        meta = replace(old.meta_data, **of_meta)  # type: ignore[arg-type]  # names of parquet.thrift
+        return replace(old, **of_chunk, meta_data=meta)  # type: ignore[arg-type]
+
+    def _put_bloom_filter(self) -> None:
+        if self.bloom is None:
+            return
+        header, bitset = self.bloom
+        if self._cipher is not None:
+            header = self._cipher.encrypt(ModuleType.BLOOM_FILTER_HEADER, header)
+            bitset = self._cipher.encrypt(ModuleType.BLOOM_FILTER_BITSET, bitset)
+        start = self._out.at
+        self._out.write(header)
+        self._out.write(bitset)
+        self.bloom = None
+        self.fields |= {
+            "bloom_filter_offset": start,
+            "bloom_filter_length": self._out.at - start,
+        }
+
+    def _put_index(self, name: str, kind: ModuleType) -> None:
+        data = getattr(self, name)
+        if data is None:
+            return
+        if self._cipher is not None:
+            data = self._cipher.encrypt(kind, data)
+        self.fields |= {f"{name}_offset": self._out.at, f"{name}_length": len(data)}
+        self._out.write(data)
+        setattr(self, name, None)
+
+
+class FileWriter:
+    """One new file, which begins with its magic; in the clear without an ``encryptor``."""
+
+    def __init__(self, out: Output, encryptor: FileEncryptor | None = None) -> None:
+        self.out, self.encryptor = out, encryptor
+        self.magic = MAGIC if encryptor is None else encryptor.magic
+        self._row_group: list[ChunkWriter] = []
+        self._held: list[ChunkWriter] = []
+        self._held_bytes = 0
+        out.write(self.magic)
+
+    def chunk(self, cell: ChunkKey, path: tuple[str, ...]) -> ChunkWriter:
+        """The next chunk, by row group and column."""
+        cipher = None if self.encryptor is None else self.encryptor.column(path, *cell)
+        if cipher is not None and cell[0] > MAX_ORDINAL:
+            raise UnsupportedError(
+                f"an encrypted file of more than {MAX_ORDINAL + 1:,} row groups",
+                hint="write the file with larger row groups",
+            )
+        made = ChunkWriter(self.out, cell, path, cipher)
+        self._row_group.append(made)
+        return made
+
+    def end_row_group(self) -> list[ChunkWriter]:
+        """All chunks of the row group are there; they are returned."""
+        ended, self._row_group = self._row_group, []
+        for chunk in ended:
+            chunk._put_bloom_filter()
+            self._held_bytes += len(chunk.column_index or b"") + len(chunk.offset_index or b"")
+        self._held += ended
+        if self._held_bytes >= _HELD:
+            self.write_indexes()
+        return ended
+
+    @property
+    def holds_indexes(self) -> bool:
+        """Whether there are chunks whose indexes have no place yet."""
+        return bool(self._held)
+
+    def write_indexes(self) -> None:
+        """Write the indexes that are held."""
+        for name, kind in (
+            ("column_index", ModuleType.COLUMN_INDEX),
+            ("offset_index", ModuleType.OFFSET_INDEX),
+        ):
+            for chunk in self._held:
+                chunk._put_index(name, kind)
+        self._held, self._held_bytes = [], 0
+
+    def metadata(self, chunk: ChunkWriter, old: ColumnChunk) -> ColumnChunk:
+        """The chunk as the footer has it; its metadata is encrypted where it must be."""
+        made = chunk.applied(old)
+        if self.encryptor is None:
+            return replace(made, crypto_metadata=None, encrypted_column_metadata=None)
+        return self.encryptor.seal_chunk(made, chunk.path, *chunk.cell)
+
+    def write_footer(self, footer: bytes) -> None:
+        """Write ``FileMetaData``, encrypted or signed where the file is encrypted, and its tail."""
+        if self.encryptor is not None:
+            footer = self.encryptor.seal_footer(footer)
+        if len(footer) > _MAX_SIZE:
+            raise UnsupportedError("a footer of more than 2 GiB", hint="write fewer row groups")
+        self.out.write(footer)
+        size = self.out.at + TAIL_LENGTH
+        self.out.write(Tail(size, len(footer), self.magic == MAGIC_ENCRYPTED).to_bytes())
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointWriter:
+    """The footers of a file, one behind every ``every`` row groups (0: only the last).
+
+    ``template`` is a footer of the same columns: the file takes all of it but the row groups. With
+    ``sync`` a checkpoint is on the medium before the next row group is written.
+    """
+
+    writer: FileWriter
+    template: FooterEditor
+    every: int
+    sync: Callable[[], None]
+    checkpoints: int = 0
+    rows: list[int] = field(default_factory=list)
+    row_groups: list[bytes] = field(default_factory=list)
+
+    def add(self, row_group: bytes, num_rows: int) -> None:
+        """A ``RowGroup`` whose pages are in the file already and whose offsets are right."""
+        self.row_groups.append(row_group)
+        self.rows.append(num_rows)
+        if self.due(0):
+            self._footer()
+            self.sync()
+            self.checkpoints += 1
+
+    def due(self, more: int) -> bool:
+        """Whether there is a checkpoint behind that many more row groups."""
+        return bool(self.every) and not (len(self.row_groups) + more) % self.every
+
+    def finish(self) -> None:
+        """Write the last footer, unless a checkpoint says the same already."""
+        if not (self.row_groups and self.due(0)):
+            self._footer()
+
+    def _footer(self) -> None:
+        made = self.template.with_row_groups(self.rows, self.row_groups)
+        self.writer.write_footer(made.to_bytes())
+
+
+def row_group_fields(old: RowGroup, placed: Sequence[ChunkWriter]) -> dict[str, object]:
+    """Sizes and place of a row group whose chunks have ended; optional fields where ``old`` has
+    them."""
+    fields: dict[str, object] = {
+        "total_byte_size": sum(each.size("total_uncompressed_size") for each in placed)
+    }
+    if old.total_compressed_size is not None:
+        fields["total_compressed_size"] = sum(each.size("total_compressed_size") for each in placed)
+    if old.file_offset:
+        fields["file_offset"] = placed[0].start if placed else len(MAGIC)
+    return fields
+
+
+# -- pages and their places ------------------------------------------------------------------------
+
+
+def page_checksum(data: bytes | memoryview) -> int:
+    """The CRC-32 of a page's body, as the signed 32 bits of its field."""
+    value = zlib.crc32(data)
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+    """The header of a page that has another body: its size, and its checksum if it has one.
+
+    Both fields are among the first four; what follows keeps its bytes.
+    """
+    reader, previous = Reader(header), 0
+    while previous != _SIZE_FIELD - 1:
+        kind, previous = reader.field_head(previous)
+        if kind != I32 or previous >= _SIZE_FIELD:
+            break
+        reader.integer(32)
+    head = reader.at
+    if previous != _SIZE_FIELD - 1 or reader.field_head(previous) != (I32, _SIZE_FIELD):
+        return _with_stored_body(header, body)
+    reader.integer(32)
+    writer = Writer()
+    writer.field(_SIZE_FIELD, I32, len(body), _SIZE_FIELD - 1)
+    stop = reader.at
+    kind, following = reader.field_head(_SIZE_FIELD)
+    if following == _SIZE_FIELD + 1:
+        if kind != I32:
+            return _with_stored_body(header, body)
+        reader.integer(32)
+        stop = reader.at
+        writer.field(_SIZE_FIELD + 1, I32, page_checksum(body), _SIZE_FIELD)
+    return b"".join((header[:head], writer.out, header[stop:]))
+
+
+def _with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+    """The same for fields that are not in order."""
+    found = PageHeader.from_bytes(header)
+    crc = None if found.crc is None else page_checksum(body)
+    return replace(found, compressed_page_size=len(body), crc=crc).to_bytes()
+
+
+def offset_index_of(
+    places: Sequence[tuple[int, int]], rows: Sequence[int], unencoded: tuple[int, ...] | None
+) -> bytes:
+    """The offset index of pages at ``places`` that hold so many ``rows`` each."""
+    made, row = [], 0
+    for (offset, size), count in zip(places, rows, strict=True):
+        made.append(PageLocation(offset=offset, compressed_page_size=size, first_row_index=row))
+        row += count
+    return OffsetIndex(
+        page_locations=tuple(made), unencoded_byte_array_data_bytes=unencoded
+    ).to_bytes()
+
+
+def relocated_offset_index(old: OffsetIndex, places: Sequence[tuple[int, int]]) -> bytes:
+    """An offset index whose pages lie at other ``places`` now; all else stays."""
+    pairs = zip(old.page_locations, places, strict=True)
+    located = tuple(
+        [replace(each, offset=at, compressed_page_size=size) for each, (at, size) in pairs]
+    )
+    return replace(old, page_locations=located).to_bytes()
