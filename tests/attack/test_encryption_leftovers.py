@@ -112,13 +112,13 @@ def test_a_writer_who_comes_too_late_takes_no_keys_away(
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(
                 encrypting,
-                "_transcribe",
+                "_copy",
                 lambda *given: ((tmp_path / "hidden").rename(path), transcribe(*given)),
             )
             with pytest.raises(SkipstoneError, match="rewritten by another"):
                 encrypt(tmp_path / "x.parquet", target, encryption=seals)
 
-    transcribe = encrypting._transcribe
+    transcribe = encrypting._copy
     monkeypatch.setattr(LocalStorage, "put", late)
     encrypt(tmp_path / "x.parquet", target, encryption=seals)
     keys = Decryption(kms=kms)

@@ -18,8 +18,9 @@ import uuid
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import duration, plural, size
@@ -31,15 +32,21 @@ from skipstone.parquet.format.column_files import (
     column_files,
     note_of,
 )
-from skipstone.parquet.format.footer import MAGIC, Tail
+from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary import is_summary
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.opened_footer import read_footer
 from skipstone.parquet.reading.page_tables import chunk_place
 from skipstone.parquet.reading.pinned_reader import PinnedReader
 from skipstone.parquet.writing.chunk_modules import bloom_modules, index_ranges
-from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit, moved_offset_index
-from skipstone.storage.atomic_replace import Written, local_path, replacing
+from skipstone.parquet.writing.file_writer import ChunkWriter, FileWriter
+from skipstone.parquet.writing.footer_editor import (
+    FieldValues,
+    FooterEditor,
+    RowGroupEdit,
+    moved_offset_index,
+)
+from skipstone.storage.atomic_replace import Output, local_path, replacing
 
 if TYPE_CHECKING:
     import os
@@ -51,10 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SplitReport", "split_columns"]
 
-ChunkEdit: TypeAlias = dict[str, Any]
-_PIECE: Final = 8 << 20
 _UNSAFE: Final = re.compile(r"[^\w.-]+")
-_OFFSETS: Final = ("data_page_offset", "dictionary_page_offset", "index_page_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +147,24 @@ def _split(
     footer.check_extent(file.tail.offset)
     token = uuid.uuid4().hex[:12]
     parts = _parts(footer, files)
-    edits = [[ChunkEdit() for _ in range(footer.num_leaves)] for _ in range(footer.num_row_groups)]
-    copies = [_Copy(file, part, edits) for part in parts]
+    chunks = [list[FieldValues]([{}] * footer.num_leaves) for _ in range(footer.num_row_groups)]
     old, written = _named_by(target), dict[str, ColumnFile]()
     names: list[Path] = []
     try:
-        for part, copy in zip(parts, copies, strict=True):
+        for part in parts:
             name = f"_{target.name}.{token}.{part.name}".replace("=", "-")
             place = target.with_name(name)
             names.append(place)
             with replacing(place) as out:
-                written[name] = copy.write(out, name, f"{token}.{part.name}")
+                written[name], groups = _write_part(file, part, f"{token}.{part.name}", out)
+            for chunk in chain.from_iterable(groups):
+                r, c = chunk.cell
+                chunks[r][c] = {**chunk.fields, "file_path": name}
         with replacing(target) as out:
-            noted = _edited(footer, edits).with_key_values({KEY: note_of(written)})
-            data = noted.to_bytes()
-            out.write(MAGIC)
-            out.write(data)
-            out.write(Tail(0, len(data), False).to_bytes())
+            edits = [RowGroupEdit(chunks=row, fields={"file_offset": None}) for row in chunks]
+            editor = FooterEditor.of(footer).edited(edits)
+            noted = editor.with_key_values({KEY: note_of(written)})
+            FileWriter(out).write_footer(noted.to_bytes())
             total = out.at
     except BaseException:
         for each in names:
@@ -217,85 +222,36 @@ def _parts(footer: FooterArrays, files: Mapping[str, Sequence[str]] | None) -> l
     ]
 
 
-class _Copy:
-    """The chunks of one part on their way into its file; ``edits`` are those of all chunks."""
-
-    def __init__(
-        self, file: ParquetFile, part: _Part, edits: Sequence[Sequence[ChunkEdit]]
-    ) -> None:
-        self.file, self.part, self.edits, self.footer = file, part, edits, file.footer
-        self.moved: dict[tuple[int, int], int] = {}
-        self.starts: list[int] = []
-
-    def write(self, out: Written, name: str, token: str) -> ColumnFile:
-        """The whole file; what it is."""
-        out.write(MAGIC)
-        cells = [(r, c) for r in range(self.footer.num_row_groups) for c in self.part.leaves]
-        for r in range(self.footer.num_row_groups):
-            self.starts.append(out.at)
-            for c in self.part.leaves:
-                self._pages(out, (r, c), name)
-        for cell in cells:
-            self._bloom(out, cell)
-        for kind in ("column_index", "offset_index"):
-            for cell in cells:
-                self._index(out, cell, kind)
-        part = _edited(self.footer, self.edits).with_columns(
-            self.part.fields, self.part.leaves, self.starts
-        )
-        data = part.with_key_values({TOKEN_KEY: token}).to_bytes()
-        end = data + Tail(0, len(data), False).to_bytes()
-        out.write(end)
-        tail = end[-min(len(end), MOST_TAIL) :]
-        return ColumnFile(size=out.at, tail=len(tail), crc32=zlib.crc32(tail))
-
-    def _pages(self, out: Written, cell: tuple[int, int], name: str) -> None:
-        # As readers look for it: some old writers state a chunk too short.
-        place = chunk_place(self.footer, *cell, path=self.file.path, size=self.file.size)
-        start, stop = place.start, place.stop
-        delta = self.moved[cell] = out.at - start
-        edit = self.edits[cell[0]][cell[1]]
-        for field in _OFFSETS:
-            old = int(self.footer.chunk(field)[cell])
-            # One that lies outside of the chunk stays behind.
-            inside = start <= old < max(stop, start + 1)
-            edit[field] = old + delta if inside else None
-        edit["data_page_offset"] = edit["data_page_offset"] or out.at
-        edit.update(file_path=name, file_offset=out.at)
-        while start < stop:
-            length = min(_PIECE, stop - start)
-            out.write(self.file.reader.one(self.file.path, start, length))
-            start += length
-
-    def _bloom(self, out: Written, cell: tuple[int, int]) -> None:
-        edit = self.edits[cell[0]][cell[1]]
-        meta = self.footer.column_meta_data(*cell)
-        assert meta is not None  # nothing is encrypted
-        found = bloom_modules(self.file.reader, self.file.path, meta, None, {})
-        if found is None:
-            edit.update(bloom_filter_offset=None, bloom_filter_length=None)
-            return
-        start = out.at
-        out.write(found.header)
-        out.write(found.bitset)
-        edit.update(bloom_filter_offset=start, bloom_filter_length=out.at - start)
-
-    def _index(self, out: Written, cell: tuple[int, int], kind: str) -> None:
-        edit = self.edits[cell[0]][cell[1]]
-        where = getattr(index_ranges(self.footer.column_chunk(*cell), self.file.path), kind)
-        if where is None:
-            edit.update({f"{kind}_offset": None, f"{kind}_length": None})
-            return
-        data: bytes | memoryview = self.file.reader.one(*where)
-        if kind == "offset_index":
-            data = moved_offset_index(data, self.moved[cell])
-        edit.update({f"{kind}_offset": out.at, f"{kind}_length": len(data)})
-        out.write(data)
-
-
-def _edited(footer: FooterArrays, edits: Sequence[Sequence[ChunkEdit]]) -> FooterEditor:
-    groups = [RowGroupEdit(chunks=each, fields={"file_offset": None}) for each in edits]
-    return FooterEditor.of(footer).edited(groups)
+def _write_part(
+    file: ParquetFile, part: _Part, token: str, out: Output
+) -> tuple[ColumnFile, list[list[ChunkWriter]]]:
+    """Write the file of one part; its chunks, row group by row group."""
+    footer, reader, writer = file.footer, file.reader, FileWriter(out)
+    groups = []
+    for r in range(footer.num_row_groups):
+        for c in part.leaves:
+            # Found as readers find it: some old writers state a chunk too short.
+            place = chunk_place(footer, r, c, path=file.path, size=file.size)
+            old = footer.column_chunk(r, c)
+            assert old.meta_data is not None  # nothing is encrypted
+            placed = writer.chunk((r, c), footer.schema.leaves[c].path)
+            moved = placed.copy(reader, place, old)
+            placed.fields["file_offset"] = placed.start
+            placed.bloom = bloom_modules(reader, file.path, old.meta_data, None, {})
+            where = index_ranges(old, file.path)
+            if where.column_index is not None:
+                placed.column_index = bytes(reader.one(*where.column_index))
+            if where.offset_index is not None:
+                placed.offset_index = moved_offset_index(reader.one(*where.offset_index), moved)
+        groups.append(writer.end_row_group())
+    writer.write_indexes()
+    starts = [chunks[0].start for chunks in groups]
+    editor = FooterEditor.of(footer).with_columns(part.fields, part.leaves, starts)
+    edits = [RowGroupEdit(chunks=[each.fields for each in chunks]) for chunks in groups]
+    data = editor.with_key_values({TOKEN_KEY: token}).edited(edits).to_bytes()
+    writer.write_footer(data)
+    end = (data + Tail(out.at, len(data), encrypted=False).to_bytes())[-MOST_TAIL:]
+    return ColumnFile(size=out.at, tail=len(end), crc32=zlib.crc32(end)), groups
 
 
 def _named_by(target: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from skipstone.predicate.types import column_name
 from skipstone.storage import open_storage
 from skipstone.storage.atomic_replace import local_path, replacing
 
-from .module_copier import Transcription
+from .module_copier import ModuleCopier
 
 if TYPE_CHECKING:
     import os
@@ -131,7 +131,7 @@ def encrypt(
             storage.put(beside, material)
 
     try:
-        done = _transcribe(file, encryptor, target, keys_first)
+        done = _copy(file, encryptor, target, keys_first)
     except BaseException:
         if ours and not storage.exists(target):
             storage.delete(beside)
@@ -146,7 +146,7 @@ def encrypt(
         modules=done.modules,
         left_out=done.left_out,
         bytes_read=file.reader.bytes_read,
-        bytes_written=done.at,
+        bytes_written=done.out.at,
         seconds=time.perf_counter() - started,
         key_material=None if material is None else beside,
         aad_file_unique=encryptor.file_unique.hex(),
@@ -170,7 +170,7 @@ def decrypt(
     target = file.path if output is None else canonical_path(output)
     if file.chunk_pages.decryptor is None:
         raise SkipstoneError(f"{file.path} is not encrypted", hint="there is nothing to do")
-    done = _transcribe(file, None, target)
+    done = _copy(file, None, target)
     return EncryptReport(
         path=file.path,
         output=target,
@@ -180,7 +180,7 @@ def decrypt(
         modules=done.modules,
         left_out=done.left_out,
         bytes_read=file.reader.bytes_read,
-        bytes_written=done.at,
+        bytes_written=done.out.at,
         seconds=time.perf_counter() - started,
     )
 
@@ -205,12 +205,12 @@ def _opened(
     return file
 
 
-def _transcribe(
+def _copy(
     file: ParquetFile,
     encryptor: FileEncryptor | None,
     target: str,
     before: Callable[[], None] = lambda: None,
-) -> Transcription:
+) -> ModuleCopier:
     """``before`` is called when the new file is complete, before it takes its place."""
 
     def still() -> None:
@@ -218,6 +218,6 @@ def _transcribe(
         before()
 
     with replacing(local_path(target), still=still) as out:
-        done = Transcription(file, encryptor, out)
+        done = ModuleCopier(file, encryptor, out)
         done.run()
     return done

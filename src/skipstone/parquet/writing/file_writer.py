@@ -100,6 +100,11 @@ class ChunkWriter:
         self._out, self._cipher = out, cipher
 
     @property
+    def encrypted(self) -> bool:
+        """Whether its modules are encrypted."""
+        return self._cipher is not None
+
+    @property
     def length(self) -> int:
         """Bytes so far."""
         return self._out.at - self.start
@@ -160,7 +165,7 @@ class ChunkWriter:
         for name in ("data_page_offset", "dictionary_page_offset", "index_page_offset"):
             offset = getattr(old.meta_data, name)
             # An offset outside of the chunk has nothing to name in the new file.
-            inside = offset and place.start <= offset < max(place.stop, place.start + 1)
+            inside = offset and place.start <= offset <= place.stop
             self.fields[name] = offset + moved if inside else None
         self.fields["data_page_offset"] = self.fields["data_page_offset"] or self.start
         if old.file_offset:
