@@ -12,6 +12,7 @@ import pytest
 from skipstone.cli.verbs import VERBS, cli
 from skipstone.facts.reports import CheckReport
 from skipstone.indexes.registry import parse_index
+from skipstone.table import Table
 from tests.cli.conftest import DESCRIPTION
 
 if TYPE_CHECKING:
@@ -40,14 +41,23 @@ ELSEWHERE = {
     "encrypt",
     "ingest",
     "inspect",
-    "metadata",
     "migrate",
     "query",
     "rekey",
     "report",
     "retrofit",
     "salvage",
+    "write-metadata",
 }
+
+
+#: Verbs that take other things than a table: functions of the package.
+NO_METHODS = {"ingest", "inspect", "report"}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - NO_METHODS))
+def test_each_verb_is_a_method_of_the_table(verb: str) -> None:
+    assert callable(getattr(Table, verb.replace("-", "_")))
 
 
 def test_every_other_verb_is_tried_here() -> None:
@@ -205,9 +215,10 @@ def test_partial_is_said_to_the_table_where_it_was_said(noted: Noted, run: Run) 
     assert noted.made["partial"] is True
 
 
-def test_metadata_writes_unless_it_is_a_dry_run(noted: Noted, run: Run) -> None:
+@pytest.mark.parametrize("verb", ["write-metadata", "metadata"])  # its earlier name
+def test_metadata_is_written_unless_it_is_a_dry_run(noted: Noted, run: Run, verb: str) -> None:
     noted.answers["write_metadata"] = DESCRIPTION
-    done = run("metadata", "t", "--dry-run")
+    done = run(verb, "t", "--dry-run")
     assert (done.exit_code, done.stdout) == (0, f"{DESCRIPTION}\n")
     assert noted.call == ("write_metadata", {"dry_run": True, "progress": None})
 

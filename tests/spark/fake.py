@@ -27,7 +27,7 @@ from skipstone.predicate.tree import (
     PatternMatch,
     Truth,
 )
-from skipstone.spark.relation import Pruning
+from skipstone.spark.relation import Pruner, Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -167,7 +167,7 @@ def may_match(tree: Expr, rows: Iterable[dict[str, Any]]) -> bool:
 
 
 @dataclass
-class FakePruner:
+class FakePruner(Pruner):
     """Facts are taken from the files when it is made; ``asked`` remembers the predicates."""
 
     root: Path

@@ -645,15 +645,15 @@ def test_waves_publish_as_they_go(
     root = tmp_path / "t"
     write_csv(root, {f"{i}.csv": [f"{i},n{i},0"] for i in range(6)})
     monkeypatch.setattr(sources, "FILES_PER_WAVE", 2)
-    one_job, calls = sources._one_job, []
+    run, calls = sources._Build.run, []
 
     def stop(*args: Any) -> list[Outcome]:
-        calls.append([Path(each.path).name for each in args[4]])
+        calls.append([Path(each.path).name for each in args[1]])
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return one_job(*args)
+        return run(*args)
 
-    monkeypatch.setattr(sources, "_one_job", stop)
+    monkeypatch.setattr(sources._Build, "run", stop)
     made = Indexed(spark, root, CSV, ["id:minmax"])
     with pytest.raises(KeyboardInterrupt):
         made.build()

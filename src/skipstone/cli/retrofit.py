@@ -1,4 +1,4 @@
-"""`retrofit`, `migrate` and `metadata`: write metadata that data files lack."""
+"""`retrofit`, `migrate` and `write-metadata`: write metadata that data files lack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import (
 if TYPE_CHECKING:
     from .output import Output
 
-__all__ = ["metadata", "migrate", "retrofit"]
+__all__ = ["migrate", "retrofit", "write_metadata"]
 
 
 @click.command()
@@ -158,11 +158,11 @@ def migrate(
         click.get_current_context().exit(FOUND)
 
 
-@click.command()
+@click.command("write-metadata")
 @index_options
 @click.option("--dry-run", is_flag=True, help="Only show what would be written.")
 @reporting
-def metadata(
+def write_metadata(
     table: str,
     index_location: str | None,
     storage_options: dict[str, str],
@@ -175,7 +175,7 @@ def metadata(
     footers of all files that have not changed since. A new run reads only the footers of changed
     files. Run it after writing to the table.
     """
-    with out.progress("metadata") as progress:
+    with out.progress("write-metadata") as progress:
         report = table_of(table, index_location, storage_options).write_metadata(
             dry_run=dry_run, progress=progress
         )

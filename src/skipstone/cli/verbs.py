@@ -47,9 +47,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "encrypt": ("encrypt", "Encrypt a Parquet file, or those of a table, without decoding."),
     "decrypt": ("encrypt", "Decrypt a Parquet file, or those of a table, without decoding."),
     "rekey": ("encrypt", "Wrap the data keys of encrypted Parquet files with new master keys."),
-    "metadata": ("retrofit", "Write the footers of all files of a table into one file."),
+    "write-metadata": ("retrofit", "Write the footers of all files of a table into one file."),
     "inspect": ("inspect", "Show what is inside an index store, or any Parquet file."),
 }
+#: earlier names of verbs, which scripts may use
+_FORMER = {"metadata": "write-metadata"}
 EXAMPLES = """\b
   skipstone advise  data/events
   skipstone build   data/events -c user_id:bloom -c ts:minmax
@@ -67,12 +69,13 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = import_module(f"skipstone.cli.{VERBS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        args = [_FORMER.get(args[0], args[0]), *args[1:]] if args else args
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, n=1)
             meant = f", did you mean {near[0]!r}?" if near else ""
@@ -115,8 +118,8 @@ def cli() -> None:
 
     TABLE is a directory of Parquet files, or its URI in an object store. The index lies beside it:
     that of data/events in data/_events.skipstone. Only these verbs change the table's directory:
-    ingest, retrofit, encrypt, decrypt and rekey change files; metadata adds two files, migrate adds
-    _pm files to QuestDB tables, and salvage adds the files that it saves.
+    ingest, retrofit, encrypt, decrypt and rekey change files; write-metadata adds two files,
+    migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 3 when check or inspect --verify found
     something, or when not all files could be processed.

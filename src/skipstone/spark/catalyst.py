@@ -1,7 +1,7 @@
-"""Catalyst expressions, as Spark hands them to ``listFiles``, as the predicate tree. Exactly.
+"""Catalyst expressions, which Spark passes to ``listFiles``, as exactly equal predicate trees.
 
-``toJSON`` brings a whole tree in one call: a list of nodes in preorder, each with its class, its
-number of children and its fields, every literal as text. What that text loses is fetched:
+``toJSON`` returns a whole tree in one call: a list of nodes in preorder, each with its class, its
+number of children and its fields, every literal as text. What the text loses is fetched:
 
 - the values of ``InSet`` (an IN list of more than ten): ``hset().mkString``, a random separator;
 - the same for binary values: ``sql()``, which prints ``X'00FF'``;
@@ -13,7 +13,7 @@ number of children and its fields, every literal as text. What that text loses i
 - metadata of attributes: ``metadata().json()`` where a name may be that of Spark's ``_metadata``
   column; the relation's schema (``unusable``) for collations and defaults.
 
-Whatever has no exact equivalent in the tree becomes ``Opaque`` with a reason, and prunes nothing.
+An expression without an exact equivalent becomes ``Opaque`` with a reason, and prunes nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COMPARISONS = {
     "GreaterThanOrEqual": ">=",
 }
 # Spark's hidden ``_metadata`` column and its fields. Filters on them reach ``listFiles`` as
-# attributes of these names, which columns of the table may bear too.
+# attributes of these names; columns of the table may have them too.
 _METADATA_NAMES = frozenset(
     {
         "_metadata",
@@ -75,7 +75,7 @@ _METADATA_NAMES = frozenset(
     }
 )
 _METADATA = "a metadata column: Spark itself prunes by it"
-_FETCHES = 64  # values that are fetched one by one, per filter; more of them stay unknown
+_FETCHES = 64  # values that are fetched one by one per filter; others stay unknown
 _PLANS = ("Subquery", "Exists", "ListQuery", "DynamicPruning")
 
 
@@ -189,7 +189,7 @@ class _Reader:
             raise ValueError(f"{len(stack)} roots")
         return self.predicate(stack[0])
 
-    # -- what nodes stand for ----------------------------------------------------------------------
+    # -- nodes as expressions ----------------------------------------------------------------------
 
     def predicate(self, node: _Node) -> Expr:
         """The node as a predicate: booleans become tests, junctions are closed."""
@@ -203,7 +203,7 @@ class _Reader:
         return node
 
     def operand(self, node: _Node) -> ColumnRef | Literal | Cast | Opaque:
-        """The node as an operand; ``Opaque`` when it is none that the tree knows."""
+        """The node as an operand; ``Opaque`` if the tree has no such operand."""
         if isinstance(node, _Pending):
             return self.fetch([node])[0]
         if isinstance(node, Literal | Cast | Opaque):
@@ -233,7 +233,7 @@ class _Reader:
         return Opaque(text, reason)
 
     def node_at(self, index: int) -> JavaObject:
-        """The JVM object of node ``index``; ``UnreadableLiteral`` unless it surely is that one.
+        """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.
 
         Catalyst numbers nodes in preorder as the JSON lists them, but counts the plans inside
         subqueries too.
@@ -244,7 +244,7 @@ class _Reader:
             )
         self.fetches -= 1
         if any(mark in str(node["class"]) for node in self.nodes for mark in _PLANS):
-            raise UnreadableLiteral("a value beside a subquery")
+            raise UnreadableLiteral("a value next to a subquery")
         found = self.expression.apply(index) if index else self.expression
         own = json.loads(found.toJSON())
         if own != self.nodes[index : index + len(own)]:
@@ -323,12 +323,12 @@ class _Reader:
         if type is None:
             return self.opaque(index, f"no index can use type {node['dataType']}")
         if isinstance(child, _Column) and child.type == node["dataType"]:
-            return child  # a cast to itself, as left behind by varchar(n)
+            return child  # a cast to itself, which varchar(n) leaves
         if str(node["dataType"]).startswith("interval"):
-            # A number of other units, or cut to whole ones: one Arrow type, several meanings.
+            # A number of other units, or truncated to whole ones: one Arrow type, several meanings.
             return self.opaque(index, f"a cast to {node['dataType']}")
         zone = node.get("timeZoneId")
-        # A date too is cut from an instant by the clocks of the zone that the cast was made in.
+        # A date too is derived from an instant in the time zone of the cast.
         zoned = pa.types.is_timestamp(type) or pa.types.is_date(type)
         if zoned and zone is not None and zone != self.time_zone:
             return self.opaque(index, f"a cast in time zone {zone}, not the session's")

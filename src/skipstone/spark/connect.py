@@ -1,16 +1,16 @@
-"""Reading under Spark Connect: the client prunes, and tells Spark which files not to read.
+"""Reading under Spark Connect: the client prunes, and filters the skipped files out.
 
-There is no way to the plan from a client, but every file relation has a hidden column
-``_metadata``, and Spark applies filters on its fields while it lists files. So the filter is
+A client cannot change the plan, but every file relation has a hidden column ``_metadata``, and
+Spark applies filters on its fields while it lists files. So the filter is
 
     NOT (startswith(_metadata.file_path, <common prefix>)
          AND concat(<rest of file_path>, '|', <file_size>, '|', <modification time>) IN (…))
 
-over the files to skip. Sound against all that happens between the client's listing and Spark's: a
-new file is in no list; a replaced one has another key; a path that Spark spells otherwise is read.
+over the files to skip. It is sound whatever changes between the client's listing and Spark's: a new
+file is in no list, a replaced file has another key, and a path that Spark spells otherwise is read.
 A list of the files to keep would lose the first and the third.
 
-The list is text. Past ``LIMIT`` files only the largest are skipped.
+The list is text. Of more than ``LIMIT`` files only the largest are skipped.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["LIMIT", "Planner", "read_connect", "skip_filter"]
 
 _LOG = logging.getLogger("skipstone")
 
-#: files that one filter names at most; the text is about 60 bytes for each
+#: most files that one filter names, in about 60 bytes each
 LIMIT = 50_000
 
 _CONFS = ("spark.sql.parquet.int96TimestampConversion", "spark.sql.parquet.fieldId.read.enabled")
 
 
-# Settings under which text, or a name in it, means something else than it does here.
+# Settings that a predicate's text is parsed under here; under others it may mean something else.
 _PARSING = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
@@ -74,10 +74,10 @@ def read_connect(
     """The rows of the table at ``path`` that match ``where``, from the files that may have some.
 
     Pruning happens now; a file that changes later is read. Without ``where``, or when planning
-    fails, every file is read (and a warning says why). ``paths`` are the files where the table is
-    not all that lies in its directory.
+    fails, every file is read (and a warning says why). ``paths`` are the files of a table that does
+    not consist of all files in its directory.
     """
-    # Hadoop takes these characters for patterns.
+    # Hadoop reads these characters as patterns.
     files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or ()] or [path]
     frame: DataFrame = spark.read.options(**options).parquet(*files)
     if where is None:
@@ -114,7 +114,7 @@ def _filter(
 
 
 def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:
-    """The SQL condition that leaves out the files that ``plan`` skips; ``None`` for none."""
+    """The SQL condition that excludes the files that ``plan`` skips; ``None`` if it skips none."""
     listing = plan.listing
     skipped = np.flatnonzero(~plan.keep)
     if len(skipped) == 0:
@@ -140,5 +140,5 @@ def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """A SQL string. URIs hold no control characters and no backslash."""
+    """A SQL string literal. URIs have no control characters and no backslash."""
     return "'" + text.replace("'", "\\'") + "'"

@@ -1,4 +1,4 @@
-"""``spark.read.format("skipstone")``: rows fetched page by page, on any kind of session.
+"""``spark.read.format("skipstone")``: fetches rows page by page, on any kind of session.
 
     spark.read.format("skipstone").option("where", "user_id = 'u-8814'").load("lake/events")
     CREATE TABLE t USING skipstone OPTIONS (path 'lake/events', where 'user_id = 7')
@@ -10,15 +10,14 @@
 | ``columns`` | which columns, ``"ts, amount"``; all by default |
 | ``orderBy``, ``limit`` | the first rows of an order: ``"amount desc"``, ``"10"`` |
 | ``timeZone`` | of timestamps in ``where`` that have none |
-| ``indexLocation`` | where the index lies, if not beside the table |
+| ``indexLocation`` | directory of the index, if not beside the table |
 | ``storage.<name>`` | an option of the object store |
 
-Spark plans in a worker of Python, which has no session: what a text means under this session's time
-zone cannot be known there, so a ``where`` whose meaning hangs on the zone needs ``timeZone``. Spark
-hands no filter and no list of columns to a source in Python (a reader with ``pushFilters`` fails on
-a default session), hence the options; filters on the DataFrame are applied by Spark after that. A
-DataFrame is planned once, as Spark lists files once: ``load`` again to see files that have come
-since. Encrypted files are refused (``encrypted.py``).
+Spark plans in a Python worker, which has no session. The session's time zone is unknown there, so a
+``where`` whose meaning depends on it needs ``timeZone``. Spark passes no filter and no column list
+to a Python source (a reader with ``pushFilters`` fails on a default session), hence the options;
+Spark applies filters on the DataFrame afterwards. A DataFrame is planned once, as Spark lists files
+once: ``load`` again to see new files. Encrypted files are refused (``session.locked``).
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ __all__ = ["PortionPartition", "SkipstoneReader", "SkipstoneSource", "checked_zo
 
 _STORAGE = "storage."
 _KNOWN = ("path", "where", "columns", "orderby", "limit", "timezone", "indexlocation")
-# Two zones that no text without one means the same instant in.
+# Two zones in which the same local time is always another instant.
 _ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
-# Rows of one batch: what Spark takes at a time.
+# Rows per batch that Spark receives.
 _BATCH = 65_536
 
 
@@ -64,7 +63,7 @@ class PortionPartition(InputPartition):
 
 
 class SkipstoneSource(DataSource):
-    """See the module. ``open_table`` makes a ``skipstone.Table`` of a path and its keywords."""
+    """See the module. ``open_table`` is ``skipstone.Table``, which lies above this package."""
 
     open_table: ClassVar[Callable[..., Any]]
 
@@ -96,7 +95,7 @@ class SkipstoneSource(DataSource):
         )
 
     def schema(self) -> StructType:
-        """The columns that are asked for, with Spark's types."""
+        """The requested columns, with Spark's types."""
         try:
             return self._schema()
         except NotImplementedError as error:
@@ -108,14 +107,14 @@ class SkipstoneSource(DataSource):
         return spark_schema(self._table(), _names(self.options.get("columns")))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
-        """Plans when Spark asks for the partitions."""
+        """A reader; it plans when Spark requests the partitions."""
         return SkipstoneReader(
             self._table(), {k.lower(): v for k, v in self.options.items()}, schema
         )
 
 
 class SkipstoneReader(DataSourceReader):
-    """Plans in ``partitions``, and reads what its plan says."""
+    """Plans in ``partitions``, and reads the rows of the plan."""
 
     def __init__(self, table: Any, options: Mapping[str, str], spark_schema: StructType) -> None:
         self.table, self.options, self.spark_schema = table, dict(options), spark_schema
@@ -134,7 +133,7 @@ class SkipstoneReader(DataSourceReader):
         from skipstone.execution.scan_task import portions
 
         if self.table.txn is not None:
-            # Tasks would open the files at their ends, and not at the snapshot's.
+            # Tasks would read the footer at the end of a file, not at the end of its snapshot.
             raise UnsupportedError(
                 f"{self.table.path} has a _txn: format skipstone reads no snapshots",
                 hint="read it with skipstone.Table(path).read(spark, where)",
@@ -187,15 +186,15 @@ def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
 
 
 def _seen_by_spark(error: NotImplementedError) -> SkipstoneError:
-    """The same as an error that Spark does not take for "this source has no partitions": it would
-    read one, of nothing, and there would be no row."""
+    """The error as another type: Spark takes ``NotImplementedError`` for "no partitions", and would
+    return no rows."""
     if isinstance(error, SkipstoneError):
         return SkipstoneError(error.message, hint=error.hint)
     return SkipstoneError(f"not implemented: {error}", hint="read with skipstone.Table.read")
 
 
 def _canonical(type: pa.DataType, name: str) -> pa.DataType:
-    """The Arrow type of what Spark makes of ``type``; ``UnsupportedError`` where it makes none."""
+    """The Arrow type of Spark's type for ``type``; ``UnsupportedError`` where Spark has none."""
     import pyarrow as pa
 
     t = pa.types
@@ -220,7 +219,7 @@ def _canonical(type: pa.DataType, name: str) -> pa.DataType:
 def checked_zone(table: Any, options: Mapping[str, str]) -> str:
     """The time zone of ``where``.
 
-    ``PredicateError`` where it has timestamps without one, and no option says of which they are.
+    ``PredicateError`` where it has timestamps without a zone, and no option has the zone.
     """
     zone, where = options.get("timezone"), options.get("where")
     if zone is not None or where is None:
@@ -230,11 +229,11 @@ def checked_zone(table: Any, options: Mapping[str, str]) -> str:
         bind(parse_sql(where), schema, session_zone=each, text=where, map_keys=True)
         for each in _ZONES
     ]
-    # By their text: a NaN is not equal to itself.
+    # Compared as text: a NaN is not equal to itself.
     if repr(meanings[0]) != repr(meanings[1]):
         raise PredicateError(
-            f"the meaning of {where!r} hangs on the session's time zone, which a data source is "
-            "not told",
+            f"the meaning of {where!r} depends on the session's time zone, and a data source "
+            "has none",
             hint='say it: .option("timeZone", "Europe/Berlin"), or write the zone into the text',
         )
     return "UTC"
@@ -259,6 +258,6 @@ def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(type):
         return column
     if pa.types.is_timestamp(type) and pa.types.is_timestamp(column.type):
-        # Finer units are cut to microseconds, as Spark does.
+        # Finer units are truncated to microseconds, as Spark does.
         return column.cast(type, safe=False)
     return column.cast(type)

@@ -1,8 +1,13 @@
-"""The pruner behind transparent reading: the facts of the tables that a relation reads.
+"""The pruner of transparent reading: it skips by the facts of the tables that a relation reads.
 
-An index is looked for beside each root of the relation and beside every folder above it, so that a
-partition's folder, a glob or a list of files of an indexed table skips as the table does; or
-where the user says it is.
+The index is searched beside each root of the relation and beside every folder above it, so that a
+partition's folder, a glob or a list of files of an indexed table skips as the table does; or at the
+location that the user names.
+
+``StoreCache`` keeps opened stores between the DataFrames of one Spark context. Every ``skip(df)``
+searches its facts again, as an index may have appeared or gone. It nearly always finds the store of
+the DataFrame before, with the columns of the last predicates in memory. A store lists its parts for
+each snapshot and keeps only columns of the same parts, so a cached store is never outdated.
 """
 
 from __future__ import annotations
@@ -11,15 +16,8 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeAlias,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,79 +29,46 @@ from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.xskipper import find_store
 from skipstone.planning.objects import plan_objects
-from skipstone.planning.runs import (
-    IN_MEMORY,
-    Outgrown,
-    in_turn,
-)
-from skipstone.predicate import (
-    bind,
-    schema_from_spark,
-    to_sql,
-)
+from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.predicate import bind, schema_from_spark, to_sql
 from skipstone.predicate.tree import leaves
-from skipstone.pruning import (
-    Cause,
-    Reason,
-)
+from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 
-from .relation import (
-    FACTS_MEMORY,
-    FILE_INDEX,
-    FORMATS,
-    HARMLESS,
-    Pruning,
-    fingerprint,
-)
+from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, HARMLESS, Pruner, Pruning, fingerprint
 from .sidecars import ListedSidecars
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Iterable,
-        Sequence,
-    )
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from skipstone.facts import (
-        Matched,
-    )
+    from skipstone.facts import Matched
     from skipstone.facts.location import KeyedLocation
     from skipstone.facts.runs import FactRun
     from skipstone.facts.xskipper import XskipperLocation
     from skipstone.identity import ObjectId
-    from skipstone.planning.runs import (
-        RunAnswer,
-        RunJob,
-    )
+    from skipstone.planning.runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
 
-    from .listing import (
-        FileListing,
-        FileStats,
-    )
-    from .relation import (
-        FindPruner,
-        ReadSettings,
-        RelationInfo,
-    )
+    from .listing import FileListing, FileStats
+    from .relation import FindPruner, ReadSettings, RelationInfo
 
 __all__ = ["FactsPruner", "Locations", "StoreCache", "finder", "store_cache"]
 
 _LOG = logging.getLogger("skipstone")
 
-#: one location for all tables of a query, or table path -> location
+#: one location for all tables, or a mapping from table path to location
 Place: TypeAlias = "str | XskipperLocation | KeyedLocation"
 Locations: TypeAlias = "Place | Mapping[str, Place] | None"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Joined:
-    """A relation's files and what each store knows of them."""
+    """A relation's files and the facts of each store about them."""
 
     listing: Listing
     matches: tuple[Matched, ...]
@@ -112,7 +77,7 @@ class _Joined:
     sidecars: Mapping[str, ObjectId] = field(default_factory=dict)
 
 
-class FactsPruner:
+class FactsPruner(Pruner):
     """``Pruner`` over the facts in ``stores``; one per relation of a plan."""
 
     def __init__(
@@ -170,11 +135,11 @@ class FactsPruner:
         )
         reasons = self.reasons
         if settings.case_sensitive:
-            # Facts of `id` may be of a file's `ID`, which is another column for this session.
+            # Facts of `id` may come from a file's `ID`, another column for this session.
             text = "is true: facts are built as for false"
             case = Reason(cause=Cause.UNSUPPORTED, subject="spark.sql.caseSensitive", text=text)
             reasons = (*reasons, case)
-        # Nobody but the session that runs the query knows what was set since skip(df).
+        # Only the session that runs the query has the settings made since skip(df).
         harms = harmful(settings.confs)
         reasons = (*reasons, *(reason for reason in harms if reason not in reasons))
         changed = _fingerprint(self.info) != self.fingerprint
@@ -232,7 +197,7 @@ class FactsPruner:
 def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindPruner:
     """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above.
 
-    Stores that are on the shelf ``kept`` already are taken from there.
+    Stores come from the cache ``kept`` where it has them.
     """
     stores: dict[str, Store | None] = {}
     places: dict[tuple[str, object], Store | None] = {}
@@ -243,7 +208,7 @@ def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindP
             try:
                 store = find_store(folder, named)
                 store = store if kept is None else kept.kept(store)
-            except SkipstoneError:  # a folder without a parent: nothing lies beside it
+            except SkipstoneError:  # a folder without a parent has no neighbours
                 places[place] = None
             else:
                 root = store.location.root
@@ -287,7 +252,7 @@ def _memory(setting: str | None) -> int:
 
 
 def _by_a_job(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
-    """As tasks of the session that is planning; in this process where there is none to be seen."""
+    """As tasks of the active session; in this process without one."""
     from pyspark.sql import SparkSession
 
     from .jobs import plan_on_spark
@@ -297,8 +262,7 @@ def _by_a_job(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
 
 
 def _fingerprint(relation: RelationInfo) -> str | None:
-    """Under which facts of this relation are stored, by the session as it is now; Parquet's need
-    none."""
+    """The fingerprint of a relation's facts under the session's settings; ``None`` for Parquet."""
     if relation.format not in FORMATS or relation.settings is None:
         return None
     settings = relation.settings()
@@ -320,7 +284,7 @@ def _folders(root: str) -> list[str]:
 
 
 def harmful(confs: Mapping[str, str]) -> tuple[Reason, ...]:
-    """Settings of the session under which facts must say nothing, each with the reason."""
+    """Reasons for settings of the session under which facts are not used."""
     return tuple(
         Reason(cause=Cause.UNSUPPORTED, subject=key, text=f"is {confs[key]}: values read differ")
         for key, harmless in HARMLESS.items()
@@ -329,7 +293,8 @@ def harmful(confs: Mapping[str, str]) -> tuple[Reason, ...]:
 
 
 class StoreCache:
-    """At most ``most`` stores, whose columns take at most ``limit`` bytes together."""
+    """At most ``most`` stores, with columns of at most ``limit`` bytes together; the least recently
+    used goes first."""
 
     def __init__(self, limit: int = IN_MEMORY, most: int = 16) -> None:
         self._stores: LruCache[str, Store] = LruCache(
@@ -340,10 +305,9 @@ class StoreCache:
         return len(self._stores)
 
     def kept(self, store: Store) -> Store:
-        """``store``, or the one of the same place that was here before.
+        """``store``, or the cached store at the same place.
 
-        Foreign and encrypted stores are not kept: they hold the keys that somebody gave for one of
-        them.
+        Stores of Xskipper and encrypted stores are not kept: they hold keys given for one table.
         """
         if type(store) is not Store or store.keys is not None:
             return store

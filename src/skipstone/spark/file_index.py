@@ -1,16 +1,16 @@
-"""``SkippingFileIndex``: stands in for the location of a file relation, and lists fewer files.
+"""``SkippingFileIndex``: replaces the location of a file relation, and lists fewer files.
 
 Spark's ``FileIndex`` is a Java interface, so a Python object can implement it through py4j: Spark
 calls ``listFiles`` with its own filters while it plans, and its native reader scans the result.
 
-Sound by construction, whatever the pruner errs about paths:
+It is sound even if the pruner gets paths wrong:
 
-- without partitions, survivors are picked by position from Spark's own sequence;
-- with partitions, Spark lists again with a filter on paths: on those to keep, and then it is seen
-  whether they came back, or on those to skip, and then a path spelled otherwise is read;
+- without partitions, the files to read are picked by position from Spark's own sequence;
+- with partitions, Spark lists again with a filter on paths: on those to keep, and then all of them
+  must be in the result, or on those to skip, and then a path spelled otherwise is read;
 - the listing is matched once and used only while Spark's own list is the same object;
-- local files about to be skipped are looked at once more: one that was replaced under a cached
-  listing is read. Every exception means: all files, and a reason.
+- local files to be skipped are checked again: one that was replaced under a cached listing is read.
+  After any exception all files are read, with the reason.
 
 The proxy equals what its original equals, so that data cached by ``df.cache()`` is still found.
 """
@@ -30,7 +30,7 @@ from skipstone.pruning import Cause, Reason
 
 from .catalyst import conjunction, mentions_metadata
 from .listing import FileListing, FileStats
-from .relation import HARMLESS, Guarded, Pruning, ReadSettings
+from .relation import HARMLESS, Pruning, ReadSettings
 from .scan_log import Scan
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SkippingFileIndex"]
 
-# Leniently, and for the counts of a report only: the files of partition directories, which print
-# with nothing certain between them.
+# The files of partition directories. Their text has no certain separator: used leniently, and where
+# a wrong match is harmless.
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); ", re.DOTALL)
 
@@ -54,8 +54,8 @@ _LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); "
 class _Snapshot:
     """One list of Spark's, parsed and matched with the facts.
 
-    ``index`` lists it again, with further filters; ``files`` is the sequence itself where there are
-    no partitions; ``known`` holds Spark's own list, to tell whether it is still the same.
+    ``index`` lists it again, with further filters; ``files`` is the sequence itself if there are no
+    partitions; ``known`` holds Spark's own list, to detect a new one.
     """
 
     index: JavaObject
@@ -71,7 +71,7 @@ class _Snapshot:
 
     @cached_property
     def data(self) -> NDArray[np.int64]:
-        """Positions without what Spark lists but never reads: empty and hidden files."""
+        """Positions of the files that Spark reads: without empty and hidden ones."""
         if self.files is not None:
             return np.arange(len(self.listing), dtype=np.int64)
         names = [path.rpartition("/")[2] for path in self.listing.spelled]
@@ -93,7 +93,7 @@ class _Clock:
 
 
 class SkippingFileIndex:
-    """See the module. ``unusable``: columns that no index may speak about, with the reason."""
+    """See the module. ``unusable``: columns that no index may decide, with the reason."""
 
     def __init__(
         self,
@@ -128,8 +128,7 @@ class SkippingFileIndex:
 
     def listFiles(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
         """The partition directories left to read."""
-        if isinstance(self.pruner, Guarded):
-            self.pruner.before_listing()
+        self.pruner.before_listing()
         clock = _Clock()
         scan: Scan | None
         try:
@@ -147,17 +146,17 @@ class SkippingFileIndex:
         return result
 
     def inputFiles(self) -> JavaObject:
-        """All files: no predicate is known here."""
+        """All files: there is no predicate here."""
         return self.original.inputFiles()
 
     def refresh(self) -> None:
-        """List anew; the next query matches anew."""
+        """List and match again at the next query."""
         self.original.refresh()
         with self._lock:
             self._snapshot = None
 
     def sizeInBytes(self) -> int:
-        """The size of the original, so that joins are planned as without us."""
+        """The size of the original, so that joins are planned as without an index."""
         return int(self.original.sizeInBytes())
 
     def partitionSchema(self) -> JavaObject:
@@ -169,7 +168,7 @@ class SkippingFileIndex:
         return self.original.metadataOpsTimeNs()
 
     def isTimeTravel(self) -> bool:
-        """Of an interface newer than the oldest supported Spark."""
+        """A method of newer interfaces than the oldest supported Spark's."""
         ask = getattr(self.original, "isTimeTravel", None)
         try:
             return bool(ask()) if ask is not None else False
@@ -181,9 +180,9 @@ class SkippingFileIndex:
         return self._hash
 
     def equals(self, other: Any) -> bool:
-        """As the original: a plan with the proxy and one without it are the same plan.
+        """As the original: a plan with the proxy equals the plan without it.
 
-        Until ``settled``, only itself: Catalyst drops a change that leaves a node equal.
+        Until ``settled`` it equals only itself: Catalyst drops a change that leaves a node equal.
         """
         known = self.log.find(other)
         if known is self or not self.settled:
@@ -191,7 +190,7 @@ class SkippingFileIndex:
         return bool(self.original.equals(other if known is None else known.original))
 
     def toString(self) -> str:
-        """For Spark's own explain and logs; the number leads back here (``ScanLog.find``)."""
+        """For Spark's own explain and logs; ``ScanLog.find`` finds this object by the number."""
         return f"Skipstone#{self.number}({', '.join(self.info.roots)}; see skipstone.explain(df))"
 
     def __getattr__(self, name: str) -> Any:
@@ -206,9 +205,9 @@ class SkippingFileIndex:
     # -- listing and matching ----------------------------------------------------------------------
 
     def _current(self, partition_filters: JavaObject, clock: _Clock) -> tuple[_Snapshot, bool]:
-        """Spark's list now, matched, and whether it was taken just now.
+        """Spark's list now, matched, and whether it is new.
 
-        It is the one of before while Spark's own has not changed.
+        The earlier one is used while Spark's own list has not changed.
         """
         if self.catalog:
             return self._of_catalog(partition_filters, clock)
@@ -241,9 +240,9 @@ class SkippingFileIndex:
             return self._snapshot, True
 
     def _listing(self, index: JavaObject, files: JavaObject) -> FileListing:
-        """The files of ``index``, which are ``files``, in that order."""
+        """The listing of ``files``, the files of ``index``, in their order."""
         uris = self.jvm.strings(index.inputFiles())
-        # Spark leaves empty and hidden files out of what it reads: then the two are not parallel.
+        # inputFiles() lacks empty and hidden files: then the two are not parallel.
         if uris and len(uris) == int(files.size()):
             listing = FileListing.of_local(uris)
             some = np.unique(np.linspace(0, len(uris) - 1, 16).astype(np.int64))
@@ -254,7 +253,7 @@ class SkippingFileIndex:
         return FileListing.parse(self.jvm.join(files))
 
     def _of_catalog(self, partition_filters: JavaObject, clock: _Clock) -> tuple[_Snapshot, bool]:
-        """The catalog's partitions that the filters leave, listed by Spark for this query."""
+        """The catalog's partitions that pass the filters, listed by Spark for this query."""
         index = self.original.filterPartitions(partition_filters)
         listing = self._listing(index, index.allFiles())
         clock.lap("listing")
@@ -285,7 +284,7 @@ class SkippingFileIndex:
         clock.lap("predicate")
         current, new = self._current(partition_filters, clock)
         if self.catalog:
-            partition_filters = self.jvm.nil()  # its index has only the partitions that are left
+            partition_filters = self.jvm.nil()  # its index has only the remaining partitions
         result = current.index.listFiles(partition_filters, data_filters)
         by_metadata = mentions_metadata(predicate)
         scope = self._scope(current, partition_filters, result, by_metadata=by_metadata)
@@ -295,16 +294,16 @@ class SkippingFileIndex:
         if keep.dtype != np.bool_ or keep.shape != (len(current.listing),):
             raise ValueError(f"{keep.dtype} array {keep.shape} for {len(current.listing)} files")
         clock.lap("pruning")
-        keep, revived = self._still(current, keep, scope, new=new)
+        keep, revived = self._revalidated(current, keep, scope, new=new)
         clock.lap("checking")
         if not np.all(keep[scope]):
-            result = self._survivors(current, keep, scope, partition_filters, data_filters)
-        clock.lap("handing back")
+            result = self._remaining(current, keep, scope, partition_filters, data_filters)
+        clock.lap("returning")
         text = _text(data_filters)
         return result, self._scan(current, text, pruning, keep, scope, revived, clock)
 
     def _settings(self) -> ReadSettings:
-        """The settings as Spark sees them on the thread that plans."""
+        """The settings as Spark has them on the planning thread."""
         conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
         return ReadSettings(
             time_zone=str(conf.sessionLocalTimeZone()),
@@ -320,7 +319,7 @@ class SkippingFileIndex:
         *,
         by_metadata: bool,
     ) -> NDArray[np.int64]:
-        """Positions of the files that Spark's own pruning left: by partitions and by metadata."""
+        """Positions of the files that remain after Spark's pruning by partitions and metadata."""
         if current.files is not None:
             every = len(current.listing)
             if int(result.size()) == 1 and int(result.head().files().size()) == every:
@@ -331,10 +330,10 @@ class SkippingFileIndex:
         found = [current.positions[path] for path in paths if path in current.positions]
         return np.array(found, np.int64)
 
-    def _still(
+    def _revalidated(
         self, current: _Snapshot, keep: NDArray[np.bool_], scope: NDArray[np.int64], *, new: bool
     ) -> tuple[NDArray[np.bool_], int]:
-        """``keep`` with the files that are no longer what was listed, and how many those are."""
+        """``keep``, extended by files that changed since they were listed, and their number."""
         skipped = scope[~keep[scope]]
         if len(skipped) == 0:
             return keep, 0
@@ -352,7 +351,7 @@ class SkippingFileIndex:
         keep[skipped[~same]] = True
         return keep, int((~same).sum())
 
-    def _survivors(
+    def _remaining(
         self,
         current: _Snapshot,
         keep: NDArray[np.bool_],
@@ -411,7 +410,7 @@ class SkippingFileIndex:
 
     @property
     def name(self) -> str:
-        """The table as people know it: its name in the catalog, or its paths."""
+        """The name of the table in the catalog, or its paths."""
         return self.info.table or ", ".join(self.info.roots)
 
     def _unfiltered(
@@ -433,7 +432,7 @@ class SkippingFileIndex:
     def _whole(
         self, result: JavaObject, partition_filters: JavaObject, reason: Reason, clock: _Clock
     ) -> Scan:
-        """A scan that reads all that Spark's own pruning left."""
+        """A scan of all files that remain after Spark's own pruning."""
         if self.catalog or not partition_filters.isEmpty():
             lengths = [int(length) for _, length in _LISTED.findall(str(result.mkString("")))]
             files, total = len(lengths), sum(lengths)
@@ -451,7 +450,7 @@ class SkippingFileIndex:
             bytes_total=total,
             files_kept=files,
             bytes_kept=total,
-            reasons=(*getattr(self.pruner, "notes", ()), reason),
+            reasons=(*self.pruner.notes, reason),
             milliseconds=clock.spent,
         )
 

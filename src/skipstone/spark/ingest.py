@@ -3,13 +3,13 @@
     df -> by ranges of the timestamp -> mapInArrow: sort, encode, write a file into _staging
        -> (path, partition, rows, times) to the driver -> one commit
 
-No row passes through the driver, unless it is older than what its partition ends with: such rows
-are read from the staged files and merged there. A task that is tried again writes files of other
-names, and only those that the job reports count. The staging area lies in the table, on a file
-system that driver and executors share.
+No row passes through the driver, unless it is older than the last row of its partition: such rows
+are read from the staged files and merged there. A task that runs again writes files of other names,
+and only files that the job reports count. The staging area lies in the table, on a file system that
+driver and executors share.
 
-A commit per micro-batch, with the batch's id: a batch that Structured Streaming sends again brings
-nothing twice.
+Each micro-batch is one commit with the batch's id: a batch that Structured Streaming repeats adds
+no row twice.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["append_frame", "arrow_schema", "start_stream"]
 
 _STAGED = "path string, begin long, rows long, low long, high long"
-# Row groups that a task holds before it writes a file.
+# Row groups that a task collects before it writes a file.
 _ROW_GROUPS = 4
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """The schema of a live table of such rows; instants in UTC."""
+    """The schema of a live table with these rows; instants in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
@@ -52,7 +52,7 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
 def append_frame(df: DataFrame, table: LiveTable, *, batch_id: int | None = None) -> Commit:
     """All rows of ``df``, in one commit."""
     if batch_id is not None and batch_id <= (-1 if table.batch_id is None else table.batch_id):
-        return table.append_staged([], batch_id=batch_id)  # says that it is committed
+        return table.append_staged([], batch_id=batch_id)  # reports that it is committed
     area = Path(table.root, STAGING, uuid.uuid4().hex)
     area.mkdir(parents=True)
     definition, directory = table.definition.to_json(), str(area)
@@ -63,7 +63,7 @@ def append_frame(df: DataFrame, table: LiveTable, *, batch_id: int | None = None
     frame = df
     if table.definition.ordered:
         key = df[f"`{table.definition.timestamp}`"]
-        # Ranges do not overlap, so what the tasks write follows one another.
+        # Ranges do not overlap, so the files of the tasks are in order.
         frame = df.repartitionByRange(key).sortWithinPartitions(key)
     try:
         found = frame.mapInArrow(task, _STAGED).collect()
@@ -75,13 +75,13 @@ def append_frame(df: DataFrame, table: LiveTable, *, batch_id: int | None = None
 def staged_batches(
     definition: bytes, directory: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does: rows in, names of files out."""
+    """Stage the rows of one task; the names of the files."""
     import pyarrow as pa
 
     live = LiveDefinition.from_json(definition)
     if not Path(directory).is_dir():
         raise SkipstoneError(
-            f"{directory} is not there for this executor",
+            f"{directory} does not exist for this executor",
             hint="a live table lies on a file system that driver and executors share",
         )
     schema = pa.schema(
@@ -112,10 +112,10 @@ def start_stream(
     checkpoint_location: str | None,
     trigger: dict[str, object],
 ) -> StreamingQuery:
-    """A query that hands every micro-batch to ``sink``; ``batch_id`` is the table's last one.
+    """A query that calls ``sink`` for every micro-batch; ``batch_id`` is the table's last one.
 
     ``SkipstoneError`` without a checkpoint, and for a new one where the table has batches already:
-    the ids of a new checkpoint begin again with 0, and would count as committed.
+    the ids of a new checkpoint start at 0 again, and would count as committed.
     """
     if checkpoint_location is None:
         raise SkipstoneError(

@@ -58,11 +58,11 @@ class Jvm:
         return int(self.type("java.lang.Thread").currentThread().getId())
 
     def answer_at_once(self) -> None:
-        """Let the JVM send all that it answers on this thread without waiting; once per thread.
+        """Let the JVM send its answers on this thread without delay; once per thread.
 
-        A long text is written in pieces, and the system keeps a small one back until the piece
-        before is acknowledged, for which Linux takes up to 40 ms. Of py4j's connections only that
-        of a callback can be reached, and only of pinned threads; elsewhere it stays as it is.
+        A long text is sent in pieces, and the system holds a small piece back until the one before
+        is acknowledged, which takes up to 40 ms on Linux. Only the connection of a callback can be
+        changed, and only of pinned threads; elsewhere the delay remains.
         """
         if getattr(self._thread, "prompt", False):
             return

@@ -1,7 +1,7 @@
 """The files behind a relation, from one text: ``FileListing``.
 
-**Local files**: Spark's URIs come joined in one call, and the file system is asked for the rest, so
-that facts are matched with what the files are now (``of_local``).
+**Local files**: Spark's URIs come joined in one call, and the file system has the rest, so that
+facts are matched with the current versions (``of_local``).
 
 **Elsewhere**: ``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification
 time of every file in one call, with a random separator between them (``parse``). Each prints as
@@ -9,9 +9,9 @@ time of every file in one call, with a random separator between them (``parse``)
     LocatedFileStatus{path=<raw path>; isDirectory=false; length=814; replication=1; blocksize=…;
     modification_time=1795219866252; access_time=…; owner=…; …}
 
-where a path may hold any character, also ``; length=``. It is parsed from the right: after the
-path stand only numbers, flags and names without ``;``, so the last ``; isDirectory=`` ends the
-path. A text that does not match from end to end raises ``ListingError``: every file is read.
+where a path may contain any text, also ``; length=``. It is parsed from the right: after the path
+come only numbers, flags and names without ``;``, so the last ``; isDirectory=`` ends the path. A
+text that does not match from end to end raises ``ListingError``, and every file is read.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FileListing", "FileStats", "ListingError"]
 
-# What stands before the path, and after the ``; isDirectory=`` behind it. One pattern for all of it
-# would go back over every status character by character.
+# The text before the path, and after ``; isDirectory=``. One pattern for all of it would backtrack
+# over every status character by character.
 _BEFORE = re.compile(r"(?:FileStatusWithMetadata\()?\w+")
 _AFTER = re.compile(
     r"(?:true|false); length=(\d+); replication=\d+; blocksize=\d+; "
@@ -47,12 +47,12 @@ _ETAG = re.compile(r"eTag='?\"?([^'\",\]\s]+)", re.IGNORECASE)
 
 
 class ListingError(ValueError):
-    """The text of a listing does not parse with certainty."""
+    """The text of a listing does not parse for certain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FileStats:
-    """What the file system says of some files now, as parallel arrays; ``size`` -1 = cannot tell.
+    """The current attributes of files, as parallel arrays; ``size`` -1 where a file is gone.
 
     ``size`` in bytes, ``mtime`` and ``ctime`` in nanoseconds, ``inode``: int64.
     """
@@ -64,7 +64,7 @@ class FileStats:
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> FileStats:
-        """Ask about each of these files; one that is gone has -1 everywhere."""
+        """The attributes of these files; a file that is gone has -1 everywhere."""
         gone = (-1, -1, -1, -1)
         rows = []
         for path in paths:
@@ -77,7 +77,7 @@ class FileStats:
         return cls(size=size, mtime=mtime, inode=inode, ctime=ctime)
 
     def at(self, indices: NDArray[np.int64]) -> FileStats:
-        """Those of some of the files."""
+        """The attributes of some of the files."""
         return FileStats(
             size=self.size[indices],
             mtime=self.mtime[indices],
@@ -97,7 +97,7 @@ class FileListing:
 
     ``spelled`` are paths as Spark's ``Path`` prints them (raw, with scheme); ``sizes`` bytes,
     int64; ``mtimes`` milliseconds since the epoch, int64; ``etags`` per file where they are known
-    (local files, S3A), else ``None``. ``stats`` is what local files were when they were listed.
+    (local files, S3A), else ``None``. ``stats`` are the attributes of local files when listed.
     """
 
     spelled: tuple[str, ...]
@@ -133,7 +133,7 @@ class FileListing:
 
     @classmethod
     def of_local(cls, uris: Sequence[str]) -> FileListing | None:
-        """The listing of local files as they are now; ``None`` when one is elsewhere or gone."""
+        """The listing of local files now; ``None`` when one is elsewhere or gone."""
         if not all(uri.startswith("file:///") for uri in uris):
             return None
         paths = [unquote(uri[7:]) if "%" in uri else uri[7:] for uri in uris]
@@ -161,7 +161,7 @@ class FileListing:
             if start not in before and _BEFORE.fullmatch(start):
                 before.add(start)
             if found is None or not opened or start not in before:
-                raise ListingError(f"a file status that prints otherwise: {text[:200]}")
+                raise ListingError(f"unknown text of a file status: {text[:200]}")
             spelled.append(path)
             length, mtime, rest = found.groups()
             fields.append((length, mtime, rest))
@@ -177,12 +177,12 @@ class FileListing:
         )
 
     def stat(self, indices: NDArray[np.int64]) -> FileStats:
-        """What the local file system says of these files now."""
+        """The current attributes of these local files."""
         paths = self.paths
         return FileStats.of([paths[i] for i in indices.tolist()])
 
     def unchanged(self, indices: NDArray[np.int64], now: FileStats) -> NDArray[np.bool_]:
-        """For each of these files: is it still of the listed size and time?"""
+        """Which of these files still have the listed size and time."""
         same: NDArray[np.bool_] = (now.size == self.sizes[indices]) & (
             now.mtime // 1_000_000 == self.mtimes[indices]
         )

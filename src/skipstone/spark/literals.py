@@ -1,4 +1,4 @@
-"""Values of Catalyst literals in the stored domain (``predicate/literals.py``): exactly, or not.
+"""Exact values of Catalyst literals in the stored domain (``predicate/literals.py``).
 
 Spark keeps strings as UTF-8 bytes, dates as days, timestamps as microseconds, decimals as
 ``Decimal``; their ``toString`` is exact for all but binary and for strings that are not UTF-8
@@ -28,7 +28,7 @@ _REPLACED = "\ufffd"
 
 
 class UnreadableLiteral(ValueError):
-    """A value that cannot be had exactly: what uses it prunes nothing."""
+    """A value that is not known exactly: what uses it prunes nothing."""
 
 
 def value_of(text: str, type: pa.DataType) -> Value:
@@ -99,7 +99,7 @@ def fetch_set(jvm: Jvm, inset: JavaObject, type: pa.DataType) -> list[Value | No
 
 
 def _binary_set(sql: str) -> list[Value | None]:
-    """The values of ``(b IN (X'00FF', NULL))``: hexadecimal, so the last ``IN (`` begins them."""
+    """The values of ``(b IN (X'00FF', NULL))``: hexadecimal, so they start at the last ``IN (``."""
     _, _, listed = sql.rpartition(" IN (")
     out: list[Value | None] = []
     for item in listed.removesuffix("))").split(", "):

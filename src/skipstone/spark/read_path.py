@@ -1,11 +1,11 @@
-"""Which way ``Table.read`` goes: Spark's own reader on the files that are left, or planned pages.
+"""How ``Table.read`` reads: by Spark's own reader over the remaining files, or by planned pages.
 
-Spark's reader can be told which files to leave out, and finds row groups and pages by itself; which
-rows an index leaves it cannot be told. ``format("skipstone")`` fetches the pages of those rows, in
-workers of Python. So pages are for the first rows of an order, and for what row indexes leave of
-large files; by cost, with the constants of ``plan/cost.py``. Whatever could make the two differ in
-rows or types goes to Spark's reader: settings under which a text or a value means something else,
-types that are not the same on both sides, parts of a predicate that only Spark decides.
+Spark's reader accepts a list of files, and finds row groups and pages itself; it does not accept
+rows that an index selects. ``format("skipstone")`` fetches the pages of those rows in Python
+workers. So pages are for the first rows of an order, and for large files of which row indexes leave
+little; by cost, with the constants of ``pruning/costs.py``. Spark's reader takes everything in
+which the two could differ in rows or types: settings under which a text or a value means something
+else, types that differ, parts of a predicate that only Spark decides.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "against_pages", "by_cost", "undecidable"]
 
-# Files whose pages are counted for a choice; of more, evenly spread ones.
+# Most files whose pages are counted for a choice; more are sampled evenly.
 _COUNTED = 64
 
-# Settings under which the rows of files are others than those of ``format("skipstone")``, each with
-# the value that is harmless; and those under which a predicate's text means something else.
+# Settings under which Spark reads other rows than ``format("skipstone")``, each with its harmless
+# value; and those under which a predicate's text means something else.
 _VALUES = {
     **HARMLESS,
     "spark.sql.caseSensitive": "false",
@@ -56,7 +56,7 @@ _TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whether pages are fetched, and why, in words."""
+    """Whether pages are fetched, and why."""
 
     pages: bool
     why: str
@@ -67,7 +67,7 @@ class Choice:
 
 
 def against_pages(spark: SparkSession, where: str | None) -> str | None:
-    """The setting of the session that speaks against pages; ``None`` for none."""
+    """The setting of the session that rules pages out; ``None`` if there is none."""
     settings = _VALUES if where is None else {**_VALUES, **_TEXT}
     for key, harmless in settings.items():
         value = spark.conf.get(key, None)
@@ -117,7 +117,7 @@ def by_cost(plan: Plan) -> Choice:
         pages = foresee(table, some, look=True, at_most=False).total.bytes
         chunks = sum(_chunks(table, some, at) for at in counted.tolist())
     except SkipstoneError as error:
-        return Choice(False, f"a file could not be looked into: {error.message}")
+        return Choice(False, f"a file could not be opened: {error.message}")
     share = whole / max(int(plan.listing.sizes[counted].sum()), 1)
     native = SPARK.native_seconds(round(chunks * share))
     paged = SPARK.pages_seconds(round(pages * share))

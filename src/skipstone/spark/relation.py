@@ -1,29 +1,33 @@
-"""What transparent reading asks of an index: ``Pruner``, and the values that cross the border.
+"""A file relation of a plan: what Spark says about it, and the ``Pruner`` that skips its files.
 
-Spark's side lists files and reads predicates; a pruner matches the listing with its facts, once per
-file index, and decides per predicate. It is handed in, so nothing here knows how facts are stored.
+Spark lists files and reads predicates. A pruner matches the listing with its facts, once per file
+index, and decides per predicate; ``file_index`` knows only this protocol.
+
+**The fingerprint of a CSV, JSON or ORC relation.** A Parquet file holds its values; in these
+formats the reader makes them. Indexed as int and queried as string, ``'10' < '2'`` differs from
+``10 < 2``; in another time zone the same text is another instant. So the facts of such a table
+carry a SHA-256 over
+
+- the format, and the major version of Spark;
+- the schema of the files: names, types, metadata, in order (CSV goes by position), without
+  nullability and comments;
+- every reader option that is not known to leave values alone, names in lower case;
+- the settings of the session that change what the reader makes of a record.
+
+Under another fingerprint the facts say nothing. The rest is left out for a reason: a fact is only
+made of a file in which no record is malformed, so the parse mode and the name of the corrupt record
+column change nothing, unless the schema has a column of that name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Protocol,
-    runtime_checkable,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Mapping,
-    )
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,10 +36,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Expr
     from skipstone.pruning import Reason
 
-    from .listing import (
-        FileListing,
-        FileStats,
-    )
+    from .listing import FileListing, FileStats
 
 __all__ = [
     "CORRUPT_NAME",
@@ -45,7 +46,6 @@ __all__ = [
     "HARMLESS",
     "JVM_ZONE",
     "FindPruner",
-    "Guarded",
     "Pruner",
     "Pruning",
     "ReadSettings",
@@ -54,15 +54,15 @@ __all__ = [
     "session_settings",
 ]
 
-#: The setting: bytes of fact columns that one predicate may take on the driver. Past that, they
-#: are asked by a Spark job.
+#: Setting: bytes of fact columns that one predicate may load on the driver. Beyond it, a Spark job
+#: evaluates them.
 FACTS_MEMORY = "spark.skipstone.facts.memory"
 
-#: The setting: ``false`` if Paimon's file indexes are not to be asked.
+#: Setting: ``false`` to ignore Paimon's file indexes.
 FILE_INDEX = "spark.skipstone.file-index.read.enabled"
 
-#: Settings under which Spark reads other values than those that facts are about, each with the
-#: value that is harmless. Spark looks at them when a query runs.
+#: Settings under which Spark reads values that differ from the indexed ones, each with its harmless
+#: value. Spark reads them when a query runs.
 HARMLESS = {
     "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.sql.parquet.fieldId.read.enabled": "false",
@@ -71,9 +71,9 @@ HARMLESS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
-    """The settings of the session that change what a query means, when it is planned.
+    """The session's settings that change the meaning of a query, at planning time.
 
-    ``confs``: those of ``HARMLESS``, as they are then.
+    ``confs`` are those of ``HARMLESS``.
     """
 
     time_zone: str
@@ -86,7 +86,7 @@ class RelationInfo:
     """A file relation of a plan. Schemas are Spark's JSON.
 
     ``roots`` are canonical paths as the user named them: the table, a folder in it, single files.
-    ``settings`` gives what the session says now of how values are read, where the format needs it.
+    ``settings`` returns the session's settings that change values, for formats that need them.
     """
 
     roots: tuple[str, ...]
@@ -109,10 +109,22 @@ class Pruning:
 
 
 class Pruner(Protocol):
-    """See the module. Any exception makes the scan read every file, with its text as the reason."""
+    """Prunes the files of a relation.
+
+    An exception makes the scan read every file, with its text as the reason.
+    """
+
+    @property
+    def notes(self) -> tuple[Reason, ...]:
+        """Reasons that every scan shows, also one without a predicate."""
+        return ()
+
+    def before_listing(self) -> None:
+        """Raises, and so fails the query, where no list of files gives the right rows."""
+        return
 
     def match(self, listing: FileListing) -> object:
-        """The listing joined with the facts; handed back to ``prune``. Once per listing."""
+        """The listing joined with the facts, which ``prune`` receives. Once per listing."""
 
     def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
         """Which files may hold a row for which ``predicate`` is TRUE; unknown ones are kept."""
@@ -120,21 +132,11 @@ class Pruner(Protocol):
     def still_valid(
         self, matched: object, indices: NDArray[np.int64], now: FileStats | None
     ) -> NDArray[np.bool_]:
-        """For each of these files, about to be skipped: is it still the one that the fact is about?
+        """For each of these files, which are to be skipped: is its fact about this version?
 
-        ``now`` is what the local file system says of them, in the order of ``indices``; ``None``
-        where the files are elsewhere.
+        ``now`` are their attributes in the local file system, in the order of ``indices``; ``None``
+        for files elsewhere.
         """
-
-
-@runtime_checkable
-class Guarded(Protocol):
-    """A pruner over files that Spark by itself may read wrong; see ``txn_scan.py``."""
-
-    notes: tuple[Reason, ...]
-
-    def before_listing(self) -> None:
-        """Raises, and so fails the query, where no list of files gives the right rows."""
 
 
 class FindPruner(Protocol):
@@ -152,8 +154,8 @@ _SESSION_ZONE = "spark.sql.session.timeZone"
 #: not a setting: the zone in which ORC's reader shows a timestamp that was written in another one
 JVM_ZONE = "user.timezone"
 
-# Options that say which files are read, how fast, what is inferred (the schema says it), or how a
-# malformed record is treated (there is none). In lower case; every other option counts.
+# Options about which files are read, how fast, what is inferred (the schema has it), or how
+# malformed records are treated (there are none). In lower case; every other option counts.
 _HARMLESS = frozenset(
     {
         "basepath",
@@ -204,7 +206,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
 
 
 def session_settings(session: SparkSession, format: str) -> dict[str, str]:
-    """The settings of ``session`` that ``fingerprint`` looks at, as they are or by default."""
+    """The settings of ``session`` that ``fingerprint`` uses, set or default."""
     found = {}
     for key in (*_SETTINGS[format], CORRUPT_NAME, _SESSION_ZONE):
         try:
@@ -233,7 +235,7 @@ def fingerprint(
     """The fingerprint as 64 hexadecimal digits; see the module.
 
     ``data_schema`` is Spark's JSON of the columns that the files have (partition columns are none);
-    ``settings`` is what ``session_settings`` gives.
+    ``settings`` is what ``session_settings`` returns.
     """
     lower = {key.lower(): value for key, value in options.items()}
     schema = _bare(json.loads(data_schema))

@@ -1,16 +1,15 @@
 """What the last query read: ``Scan`` per file scan, ``QueryScans`` per query, ``last_scan``.
 
-Spark lists the files of a scan when it plans it: on the thread that runs the query, or on one of
-its own (broadcasts, subqueries, adaptive stages). The call back into Python always comes on a
-thread of py4j. What tells queries apart is in the JVM:
+Spark lists the files of a scan when it plans the scan: on the thread that runs the query, or on a
+thread of Spark (broadcasts, subqueries, adaptive stages). The callback into Python always comes on
+a thread of py4j. The JVM has what identifies a query:
 
-- the local property ``spark.sql.execution.id``, which Spark hands on to its own threads; the
-  ``QueryExecution`` behind it is the same when a DataFrame runs again, with its old list of files;
+- the local property ``spark.sql.execution.id``, which Spark passes to its own threads; its
+  ``QueryExecution`` is the same when a DataFrame runs again, with its old list of files;
 - a local property that ``skip`` sets, with the JVM thread of the caller: ``toArrow`` and
-  ``toPandas`` collect on a thread of Spark's, which inherits it;
-- else the JVM thread: PySpark gives every Python thread one of its own (pinned threads, the
-  default), so ``last_scan`` asks for the JVM thread it is served by, and finds the query that began
-  on it.
+  ``toPandas`` collect on a thread of Spark, which inherits it;
+- else the JVM thread: PySpark gives every Python thread its own (pinned threads, the default), so
+  ``last_scan`` finds the query that started on the JVM thread of its caller.
 
 Without pinned threads (``PYSPARK_PIN_THREAD=false``) there is one last query for all threads.
 """
@@ -21,33 +20,18 @@ import itertools
 import re
 import threading
 from contextlib import contextmanager
-from dataclasses import (
-    dataclass,
-    field,
-)
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import (
-    WeakKeyDictionary,
-    WeakValueDictionary,
-)
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
-from skipstone.human import (
-    duration,
-    of_total,
-    percent,
-    plural,
-    size,
-)
+from skipstone.human import duration, of_total, percent, plural, size
 
 from .jvm import Jvm
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Iterator,
-        Mapping,
-    )
+    from collections.abc import Iterator, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -98,9 +82,9 @@ class ScanLog:
         return number
 
     def find(self, location: JavaObject) -> LocatedIndex | None:
-        """The Python object behind a location of a relation; ``None`` for one of Spark's own.
+        """The Python object behind the location of a relation; ``None`` for Spark's own.
 
-        py4j hands a proxy back as a Java object like any other; what it prints leads home.
+        py4j returns a proxy as a Java object like any other; its text has the number.
         """
         if "Proxy" not in str(location.getClass().getName()):
             return None
@@ -108,7 +92,7 @@ class ScanLog:
         return None if match is None else self._indexes.get(int(match[1]))
 
     def thread(self) -> int:
-        """The JVM thread behind this thread: its own, or the one that called back on it."""
+        """The JVM thread of this thread: its own, or the one that called back on it."""
         if not self.jvm.pinned:
             return 0
         claimed = self.jvm.local_property(_THREAD)
@@ -121,7 +105,7 @@ class ScanLog:
         return known
 
     def claim(self) -> None:
-        """Let what Spark runs for this thread on threads of its own count as this thread's.
+        """Count the work that Spark does for this thread on other threads as this thread's.
 
         ``toArrow`` and ``toPandas`` collect on a new thread, which inherits local properties.
         """
@@ -129,7 +113,7 @@ class ScanLog:
             self.jvm.context.setLocalProperty(_THREAD, str(self.jvm.thread_id()))
 
     def touch(self) -> _Query | None:
-        """Note that the query of the calling JVM thread is being planned or run.
+        """Record that the query of the calling JVM thread is being planned or run.
 
         A query that runs again, with files listed before, becomes its thread's last one here.
         """
@@ -153,7 +137,7 @@ class ScanLog:
         return query
 
     def _key(self, execution: int) -> object:
-        """What stays the same when one DataFrame runs twice: its ``QueryExecution``."""
+        """The key of a query that stays the same when a DataFrame runs again."""
         executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
         running = executions.getQueryExecution(execution)
         return ("execution", execution) if running is None else ("query", int(running.id()))
@@ -172,7 +156,7 @@ class ScanLog:
             query.scans.append((source, scan))
 
     def planned(self, scan: Scan) -> None:
-        """A scan of the calling thread's that Spark will not tell of: a query of its own, now."""
+        """Record a scan that Spark does not call back for, as the calling thread's last query."""
         self.claim()
         thread = self.thread()
         with self._lock:
@@ -181,7 +165,7 @@ class ScanLog:
     def _outside(self, thread: int, source: object, scan: Scan) -> _Query:
         """The query of a scan outside any execution (``df.rdd``, no pinned threads).
 
-        Scans that follow one another belong together until one comes again.
+        Successive scans are one query until one of them repeats.
         """
         query = self._last.get(thread)
         again = query is not None and any(
@@ -194,7 +178,7 @@ class ScanLog:
 
     @contextmanager
     def capture(self) -> Iterator[list[Scan]]:
-        """Scans planned by this thread meanwhile go into the list, not into any query."""
+        """Scans planned by this thread meanwhile go into the list, not into a query."""
         self.claim()
         thread = self.jvm.thread_id() if self.jvm.pinned else 0
         scans: list[Scan] = []
@@ -221,7 +205,7 @@ _LOGS_LOCK = threading.Lock()
 
 
 def scan_log(spark: SparkSession) -> ScanLog:
-    """The log of the session's context; execution ids and threads are the context's."""
+    """The log of the session's context, which has the execution ids and threads."""
     context: SparkContext = spark.sparkContext
     with _LOGS_LOCK:
         log = _LOGS.get(context)
@@ -241,10 +225,10 @@ class Scan:
 
     - ``files_listed``, ``bytes_listed``: what Spark listed, before it pruned partitions;
     - ``files_total``, ``bytes_total``: what plain Spark would have read, after partition pruning;
-    - ``files_kept``, ``bytes_kept``: what was left to read.
+    - ``files_kept``, ``bytes_kept``: what remained to read.
 
     ``report`` is the pruner's: a ``Plan`` with a step for every index. ``reasons`` are those of the
-    scan itself: why nothing was asked, or which files changed meanwhile.
+    scan itself: why no index was used, or which files changed meanwhile.
     """
 
     table: str
@@ -282,7 +266,7 @@ class Scan:
 
     @property
     def _whole_files(self) -> list[str]:
-        """What the native reader cannot be told: that of a file only some rows may match."""
+        """A note where only some rows of the kept files may match: Spark reads whole files."""
         rows = getattr(self.report, "rows_of_files_kept", -1)
         left = getattr(self.report, "rows_kept", -1)
         if not 0 <= left < rows:
@@ -329,7 +313,7 @@ class Scan:
 class QueryScans:
     """All scans of one query. ``execution`` is Spark's id of the run, as its UI shows it.
 
-    ``untouched`` says why other relations of the plan were left as they are.
+    ``untouched`` has the reasons why other relations of the plan do not use an index.
     """
 
     scans: tuple[Scan, ...]

@@ -1,19 +1,17 @@
-"""Sessions: which kind one is, and one of our own for the command line."""
+"""Spark sessions: their kind, their keys for encrypted files, and one for the command line.
+
+Keys given to Skipstone stay in the process that received them, as options of a reader stand in
+Spark's plans, logs and history. Spark's own reader has keys from a KMS client in Java, by Spark's
+configuration (``parquet.crypto.factory.class``); ``format("skipstone")`` reads no encrypted file.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
+from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.errors import (
-    KeyUnavailableError,
-    UnsupportedError,
-)
+from skipstone.errors import KeyUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +34,7 @@ def is_connect(thing: Any) -> bool:
 
 
 def require_session(spark: Any) -> None:
-    """``TypeError`` for what is no session, such as ``None``."""
+    """``TypeError`` for other than a session, such as ``None``."""
     if not _is(spark, "SparkSession"):
         raise TypeError(
             f"spark is a SparkSession, not {type(spark).__name__}:"
@@ -45,7 +43,7 @@ def require_session(spark: Any) -> None:
 
 
 def require_frame(df: Any) -> None:
-    """``TypeError`` for what is no DataFrame of Spark's, such as a path."""
+    """``TypeError`` for other than a Spark DataFrame, such as a path."""
     if not _is(df, "DataFrame"):
         raise TypeError(
             f"this takes a Spark DataFrame, as spark.read.parquet(path) gives, not"
@@ -63,9 +61,9 @@ def _is(thing: Any, name: str) -> bool:
 def default_session(
     *, master: str = "local[*]", app_name: str = "skipstone", **conf: str
 ) -> SparkSession:
-    """The session that is running, else one on this machine, without UI and progress bars.
+    """The active session, else a local one, without UI and progress bars.
 
-    Workers run this Python: Spark would take ``python3`` of the PATH, which may know no Arrow.
+    Workers run this Python: Spark would take ``python3`` of the PATH, which may lack Arrow.
     ``conf`` are further settings, dots written as ``__``.
     """
     from pyspark.sql import SparkSession
@@ -102,14 +100,14 @@ def locked(error: KeyUnavailableError) -> KeyUnavailableError:
 
 
 def require_kms(path: str, spark: SparkSession, options: Mapping[str, str]) -> None:
-    """``UnsupportedError`` where this session cannot decrypt Parquet files, as far as that is to be
-    seen: the configuration of a server of Spark Connect is not."""
+    """``UnsupportedError`` where this session cannot decrypt Parquet files; the configuration of a
+    Spark Connect server is unknown."""
     if is_connect(spark) or any(name.lower() == _FACTORY for name in options):
         return
     hadoop = spark._jsparkSession.sessionState().newHadoopConf()
     if hadoop.get(_FACTORY) is None:
         raise UnsupportedError(
             f"{path} is encrypted, and this session has no KMS client to read it with",
-            hint=f"Spark takes keys from nobody else: set {_FACTORY} and"
+            hint=f"Spark takes keys from nothing else: set {_FACTORY} and"
             f" parquet.encryption.kms.client.class, or {_HERE}",
         )

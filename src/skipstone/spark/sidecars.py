@@ -1,11 +1,10 @@
-"""Paimon's sidecars in transparent reading: those of the files that Spark lists.
+"""Paimon's sidecars (``x.parquet.index``) in transparent reading.
 
-Spark takes ``x.parquet.index`` for data like every other name, and fails at it. So whoever reads
-such a directory names the data files, by a pattern or one by one, and there the sidecars are looked
-for:
+Spark reads ``x.parquet.index`` as data, and fails. So a user names the data files of such a
+directory, by a pattern or one by one, and the sidecars are searched there:
 
-- ``pathGlobFilter``: the directories are listed once more, without the pattern;
-- roots that are files (Spark makes files of ``dir/*.parquet``): beside each of them.
+- ``pathGlobFilter``: the directories are listed again, without the pattern;
+- roots that are files (Spark expands ``dir/*.parquet``): beside each of them.
 
 No other relation costs a request.
 """
@@ -39,15 +38,15 @@ __all__ = ["ListedSidecars", "TableWithSidecars", "plain_frame", "without_sideca
 
 _LOG = logging.getLogger("skipstone")
 _FILTER = "pathGlobFilter"
-# Hadoop's patterns cannot negate a text: names that end otherwise in one of the letters.
+# Hadoop's patterns cannot negate a text: names that differ from .index in one of the last letters.
 _NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
-# Files that are looked at one by one in an object store; of more, folders are listed.
+# Most files that are checked one by one in an object store; of more, folders are listed.
 _FEW = 64
 _SUFFIX = ".index"
 
 
 class ListedSidecars:
-    """The sidecars of one relation, and what was opened of them."""
+    """The sidecars of one relation, and the opened ones."""
 
     def __init__(self, relation: RelationInfo) -> None:
         self.relation = relation
@@ -71,7 +70,7 @@ class ListedSidecars:
         try:
             others = self._around()
         except (SkipstoneError, OSError) as error:
-            _LOG.warning("sidecars are not looked at: %s", error)
+            _LOG.warning("sidecars are not used: %s", error)
             return {}
         if not others:
             return {}
@@ -85,11 +84,11 @@ class ListedSidecars:
     def rows_of(
         self, files: Listing, sidecars: Mapping[str, ObjectId], columns: Iterable[str]
     ) -> AdjacentRows:
-        """The evidence about columns over ``files``, which ``find`` was asked about."""
+        """The evidence about columns over ``files``, an argument of ``find``."""
         return self.beside.rows_of(files, columns, sidecars=sidecars)
 
     def _around(self) -> list[ObjectId]:
-        """What is named like a sidecar around the relation's files now."""
+        """The files named like sidecars around the relation's files now."""
         options = {key.lower() for key in self.relation.options}
         if _FILTER.lower() in options:
             return [id for root in self.relation.roots for id in _below(self.storage, root)]
@@ -145,10 +144,10 @@ class PlainReading(Protocol):
 def plain_frame(
     table: TableWithSidecars, spark: SparkSession, options: Mapping[str, str]
 ) -> DataFrame:
-    """The table as plain Spark reads it once sidecars are left out; ``options`` of the reader."""
+    """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
     try:
         frame = table.file_format.frame(spark, options)
-    except Exception:  # a sidecar may be the file whose schema Spark took
+    except Exception:  # Spark may have taken the schema of a sidecar
         if not table.has_sidecars():
             raise
         return table.file_format.frame(spark, without_sidecars_option(table, options))
@@ -158,14 +157,14 @@ def plain_frame(
 
 
 def without_sidecars_option(table: TableWithSidecars, options: Mapping[str, str]) -> dict[str, str]:
-    """``options`` with the one that keeps sidecars from Spark, where the table has any."""
+    """``options`` with a filter that hides sidecars from Spark, if the table has any."""
     if any(key.lower() == _FILTER.lower() for key in options) or not table.has_sidecars():
         return dict(options)
     return {**options, _FILTER: _NO_INDEX}
 
 
 def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
-    """Whether any file that Spark lists is named like one; the names stay in the JVM."""
+    """Whether Spark lists a file named like a sidecar; the names stay in the JVM."""
     jvm = Jvm.of(spark)
     files = jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(frame._jdf.inputFiles())
     text = jvm.type("scala.collection.mutable.StringBuilder")()

@@ -1,7 +1,7 @@
 """``skip(df)``: the same DataFrame, whose file scans list only what an index leaves; ``explain``.
 
-The analyzed plan's file relations are swapped for copies with a ``SkippingFileIndex`` as location.
-The swap is a Scala ``Map`` from relation to relation (a ``Map`` is a partial function), so that no
+The file relations of the analyzed plan are replaced by copies with a ``SkippingFileIndex`` as
+location. A Scala ``Map`` from relation to relation does it (a ``Map`` is a partial function), so no
 plan node calls back into Python. Output attributes stay, so the plan stays analyzed.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["explain", "skip"]
 
 _LOG = logging.getLogger("skipstone")
-# File indexes that list plain files. Delta and Hudi bring their own, which mean more than a list.
+# File indexes that list plain files. Those of Delta and Hudi mean more than a list.
 _LOCATIONS = frozenset({"InMemoryFileIndex", "CatalogFileIndex", "MetadataLogFileIndex"})
 _FORMATS = {
     "ParquetFileFormat": "parquet",
@@ -61,11 +61,11 @@ _CONFS = (
 
 
 def skip(df: DataFrame, find: FindPruner) -> DataFrame:
-    """``df`` with every file relation that has an index reading through it; ``df`` where none has.
+    """``df`` with each file relation reading through its index; ``df`` itself if none has an index.
 
-    ``find`` is asked once per relation. Relations that are wrapped already, streams, table formats
-    and what else is no plain file relation are left alone; ``explain`` says why. Raises
-    ``UnsupportedError`` under Spark Connect, where there is no way to the plan.
+    ``find`` is called once per relation. Relations that are wrapped already, streams, table formats
+    and other relations stay as they are; ``explain`` has the reasons. Raises ``UnsupportedError``
+    under Spark Connect, where a client cannot change the plan.
     """
     if is_connect(df):
         raise UnsupportedError(
@@ -94,9 +94,9 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
 
 
 def relation_of(df: DataFrame) -> RelationInfo:
-    """The one file relation that a DataFrame reads, as a pruner is told of it.
+    """The one file relation that a DataFrame reads, as a pruner receives it.
 
-    ``UnsupportedError`` where it reads something else, or more than that. Classic sessions only.
+    ``UnsupportedError`` where it reads anything else, or several. Classic sessions only.
     """
     log = scan_log(df.sparkSession)
     found = []
@@ -113,9 +113,9 @@ def relation_of(df: DataFrame) -> RelationInfo:
 
 
 def explain(df: DataFrame) -> QueryScans:
-    """What running ``df`` would read and why, from Spark's planning alone: nothing is run.
+    """What ``df`` would read, and why, from Spark's planning; nothing is run.
 
-    Covers the relations that read through an index; ``untouched`` names the others.
+    Covers the relations that read through an index; ``untouched`` has the others.
     """
     if is_connect(df):
         raise UnsupportedError(
@@ -129,7 +129,7 @@ def explain(df: DataFrame) -> QueryScans:
         reason = _why_not(leaf, log)
         if reason is not None:
             untouched.append(reason)
-    # A plan of its own: Spark keeps the list of files with the plan that asked for it.
+    # Another plan: Spark keeps the list of files with the plan that requested it.
     again = _frame(df, log.jvm, analyzed)
     with log.capture() as scans:
         for scan in _file_scans(again._jdf.queryExecution().executedPlan()):
@@ -172,13 +172,13 @@ def _file_scans(plan: JavaObject) -> Iterator[JavaObject]:
 
 
 def _relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
-    """A leaf's file relation and format, why there is none, or ``None`` for what is no relation."""
+    """A leaf's file relation and format, the reason without one, or ``None`` for other leaves."""
     kind = simple_name(str(leaf.getClass().getName()))
     if kind in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
         own = str(leaf.name()).rpartition(" ")[2].lower() == "skipstone"
         text = "read by a version 2 source, which has its own list of files"
         if own:
-            text = "reads planned pages by itself: last_scan says which, after Table.read"
+            text = "reads planned pages by itself: last_scan shows which, after Table.read"
         return _left(str(leaf.name()), text)
     if kind != "LogicalRelation":
         return None
@@ -199,7 +199,7 @@ def _left(subject: str, text: str) -> Reason:
 
 
 def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
-    """Why a relation does not read through an index; ``None`` when it does or is none."""
+    """Why a relation does not read through an index; ``None`` if it does, or is no relation."""
     found = _relation(leaf)
     if found is None or isinstance(found, Reason):
         return found
@@ -217,7 +217,7 @@ def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
 def _proxy(
     df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog
 ) -> SkippingFileIndex | None:
-    """What the leaf shall list its files through; ``None`` to leave it as it is."""
+    """The file index for a leaf; ``None`` to leave the leaf as it is."""
     found = _relation(leaf)
     if found is None or isinstance(found, Reason):
         return None
@@ -296,8 +296,8 @@ def _pairs(jvm: Jvm, options: JavaObject) -> dict[str, str]:
 def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:
     """Columns whose stored values do not decide a predicate, each with the reason.
 
-    A collation compares otherwise than bytes do; ``char(n)`` pads; a column with a default has that
-    default, and not NULL, in files that lack it.
+    A collation does not compare bytes; ``char(n)`` pads; a column with a default has the default,
+    not NULL, in files that lack it.
     """
     out: dict[tuple[str, ...], str] = {}
     stack: list[tuple[tuple[str, ...], Any]] = [((), json.loads(schema))]

@@ -1,7 +1,7 @@
 """CSV, JSON and ORC tables: the object level, built by Spark from the rows that Spark reads.
 
-What a value of such a table is, only Spark's reader can say, under the user's options and schema.
-So the reader parses, and the same builders as everywhere make the index values:
+Only Spark's reader defines the values of such a table, under the user's options and schema. So it
+parses the files, and the same builders as elsewhere make the index values:
 
     scan (all columns parsed, the indexed ones kept) -> rows to the task of their file, by a key
       -> sorted by key -> mapInArrow: one file after the other through ``ColumnsBuilder``
@@ -16,36 +16,40 @@ What makes a fact true of *every* query with the same fingerprint:
 - Spark's readers parse only the columns that a query asks for, and a malformed record is NULL,
   partly NULL, dropped or an error depending on which those are. So a file with any record that is
   malformed **when all columns are parsed** is reported and has no facts.
-- A file is read between two looks at its identity, the second after its last row has arrived, and
-  only if it had been left alone for a while.
-- A file that cannot be read to its end (cut off, of another format) fails the job under Spark's
-  rules; it is named in the error, reported, and the rest is tried again without it.
+- The identity of a file is taken before it is read and again after its last row, and a file that
+  changed just now is left for a later build.
+- A file that cannot be read to its end (truncated, of another format) fails the job under Spark's
+  rules. The error names it; the build reports it and tries again without it.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from skipstone.build.column_indexes import column_fields
+import numpy as np
+
+from skipstone.build.column_indexes import ColumnsBuilder, column_fields
 from skipstone.build.data_file import settled
 from skipstone.build.job import Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.facts.file_facts import FileFacts
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.storage import open_storage
 
-from .jobs import RESULT_SCHEMA, packed, parallelism, results_of, watched
+from .jobs import RESULT_SCHEMA, packed, parallelism, result_batch, results_of, unpacked, watched
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
-from .text_source_task import MALFORMED, WHOLE, WITH_NULLS, facts_of_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -53,14 +57,17 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.storage import Listing, Storage
 
-__all__ = ["Source", "SourceTable", "build_source", "open_source"]
+__all__ = ["Source", "SourceTable", "build_source", "open_source", "run_task"]
 
-# One Spark job reads at most so much: what a kill can lose, and what a corrupt file can repeat.
+# The most that one Spark job reads: a kill loses it, and a corrupt file repeats it.
 FILES_PER_WAVE = 1_000
 BYTES_PER_WAVE = 16 * 2**30
 BYTES_PER_TASK = 256 * 2**20
-# Files that fail one by one before what is left is tried in halves.
+# After so many failures the remaining files are tried in halves.
 _FAILURES = 3
+
+# States of a row.
+WHOLE, WITH_NULLS, MALFORMED = 0, 1, 2
 
 _CORRUPT = "_skipstone_corrupt"
 _FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
@@ -114,7 +121,7 @@ class SourceTable:
     fingerprint: str
 
     def read_alike(self, spark: SparkSession) -> bool:
-        """False when settings of ``spark`` have changed since, so that it reads other values."""
+        """Whether ``spark`` still reads the same values; its settings may have changed."""
         settings = session_settings(spark, self.source.format)
         now = fingerprint(self.source.format, self.options, self.data_schema, settings)
         return now == self.fingerprint
@@ -126,7 +133,7 @@ class SourceTable:
 
 
 def open_source(spark: SparkSession, root: str, source: Source) -> SourceTable:
-    """What ``spark`` makes of the files below ``root``, under its settings now."""
+    """The schema, options and files of ``root`` as ``spark`` sees them under its settings now."""
     frame = source.read(spark, root)
     settings = session_settings(spark, source.format)
     read_schema = str(frame.schema.json())
@@ -181,16 +188,16 @@ def build_source(
     todo: Listing,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
-    """Run ``job`` over the files ``todo`` of ``table``, and say of each what became of it.
+    """Run ``job`` over the files ``todo`` of ``table``; the outcome of each.
 
     ``job.fingerprint`` must be the table's; its definitions name columns of ``table.schema``
-    (``UnsupportedError`` otherwise). Facts are published by the tasks, and wave by wave: what a
-    killed build finished is not done again.
+    (``UnsupportedError`` otherwise). Tasks publish the facts, wave by wave: a build that was killed
+    is resumed by the next.
     """
     if job.fingerprint != table.fingerprint:
         raise ValueError("the job's fingerprint is not the table's")
     column_fields(job.definitions, job.schema)
-    storage = open_storage(job.table, job.storage_options)
+    build = _Build(spark, job, table, open_storage(job.table, job.storage_options))
     outcomes: list[Outcome] = []
     ready: list[int] = []
     for at in range(len(todo)):
@@ -206,13 +213,12 @@ def build_source(
 
         def report(done: int, _: int, base: int = base) -> None:
             nonlocal reached
-            reached = max(reached, base + done)  # what is tried again was counted once
+            reached = max(reached, base + done)  # files of a second attempt were counted before
             assert progress is not None
             progress(reached, len(todo))
 
         files = [todo.object_id(at) for at in wave]
-        watching = None if progress is None else report
-        outcomes += _attempt(spark, job, table, storage, files, 0, watching)
+        outcomes += build.attempt(files, 0, None if progress is None else report)
     return outcomes
 
 
@@ -234,39 +240,85 @@ def _waves(todo: Listing, ready: Sequence[int]) -> Iterator[list[int]]:
         yield wave
 
 
-def _attempt(
-    spark: SparkSession,
-    job: BuildJob,
-    table: SourceTable,
-    storage: Storage,
-    files: Sequence[ObjectId],
-    failures: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[Outcome]:
-    """The files as one Spark job; without those that fail it, as often as it takes."""
-    if not files:
-        return []
-    try:
-        return _one_job(spark, job, table, storage, files, progress)
-    except Exception as error:
-        failed = _failed_file(error)
-        broken = [each for each in files if each.path == failed]
-        if not broken:
-            raise  # nothing that leaving out a file would mend
-        why = _why(error, table.source.format)
-    rest = [each for each in files if each.path != failed]
-    outcomes = [_left_out(each, why) for each in broken]
-    pieces = [rest]
-    if failures + 1 >= _FAILURES:
-        # Many are broken: halves repeat less of what is whole.
-        pieces = [rest[: len(rest) // 2], rest[len(rest) // 2 :]]
-    for piece in pieces:
-        outcomes += _attempt(spark, job, table, storage, piece, failures + 1, progress)
-    return outcomes
+@dataclass(frozen=True, slots=True)
+class _Build:
+    spark: SparkSession
+    job: BuildJob
+    table: SourceTable
+    storage: Storage
+
+    def attempt(
+        self,
+        files: Sequence[ObjectId],
+        failures: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> list[Outcome]:
+        """Index the files in one Spark job; repeat without the files that fail it."""
+        if not files:
+            return []
+        try:
+            return self.run(files, progress)
+        except Exception as error:
+            failed = _failed_file(error)
+            broken = [each for each in files if each.path == failed]
+            if not broken:
+                raise  # leaving out a file would not help
+            why = _why(error, self.table.source.format)
+        rest = [each for each in files if each.path != failed]
+        outcomes = [_left_out(each, why) for each in broken]
+        pieces = [rest]
+        if failures + 1 >= _FAILURES:
+            # Many files are broken: halves repeat less work over good files.
+            pieces = [rest[: len(rest) // 2], rest[len(rest) // 2 :]]
+        for piece in pieces:
+            outcomes += self.attempt(piece, failures + 1, progress)
+        return outcomes
+
+    def run(
+        self, files: Sequence[ObjectId], progress: Callable[[int, int], None] | None
+    ) -> list[Outcome]:
+        """Index the files in one Spark job; any failure is raised."""
+        spark, job, table = self.spark, self.job, self.table
+        settle = job.settings.settle
+        fresh = [each for each in files if not settled(each, self.storage, settle)]
+        fresh_paths = {each.path for each in fresh}
+        text = f"too fresh: changed less than {settle:g} s ago"
+        outcomes = [_left_out(each, text, too_fresh=True) for each in fresh]
+        if not table.read_alike(spark):
+            raise SkipstoneError(
+                "settings of the session that change what is read were changed during the build",
+                hint="run the build again, and leave the session's settings alone meanwhile",
+            )
+        keys = _keys([each for each in files if each.path not in fresh_paths], table)
+        if not keys:
+            return outcomes
+        columns = list(dict.fromkeys(definition.column for definition in job.definitions))
+        rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
+        cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
+        parts = min(len(keys), max(3 * cores, size // BYTES_PER_TASK))
+        work = packed((job, keys, columns))
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return run_task(work, batches)
+
+        shared = rows.repartition(parts, "key").sortWithinPartitions("key")
+        with watched(spark, parts, len(keys), progress):
+            found: list[Outcome] = results_of(shared.mapInArrow(task, RESULT_SCHEMA))
+        seen = {outcome.path for outcome in found}
+        # A file without rows gives no row, so no task reports it.
+        silent = [each for each in keys.values() if each.path not in seen]
+        listed = _listed(spark, table, silent)
+        outcomes += [
+            _left_out(each, "Spark names this file otherwise")
+            for each in silent
+            if each.path not in listed
+        ]
+        empty = [each for each in silent if each.path in listed]
+        return [*outcomes, *found, *job.publish(_facts_of_none(job, self.storage, empty))]
 
 
 def _failed_file(error: Exception) -> str | None:
-    """The file that Spark could not read, by the error's text."""
+    """The file that Spark could not read, from the error's text."""
     found = _FAILED.search(str(error))
     return canonical_path(decode_uri(found[1])) if found else None
 
@@ -276,57 +328,10 @@ def _why(error: Exception, format: str) -> str:
     return f"not readable as {format}: {causes[-1] if causes else 'Spark failed to read it'}"
 
 
-def _one_job(
-    spark: SparkSession,
-    job: BuildJob,
-    table: SourceTable,
-    storage: Storage,
-    files: Sequence[ObjectId],
-    progress: Callable[[int, int], None] | None,
-) -> list[Outcome]:
-    fresh = [each for each in files if not settled(each, storage, job.settings.settle)]
-    fresh_paths = {each.path for each in fresh}
-    text = f"too fresh: changed less than {job.settings.settle:g} s ago"
-    outcomes = [_left_out(each, text, too_fresh=True) for each in fresh]
-    if not table.read_alike(spark):
-        raise SkipstoneError(
-            "settings of the session that change what is read were changed during the build",
-            hint="run the build again, and leave the session's settings alone meanwhile",
-        )
-    keys = _keys([each for each in files if each.path not in fresh_paths], table)
-    if not keys:
-        return outcomes
-    columns = list(dict.fromkeys(definition.column for definition in job.definitions))
-    rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
-    cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
-    parts = min(len(keys), max(3 * cores, size // BYTES_PER_TASK))
-    work = packed((job, keys, columns))
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from .text_source_task import run_task
-
-        return run_task(work, batches)
-
-    shared = rows.repartition(parts, "key").sortWithinPartitions("key")
-    with watched(spark, parts, len(keys), progress):
-        found: list[Outcome] = results_of(shared.mapInArrow(task, RESULT_SCHEMA))
-    told = {outcome.path for outcome in found}
-    # Of a file without rows no row tells.
-    silent = [each for each in keys.values() if each.path not in told]
-    listed = _listed(spark, table, silent)
-    outcomes += [
-        _left_out(each, "Spark names this file otherwise")
-        for each in silent
-        if each.path not in listed
-    ]
-    empty = [each for each in silent if each.path in listed]
-    return [*outcomes, *found, *job.publish(facts_of_none(job, storage, empty))]
-
-
 def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) -> set[str]:
-    """Those of ``files`` that Spark really calls as ``table.uris`` has it, asked without reading.
+    """The files that Spark lists under the URI in ``table.uris``; their data is not read.
 
-    A file whose rows came under another name would else pass for one without rows.
+    Otherwise a file whose rows came under another name would pass for one without rows.
     """
     if not files:
         return set()
@@ -339,7 +344,7 @@ def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) 
 
 
 def _keys(files: Sequence[ObjectId], table: SourceTable) -> dict[int, ObjectId]:
-    """The files by the key that their rows carry: XXH64 with seed 42, as a signed number."""
+    """The files by the key of their rows: XXH64 of the URI with seed 42, as a signed number."""
     import xxhash
 
     found: dict[int, ObjectId] = {}
@@ -357,13 +362,13 @@ def _keys(files: Sequence[ObjectId], table: SourceTable) -> dict[int, ObjectId]:
 def _rows(
     spark: SparkSession, table: SourceTable, uris: Sequence[str], columns: Sequence[str]
 ) -> DataFrame:
-    """Of every row in these files: its file's key, its state, and the columns by number."""
+    """For each row of these files: the key of the file, the state, and the columns by number."""
     from pyspark.sql import functions as f
 
     source = table.source
     struct = json.loads(table.read_schema)
     options = {key.lower(): value for key, value in source.options.items()}
-    # A query may be told to pass over them; here a broken file must be known.
+    # A query may ignore broken files; here they must be found.
     options |= {"ignorecorruptfiles": "false", "ignoremissingfiles": "false"}
     state = f.lit(WHOLE)
     if source.format != "orc":
@@ -374,7 +379,7 @@ def _rows(
             added = {"name": corrupt, "type": "string", "nullable": True, "metadata": {}}
             struct["fields"].append(added)
         options |= {"mode": "PERMISSIVE", "columnnameofcorruptrecord": corrupt}
-        # Asked of every row, so that every column is parsed.
+        # It uses every column, so Spark parses every column.
         nulls = [f.col(_quoted(each["name"])).isNull() for each in struct["fields"]]
         state = (
             f.when(f.col(_quoted(corrupt)).isNotNull(), MALFORMED)
@@ -392,3 +397,98 @@ def _rows(
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+# -- the worker -----------------------------------------------------------------------------------
+
+
+def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Index the rows of one file after the other, in a Spark worker.
+
+    Rows come sorted by the key of their file: column 0 is the key, column 1 the state of the row,
+    then come the indexed columns. Rows with a key that was not requested are ignored.
+    """
+    job, keys, columns = unpacked(work)
+    storage = open_storage(job.table, job.storage_options)
+    for outcome in job.publish(_facts(job, storage, keys, columns, batches)):
+        yield result_batch([outcome])
+
+
+def _facts(
+    job: BuildJob,
+    storage: Storage,
+    keys: Mapping[int, ObjectId],
+    columns: Sequence[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[FileFacts]:
+    current: _File | None = None
+    for batch in batches:
+        for start, stop in _runs(batch.column(0).to_numpy()):
+            key = batch.column(0)[start].as_py()
+            if current is None or current.key != key:
+                if current is not None:
+                    yield current.finish(storage)
+                current = _File(key, keys[key], job) if key in keys else None
+            if current is not None:
+                current.add(batch.slice(start, stop - start), columns)
+    if current is not None:
+        yield current.finish(storage)
+
+
+def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    borders = np.flatnonzero(np.diff(keys)) + 1
+    if len(keys):
+        yield from itertools.pairwise([0, *borders.tolist(), len(keys)])
+
+
+class _File:
+    """One file while its rows come in."""
+
+    def __init__(self, key: int, object: ObjectId, job: BuildJob) -> None:
+        self.key, self.object = key, object
+        self.rows = self.malformed = 0
+        self.error: str | None = None
+        self.builder = ColumnsBuilder(job.definitions, job.schema, job.settings)
+
+    def add(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
+        self.rows += batch.num_rows
+        self.malformed += int(np.count_nonzero(batch.column(1).to_numpy() == MALFORMED))
+        if self.malformed or self.error is not None:
+            return  # the rest is only counted
+        try:
+            for at, column in enumerate(columns):
+                if column in self.builder.columns:
+                    self.builder.add(column, batch.column(2 + at))
+        except Exception as error:  # one file must not end the build of the others
+            self.error = f"{type(error).__name__}: {error}"
+
+    def finish(self, storage: Storage) -> FileFacts:
+        """The facts, if all is well and the file is still what was listed."""
+        if self.malformed:
+            text = f"{self.malformed:,} of {self.rows:,} rows are malformed under these options"
+            return FileFacts(id=self.object, error=text)
+        if self.error is not None:
+            return FileFacts(id=self.object, error=self.error)
+        try:
+            found = self.builder.finish(self.rows)
+            if not storage.stat(self.object.path).same_version(self.object):
+                raise OSError("changed while it was read")
+        except FileNotFoundError:
+            return FileFacts(id=self.object, error="gone")
+        except OSError as error:
+            return FileFacts(id=self.object, error=f"{self.object.path} {error}")
+        return FileFacts(
+            id=self.object,
+            row_count=found.row_count,
+            null_counts=found.null_counts,
+            values=found.values,
+            reasons=found.reasons,
+        )
+
+
+def _facts_of_none(
+    job: BuildJob, storage: Storage, files: Sequence[ObjectId]
+) -> Iterator[FileFacts]:
+    """The facts of files that have no rows at all."""
+    for each in files:
+        yield _File(0, each, job).finish(storage)

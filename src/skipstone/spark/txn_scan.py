@@ -1,10 +1,10 @@
-"""A snapshot of a table with a ``_txn``, as Spark reads it.
+"""A snapshot of a table with a ``_txn``, as Spark reads it on a classic session.
 
-**Classic**: Spark's own ``InMemoryFileIndex`` is given a listing that it takes as cached: one
-``FileStatus`` per partition, with the snapshot's length. So Spark reads the row groups of the
-snapshot and no others (``scan/txn_files.py``), and nothing else that lies in the table's directory.
-Every query looks first whether Spark would still read the files right; a query that would not
-fails with the reason. Between that look and the reading of a file lies what no one can see.
+Spark's own ``InMemoryFileIndex`` receives a listing as if cached: one ``FileStatus`` per
+partition, with the snapshot's length. So Spark reads exactly the row groups of the snapshot
+(``questdb/txn_files.py``), and no other file in the table's directory. Every query first checks
+that Spark would still read the files right, and fails with the reason otherwise. A change between
+this check and the reading of a file is not detected.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["TxnPruner", "read_txn_table"]
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _BLOCK = 128 << 20
-# Files whose columns are looked at, the newest partition's among them.
+# Files whose columns are read, the newest partition's among them.
 _SAMPLE = 16
 
 
@@ -73,7 +73,7 @@ class TxnPruner(FactsPruner):
 
     @property
     def notes(self) -> tuple[Reason, ...]:
-        """What a scan without a predicate says, too."""
+        """The coverage, where only some partitions are read."""
         if self.coverage is None:
             return ()
         text = f"these are {self.coverage}"
@@ -92,14 +92,14 @@ class TxnPruner(FactsPruner):
         return _Joined(files, matches, self._times(files), (time.perf_counter() - started) * 1e3)
 
     def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
-        """As for other tables; the report says of how many partitions it is."""
+        """As for other tables; the report has the coverage."""
         found = super().prune(matched, predicate, settings)
         return Pruning(keep=found.keep, report=replace(found.report, coverage=self.coverage))
 
     def still_valid(
         self, matched: object, indices: NDArray[np.int64], now: FileStats | None
     ) -> NDArray[np.bool_]:
-        """All: what a fact is about are the first bytes of a file, whatever was appended."""
+        """All: a fact is about the first bytes of a file, also after appends."""
         return np.ones(len(indices), np.bool_)
 
 
@@ -108,7 +108,7 @@ def read_txn_table(
 ) -> DataFrame:
     """The snapshot as a DataFrame of a classic session, whose filters skip by what ``find`` gives.
 
-    ``UnsupportedError`` for a snapshot without files, whose columns nobody knows.
+    ``UnsupportedError`` for a snapshot without files, as its columns are unknown.
     """
     jvm = scan_log(spark).jvm
     statuses = _statuses(jvm, listing)
@@ -119,7 +119,7 @@ def read_txn_table(
 
 
 def _statuses(jvm: Jvm, listing: TxnListing) -> JavaObject:
-    """What Spark shall take the files for, as an array."""
+    """The files as Spark shall see them, as an array of ``FileStatus``."""
     path, status = (jvm.type(f"org.apache.hadoop.fs.{name}") for name in ("Path", "FileStatus"))
     found = jvm.gateway.new_array(status, len(listing))
     tick = UNITS_PER_SECOND[listing.unit]
@@ -133,11 +133,11 @@ def _index(spark: SparkSession, jvm: Jvm, listing: TxnListing, statuses: JavaObj
     """An ``InMemoryFileIndex`` of these files alone."""
     session = spark._jsparkSession
     root = jvm.type("org.apache.hadoop.fs.Path")(_spelled(listing.root))
-    # Each client of the shared cache has entries of its own: nobody else sees this listing.
+    # Each client of the shared cache has its own entries: no other index sees this listing.
     cache = jvm.module(f"{_SOURCES}.FileStatusCache").getOrCreate(session)
     cache.putLeafFiles(root, statuses)
     none = jvm.module("scala.None")
-    # Else only files right below the root would count: directories are named without "=".
+    # Otherwise only files right below the root count, as directories are named without "=".
     below = _scala_map(jvm, {"recursiveFileLookup": "true"})
     index = jvm.type(f"{_SOURCES}.InMemoryFileIndex")(
         session, jvm.seq(root), below, none, cache, none, none
@@ -160,7 +160,7 @@ def _any_frame(
     statuses: JavaObject,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """A relation over some file of the snapshot, with the columns of all of them."""
+    """A relation over one file of the snapshot, with the columns of all files."""
     from pyspark.sql.types import StructField, StructType
 
     last = len(listing) - 1
@@ -169,8 +169,8 @@ def _any_frame(
     format = jvm.type(f"{_SOURCES}.parquet.ParquetFileFormat")()
     given = {key.lower(): value for key, value in options.items()}
     merge = given.get("mergeschema", "true").lower() == "true"
-    # Columns come and go over the life of a table, and change their types. Spark merges no types
-    # that differ, though it reads one as the other: the newest file's is the table's.
+    # Columns of a table are added, dropped and change types. Spark merges no types that differ,
+    # though it reads one as the other: the newest file's type is the table's.
     fields: dict[str, StructField] = {}
     for at in reversed(sample if merge else [last]):
         one = jvm.pick(files, np.array([at], np.int64))
@@ -181,7 +181,7 @@ def _any_frame(
     if not fields:
         raise UnsupportedError(f"{listing.root} has no columns", hint="there is nothing to read")
     schema = StructType(list(fields.values()))
-    # Hadoop takes these characters for patterns.
+    # Hadoop reads these characters as patterns.
     plain = re.sub(r"([\\*?\[\]{}])", r"\\\1", listing.paths[last])
     frame: DataFrame = spark.read.options(**dict(options)).schema(schema).parquet(plain)
     return frame

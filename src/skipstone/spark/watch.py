@@ -1,15 +1,14 @@
 """``skipstone.watch``: a streaming query that keeps an index fresh while files arrive.
 
-The stream is a clock: every trigger brings one row that nobody reads, and ``foreachBatch``
-refreshes the index. What is new is found by the listing that every refresh makes, and by the facts;
-so nested folders, replaced files and files that vanish are seen like new ones, no list of files
-seen is kept, no row of a data file passes through the JVM, and a watch that is started again goes
-on wherever the index stands, without a checkpoint. (A stream of files itself would miss a file that
-is replaced.)
+The stream is a clock: every trigger brings one row, which is ignored, and ``foreachBatch``
+refreshes the index. The listing and the facts of each refresh show what is new. So nested folders,
+replaced files and removed files are found like new ones, no list of seen files is kept, no row of a
+data file passes through the JVM, and a new watch continues where the index stands, without a
+checkpoint. (A stream of the files themselves would miss a replaced file.)
 
-A refresh that fails does not end the query: it is said (a warning, ``last_error``), and the next
-trigger tries again. Facts are published as they are made, so what a refresh did before it failed
-counts. A file that was written just now is left for a later trigger, as a build leaves it.
+A refresh that fails does not end the query: it gives a warning and ``last_error``, and the next
+trigger tries again. Facts are published as they are made, so the work of a failed refresh counts. A
+file written just now is left for a later trigger, as in a build.
 """
 
 from __future__ import annotations
@@ -34,20 +33,19 @@ __all__ = ["INTERVAL", "Watch", "start_watch"]
 
 _LOG = logging.getLogger("skipstone")
 
-#: seconds between two looks at the table
+#: seconds between two refreshes
 INTERVAL = 10.0
 
 
 class Watch:
-    """A watch that runs: its streaming query, and what the refreshes came to.
+    """A running watch: its streaming query, and the results of its refreshes.
 
     - ``query``: Spark's ``StreamingQuery``;
-    - ``refreshes``: how many looks at the table went well, ``failures``: how many did not;
-    - ``last_report``: of the last refresh that went well; ``last_error``: why the last one did not,
-      ``None`` when it did.
+    - ``refreshes``: how many succeeded, ``failures``: how many failed;
+    - ``last_report``: that of the last successful refresh; ``last_error``: why the last one failed,
+      ``None`` if it succeeded.
 
-    Under Spark Connect refreshes run at the server: only ``query`` and what is its own tells of
-    them.
+    Under Spark Connect refreshes run at the server: only ``query`` shows them.
     """
 
     def __init__(self, table: str) -> None:
@@ -59,14 +57,14 @@ class Watch:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def _went_well(self, report: BuildReport) -> None:
+    def _succeeded(self, report: BuildReport) -> None:
         with self._lock:
             self.refreshes += 1
             self.last_report, self.last_error = report, None
 
     def _failed(self, error: Exception) -> None:
         if self._stopped:
-            return  # it was cut off
+            return  # it was interrupted
         with self._lock:
             self.failures += 1
             self.last_error = error
@@ -88,7 +86,7 @@ class Watch:
         return str(self.query.id)
 
     def stop(self) -> None:
-        """End it; a refresh that runs is cut off, and what it has published counts."""
+        """End it; a running refresh is interrupted, and its published facts count."""
         self._stopped = True
         self.query.stop()
 
@@ -118,8 +116,8 @@ def start_watch(
 ) -> Watch:
     """Call ``refresh`` at once and then every ``interval`` seconds, in a streaming query.
 
-    ``name`` is the query's. ``refresh`` is given the session that it is called in, and has to
-    survive a trip by pickle under Connect.
+    ``name`` is the query's. ``refresh`` receives the session that it is called in; under Connect it
+    must be picklable.
     """
     if not interval > 0:
         raise SkipstoneError(f"interval={interval!r}", hint="seconds, more than 0")
@@ -143,7 +141,7 @@ def _local(
         except Exception as error:  # whatever it is, the next trigger tries again
             watch._failed(error)
         else:
-            watch._went_well(report)
+            watch._succeeded(report)
             if report.files_built:
                 _LOG.info("%s: facts of %d new files", watch.table, report.files_built)
 

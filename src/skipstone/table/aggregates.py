@@ -1,44 +1,28 @@
-"""Rows of a table by its indexes alone: the first by a sort order, and how many match."""
+"""Aggregates from the indexes: how many rows match, the least and greatest value, the first rows.
+
+Where a file's facts do not decide the result, its pages that may hold matches are read. ``extreme``
+takes the value of a file from ``minmax`` where all of its rows match and the bounds are exact; in
+the other files it looks for the row that ORDER BY with LIMIT 1 returns. Nulls do not count; NaN is
+the greatest value.
+"""
 
 from __future__ import annotations
 
-from dataclasses import (
-    dataclass,
-    replace,
-)
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import index as whole
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import (
-    PredicateError,
-    UnsupportedError,
-)
-from skipstone.human import (
-    of_total,
-    plural,
-)
+from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.human import of_total, plural
 from skipstone.paimon.kinds import RangeBitmap
 from skipstone.paimon.top_rows import TopFile
-from skipstone.planning.top_rows import (
-    Order,
-    TopCandidate,
-    top_rows,
-)
-from skipstone.predicate.literals import (
-    from_key,
-    stored,
-)
-from skipstone.predicate.types import (
-    column_name,
-    spark_type,
-)
+from skipstone.planning.top_rows import Order, TopCandidate, top_rows
+from skipstone.predicate.literals import from_key, stored
+from skipstone.predicate.types import column_name, spark_type
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.counting import known_count
 from skipstone.pruning.partitions import PartitionColumns
@@ -52,11 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.paimon.adjacent_index import AdjacentRows
-    from skipstone.pruning import (
-        Fetched,
-        Reason,
-        RowSet,
-    )
+    from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan
     from skipstone.storage import ByteRange
@@ -70,9 +50,9 @@ __all__ = ["FirstRows", "count_rows", "extreme", "first_rows"]
 class FirstRows:
     """Which rows come first: ``rows`` by path, ``None`` for all rows of a file.
 
-    ``exact``: these and no others; else they are among these, and whoever reads them sorts and
-    takes ``limit``. Of ``files_total`` files ``files_asked`` gave rows of their index,
-    ``files_passed`` were passed over for their bounds, and the rest must be read.
+    With ``exact`` these are the rows; else the rows are among these, and a reader sorts them and
+    takes ``limit``. Of ``files_total`` files, ``files_asked`` gave rows from their index,
+    ``files_passed`` were skipped by their bounds, and the rest must be read.
     """
 
     rows: dict[str, RowSet | None]
@@ -84,7 +64,7 @@ class FirstRows:
     reasons: tuple[Reason, ...] = ()
 
     def __len__(self) -> int:
-        """Rows, without those of files that are taken whole."""
+        """Rows, without those of whole files."""
         return sum(len(rows) for rows in self.rows.values() if rows is not None)
 
     def __str__(self) -> str:
@@ -101,7 +81,7 @@ class FirstRows:
         return "\n".join([*lines, *(f"  {reason}" for reason in self.reasons)])
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values; ranges of rows are first and last, ``None`` for all rows."""
+        """As JSON-ready values; a range of rows is [first, last], ``None`` is all rows."""
         return {
             "exact": self.exact,
             "limit": self.limit,
@@ -127,7 +107,7 @@ def first_rows(
     table: OpenTable, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
 ) -> FirstRows:
     """See ``Table.top``."""
-    limit = whole(limit)  # TypeError for what is no whole number
+    limit = whole(limit)  # TypeError for other than whole numbers
     if limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
     orders = orders_of(order_by)
@@ -179,7 +159,7 @@ def _candidate(
     beside: AdjacentRows | None,
     column: str,
 ) -> TopCandidate:
-    """A file of the plan; its index serves where the rows in question surely match."""
+    """A file of the plan, with its index where the candidate rows surely match."""
     rows = int(plan.row_counts[file])
     detail = plan.details.get(file)
     among = None if detail is None else detail.rows
@@ -257,7 +237,7 @@ def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, grea
     bounds = reader.bounds(column) if reader.bounds is not None else None
     told = np.zeros_like(plan.keep)
     type = spark_type(field.type)
-    assert type is not None  # a column that can be sorted has one
+    assert type is not None  # every sortable column has one
     found: list[pa.Array] = []
     if bounds is not None and type == bounds.type and not is_text(type):
         told = plan.must & _exact(bounds, plan)
@@ -278,8 +258,8 @@ def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, grea
 
 
 def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
-    """Files whose bounds are values of theirs: built here, and not cut (texts may be); or that are
-    known to have none."""
+    """Files whose bounds are values of the file (Skipstone cuts no bounds but texts), or that have
+    only nulls."""
     only_null = (bounds.nulls >= 0) & (bounds.nulls == plan.row_counts)
     return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)
 

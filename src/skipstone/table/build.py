@@ -1,4 +1,4 @@
-"""Build and refresh: find what is lacking, run the job, merge, report."""
+"""Build and refresh: find the files that lack indexes, run the job, merge parts, report."""
 
 from __future__ import annotations
 
@@ -126,7 +126,6 @@ def _run_build(
     progress: Progress | None,
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
-    """Build ``wanted`` for the files that lack them; see ``Table.build``."""
     started = time.perf_counter()
     sealing = sealing_for(table.store, table.store.keys, encryption)
     listing = table.listing()
@@ -135,7 +134,7 @@ def _run_build(
     wanted, schema = _checked(table, listing, wanted, spark)
     locked: list[Reason] = []
     if sealing is not None:
-        settings = replace(settings, plaintext_index=True)  # it is not in plain text
+        settings = replace(settings, plaintext_index=True)  # the index is encrypted
         wanted = _with_keys(table, wanted, sealing, locked)
     elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
@@ -143,7 +142,7 @@ def _run_build(
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
-    # A _pm is about the file, whichever index it came with: those that are there are not made anew.
+    # A _pm belongs to the file, not to an index: existing ones are not made again.
     pm = np.zeros(len(listing), np.bool_)
     if settings.pm != "none" and table.is_parquet:
         pm = without_pm(matched)
@@ -199,10 +198,8 @@ def _run_build(
 def _with_keys(
     table: OpenTable, wanted: Sequence[Index], sealing: Sealing, locked: list[Reason]
 ) -> list[Index]:
-    """Those of ``wanted`` whose keys are at hand; why the others are not built goes to ``locked``.
-
-    An index that is new must have its key.
-    """
+    """The indexes of ``wanted`` whose keys are available; ``locked`` receives why others are left
+    out. A new index must have its key."""
     known = [(each.column, each.kind) for each in table.store.snapshot().definitions]
     sealing.encryption.check([*known, *((index.column, index.name) for index in wanted)])
     found = []
@@ -223,7 +220,7 @@ def _refuse_in_clear(
     table: OpenTable, listing: Listing, wanted: Sequence[Index], settings: BuildSettings
 ) -> None:
     """``UnsupportedError`` where the first file encrypts a column that would be indexed in the
-    clear. Of other files such columns are left out, one by one."""
+    clear. In other files such columns are left out file by file."""
     if not len(listing):
         return
     from skipstone.build.encrypted_file import sealed_columns
@@ -233,7 +230,7 @@ def _refuse_in_clear(
         with table.storage.open(path) as source:
             sealed = sealed_columns(source, path, settings.decryption)
     except (SkipstoneError, OSError):
-        return  # what is wrong with the file, its task says
+        return  # the file's task reports the error
     for index in wanted:
         names = column_path(index.column)
         if any(tuple(map(str, names))[: len(each)] == each for each in sealed):
@@ -248,8 +245,8 @@ def _checked(
 ) -> tuple[list[Index], pa.Schema]:
     """``wanted`` with each column as the table spells it, and the table's schema.
 
-    Raises ``PredicateError`` with the nearest name for a column that is not there, and
-    ``UnsupportedError`` for a type that a kind cannot take, or a partition column.
+    Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
+    for a type that a kind does not support, or a partition column.
     """
     needed = [index.column for index in wanted]
     schema = table.file_format.schema(listing, needed, spark, table.store)
@@ -267,23 +264,23 @@ def _checked(
             raise PredicateError(
                 f"there is no column {index.column!r} in {table.path}",
                 nearest=near[0] if near else None,
-                hint=None if near else _those_of(schema),
+                hint=None if near else _columns_of(schema),
             )
         column = column_name(path)
         spelled.append(type(index).from_params(column, index.params))
     column_fields(spelled, schema)
-    _told_of_kinds(table, spelled)
+    _check_kinds(table, spelled)
     return list(dict.fromkeys(spelled)), schema
 
 
-def _those_of(schema: pa.Schema) -> str:
+def _columns_of(schema: pa.Schema) -> str:
     if not schema.names:
         return "it has none: check that the path has data files"
     return f"its columns are {', '.join(schema.names[:20])}"
 
 
-def _told_of_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
-    """Refuse row indexes where rows have no positions, and say what Paimon has given up."""
+def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
+    """Refuse row indexes where rows have no positions; warn of kinds that Paimon deprecates."""
     sidecars = [index for index in wanted if index.sidecar is not None]
     if sidecars and not table.is_parquet:
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""``Table.encrypt``, ``decrypt`` and ``rekey``: the files of a table, here or as a Spark job."""
+"""``Table.encrypt``, ``decrypt`` and ``rekey``, in this process or as a Spark job."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def encrypt_table(
     made = given(request.encryption, "the encryption")
     old = None if request.decryption is None else given(request.decryption, "the old keys")
     plaintext_index, index_encryption = request.plaintext_index, request.index_encryption
-    listed = _Listed.begun(table, made, old, listing.paths)
+    listed = _FileList.begun(table, made, old, listing.paths)
     done = each_file(
         spark,
         table.listing(),
@@ -98,22 +98,20 @@ def encrypt_table(
         if index.unpublish(made):
             notes.append(f"removed, as it was published in the clear: {table.location.xskipper}")
     if table.has_sidecars():
-        notes.append(
-            "file indexes (.index) beside the files tell of them in the clear: remove them"
-        )
+        notes.append("file indexes (.index) beside the files are in the clear: remove them")
     if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(table)):
         notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
     refreshed, said = None, ""
     if index_encryption is not None and index.dropped:
-        refreshed, said = index.sealed(index_encryption)
+        refreshed, said = index.rebuilt(index_encryption)
     elif any(each.fate == "done" for each in done):
         refreshed, said = index.refreshed()
     if plaintext_index and (kept := index.clear(made)):
-        notes.append(f"kept in the clear, as was asked: {', '.join(kept)}")
+        notes.append(f"kept in the clear, as requested: {', '.join(kept)}")
     if dropped and index_encryption is None and table.storage.has_children(table.location.packs):
         notes.append(
-            "packs of the index still hold row group metadata of the files as they were, in the"
-            f" clear: `skipstone vacuum {table.path} --older-than 0s`, when nobody builds"
+            "packs of the index still hold row group metadata of the earlier files in the clear:"
+            f" run `skipstone vacuum {table.path} --older-than 0s` while no build runs"
         )
     return TableReport(
         table=table.path,
@@ -154,15 +152,17 @@ def decrypt_table(
     )
     notes = []
     if known is None and keys.aad_prefix is None:
-        notes.append("no list of the files, and no AAD prefix: nothing told whose place each is in")
+        notes.append(
+            "no list of the files, and no AAD prefix: the places of the files were not checked"
+        )
     if known is not None and all(each.fate != "failed" for each in done):
         missing = sorted(set(known.files) - set(_relative(table, table.listing().paths)))
         if missing:
-            notes.append(f"on the list of files, and not there: {', '.join(missing[:_SHOWN])}")
+            notes.append(f"on the list of files, but missing: {', '.join(missing[:_SHOWN])}")
         remove_list(table.path)
     refreshed, said = None, ""
     if any(each.fate == "done" for each in done):
-        # The files are in the clear now, whatever the table was opened with.
+        # The files are in the clear now, though the table was opened with keys.
         clear = keys.replaced(allow_plaintext_files=True) if table.keys else None
         refreshed, said = IndexAfterRewrite(table, spark, clear).refreshed()
     return TableReport(
@@ -214,7 +214,7 @@ def rekey_table(
     )
     done = each_file(spark, table.listing(), work, progress)
     if known is not None and all(each.fate != "failed" for each in done):
-        # Last: as long as a file is left, the list opens with what opens that file.
+        # The list comes last: while a file is left, the old keys open both.
         place, prefix = list_path(table.path), TablePrefix(table.path, known.beginning).of("")
         if not work.is_done(place, old, None if new_kms is None else new, prefix):
             rekey(place, kms=old, new_kms=new, master_keys=master_keys, aad_prefix=prefix)
@@ -237,8 +237,8 @@ def rekey_table(
 
 
 def _remove_summaries(table: OpenTable) -> list[str]:
-    """The summaries of the footers as they were: they tell the statistics of what is encrypted now,
-    and nobody can use them any more."""
+    """Remove the summaries of the earlier footers: they hold statistics of encrypted columns in the
+    clear, and match no file any more."""
     from skipstone.rewrite.summary_files import COMMON
     from skipstone.storage.listing import SUMMARY
 
@@ -255,7 +255,7 @@ def _relative(table: OpenTable, paths: Iterable[str]) -> list[str]:
     return [place.relative(path) for path in paths]
 
 
-class _Listed:
+class _FileList:
     """The list of the files of a table while they are encrypted."""
 
     def __init__(
@@ -275,7 +275,7 @@ class _Listed:
 
     @property
     def decryption(self) -> Decryption:
-        """What opens the files of the table, each in its place."""
+        """The keys of the files, each bound to its place."""
         from skipstone.rewrite.encrypted_file_list import TablePrefix
 
         place = TablePrefix(self.table.path, self.beginning)
@@ -284,9 +284,9 @@ class _Listed:
     @classmethod
     def begun(
         cls, table: OpenTable, made: Encryption, old: Decryption | None, paths: Sequence[str]
-    ) -> _Listed | None:
-        """The name of the table, found or made, written down before the first file is encrypted;
-        ``None`` where the user has a function for prefixes, of which nothing is known."""
+    ) -> _FileList | None:
+        """The list with the table's name, found or made, stored before the first file is encrypted;
+        ``None`` where a function of the user returns the prefixes."""
         from skipstone.rewrite.encrypted_file_list import SealedList, TablePrefix, new_beginning
         from skipstone.rewrite.file_jobs import unbound
 
@@ -304,14 +304,14 @@ class _Listed:
             known = SealedList(beginning=beginning or new_beginning(table.path))
         place = TablePrefix(table.path, known.beginning)
         listed = cls(table, made, known, {path: place.relative(path) for path in paths})
-        # What is encrypted anew has another unique part, and a run may be killed any time.
+        # A file that is encrypted again gets another unique part, and a run may be killed any time.
         sure = {} if old is not None else known.files
         names = {*known.files, *listed.relative.values()}
         listed.write({name: sure.get(name, b"") for name in names})
         return listed
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """The list, anew."""
+        """Store the list with these files."""
         from skipstone.rewrite.encrypted_file_list import SealedList, write_list
 
         write_list(
@@ -319,7 +319,7 @@ class _Listed:
         )
 
     def finish(self, done: Sequence[FileFate]) -> list[str]:
-        """Write what the files have now; what is to be said of it."""
+        """Store the unique parts of the files; notes for the report."""
         held, now = self.held.files, dict(self.held.files)
         others: list[str] = []
         for each in done:
@@ -338,15 +338,15 @@ class _Listed:
         return [
             f"{what}: {', '.join(sorted(names)[:_SHOWN])}"
             for what, names in (
-                ("other versions than were on the list of files", others),
-                ("not there any more, and taken off the list of files", gone),
+                ("other versions than the list of files has", others),
+                ("missing, and removed from the list of files", gone),
             )
             if names
         ]
 
 
 def _known_list(table: OpenTable, made: Encryption, old: Decryption | None) -> SealedList | None:
-    """The list there is, with the new keys or the old ones."""
+    """The existing list, opened with the new keys or the old ones."""
     from skipstone.rewrite.encrypted_file_list import read_list
     from skipstone.rewrite.file_jobs import unbound
 
@@ -354,7 +354,7 @@ def _known_list(table: OpenTable, made: Encryption, old: Decryption | None) -> S
     why = ""
     for each in keys:
         stated = unbound(each.aad_prefix) if each.aad_prefix is not None else None
-        # First as it says itself: a table may be given another name.
+        # Its own prefix first: the table may get another name.
         for prefix in (None, *([] if stated is None else [stated])):
             try:
                 return read_list(table.path, each.replaced(aad_prefix=prefix))

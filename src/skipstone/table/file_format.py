@@ -8,56 +8,27 @@ facts are stored, the job that builds facts, and how plain Spark reads the files
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Protocol,
-    TypeAlias,
-)
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from skipstone.build.job import (
-    BuildJob,
-    Outcome,
-    run_here,
-)
-from skipstone.errors import (
-    FormatError,
-    KeyUnavailableError,
-    SkipstoneError,
-    UnsupportedError,
-)
+from skipstone.build.job import BuildJob, Outcome, run_here
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.execution.summary_footers import SummaryFooters
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
-from skipstone.pruning.table_schema import (
-    sampled,
-    schema_of_columns,
-    table_schema,
-)
+from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
 from skipstone.questdb.txn_files import opener
 from skipstone.questdb.txn_snapshot import TxnListing
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Collection,
-        Mapping,
-    )
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import (
-        DataFrame,
-        SparkSession,
-    )
+    from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.spark.text_sources import SourceTable
-    from skipstone.storage import (
-        Listing,
-        Storage,
-    )
+    from skipstone.storage import Listing, Storage
 
 __all__ = [
     "HINT",
@@ -74,10 +45,10 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class FileFormat(Protocol):
-    """See the module; ``spark`` is ``None`` where a call was given no session."""
+    """See the module; ``spark`` is ``None`` without a session."""
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
-        """Under which facts are stored, ``None`` where they hang on nothing but the file."""
+        """The fingerprint of facts, ``None`` where they depend on the file only."""
 
     def schema(
         self,
@@ -102,19 +73,19 @@ class FileFormat(Protocol):
 
 
 class ParquetFormat:
-    """Files that say themselves what is in them."""
+    """Parquet files: their footers have the schema."""
 
     def __init__(self, root: str, storage: Storage, keys: DataKeys | None = None) -> None:
         self.root, self.storage = root, storage
         self.keys = keys or DataKeys(root)
-        #: what the ``_metadata`` of the table knows of its files
+        #: the footers in the table's ``_metadata``
         self.summary = SummaryFooters(root, storage)
-        #: the keys that a build was given
+        #: the keys of a running build
         self.decryption: Decryption | None = None
         self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
-        """None: a Parquet file's values hang on nothing but the file."""
+        """None: the values of a Parquet file depend on the file only."""
         return None
 
     def schema(
@@ -124,8 +95,8 @@ class ParquetFormat:
         spark: SparkSession | None,
         store: Store,
     ) -> pa.Schema:
-        """From the footers (a snapshot's, where the listing is one), and again only when the files
-        are no longer the same."""
+        """The schema from the footers (a snapshot's, if the listing is one), read again only when
+        the files have changed."""
         known, wanted = self._known, frozenset(needed)
         if known is not None and wanted <= known[1] and known[0].same_files(listing):
             return known[2]
@@ -143,7 +114,7 @@ class ParquetFormat:
         return found
 
     def _open(self, path: str) -> Any:
-        """A file of which the footer is wanted."""
+        """A file whose footer is read."""
         decryption = self.keys.get() if self.decryption is None else self.decryption
         source = self.storage.open(path)
         if decryption is None:
@@ -161,13 +132,13 @@ class ParquetFormat:
         except SkipstoneError as error:
             raise FormatError(error.message, file=path, hint=error.hint) from error
         finally:
-            # What was decrypted is a file of its own, in memory.
+            # The decrypted footer is another file, in memory.
             if footer is not source:
                 source.close()
         return footer
 
     def _locked(self, error: FormatError) -> SkipstoneError:
-        """What is wrong with a file that cannot be read, by its right name."""
+        """The cause of a file that cannot be read."""
         if isinstance(error.__cause__, KeyUnavailableError):
             return error.__cause__
         if error.file is not None and not self.keys and self.decryption is None:
@@ -216,11 +187,11 @@ class SparkFormat:
         return open_source(spark, self.root, self.source)
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
-        """That of the session's reading; without one, that of the newest facts."""
+        """The session's fingerprint; without a session, that of the newest facts."""
         if spark is not None:
             return self._open(spark).fingerprint
         known = store.snapshot().identities.fingerprints.drop_null()
-        # A store that names none is not one of such facts, whatever it says.
+        # Facts without a fingerprint are not of this format.
         return str(known[-1]) if len(known) else "not known"
 
     def schema(
@@ -230,7 +201,7 @@ class SparkFormat:
         spark: SparkSession | None,
         store: Store,
     ) -> pa.Schema:
-        """What the session's reader makes of the files; without one, the indexed columns."""
+        """The schema that the session's reader finds; without a session, the indexed columns."""
         if spark is not None:
             return self._open(spark).schema
         columns = {
@@ -247,7 +218,7 @@ class SparkFormat:
         files: Listing,
         progress: Progress | None,
     ) -> list[Outcome]:
-        """As a Spark job over the rows that Spark reads."""
+        """Run as a Spark job over the rows that Spark reads."""
         if spark is None:
             raise UnsupportedError(
                 f"a table of {self.source.format} files is indexed through Spark's reader",
@@ -258,7 +229,7 @@ class SparkFormat:
         return build_source(spark, job, self._open(spark), files, progress)
 
     def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-        """As the source says."""
+        """The table as its options and schema have it; ``options`` are not used."""
         return self.source.read(spark, self.root)
 
 
@@ -278,7 +249,7 @@ def file_format_of(
     return SparkFormat(root, format, options or {}, schema)
 
 
-#: what to do about a file whose keys were not given
+#: the hint for a file whose keys were not given
 HINT = (
     "give the table the keys of its files: Table(…, decryption=skipstone.Decryption(…)), on the"
     " command line --footer-key, --column-key, --kms or --keys"
@@ -316,13 +287,13 @@ class DataKeys:
 
     def get(self) -> Decryption | None:
         """The keys, bound to the places of the files; ``KeyUnavailableError`` where the function
-        fails that makes them."""
+        that makes them fails."""
         if self._found is None and self._given is not None:
             self._found = bound(self._root, self._given)
         return self._found
 
     def none_given(self, path: str) -> KeyUnavailableError:
-        """What to say of a file that is encrypted."""
+        """The error for an encrypted file without a key."""
         return KeyUnavailableError(f"{path} is encrypted, and no key was given", hint=HINT)
 
 

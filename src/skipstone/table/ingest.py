@@ -1,4 +1,4 @@
-"""``ingest``: rows from anywhere into a live table, which is made where there is none."""
+"""``ingest``: appends rows of any kind to a live table, and makes the table if there is none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ingest"]
 
-#: Rows of a stream of batches that one commit holds.
+#: rows of a stream of batches per commit
 ROWS_PER_COMMIT: Final = 1_000_000
 
 
@@ -44,23 +44,23 @@ def ingest(
     ``df`` is a Spark DataFrame, a pyarrow Table or RecordBatch, or a stream of batches (a
     RecordBatchReader, any iterable). ``timestamp`` names the designated timestamp, ``partition_by``
     is "hour", "day" (the default), "month", "year" or "none", ``sort_by`` the order of rows (the
-    timestamp); ``options`` are further ones of ``LiveTable.create``. For a table that is there they
-    may be left out, and must else be its own. A DataFrame, a table and whatever has a ``batch_id``
-    are one commit; a stream of batches is a commit for every million rows. With ``compact``,
-    partitions that have become mostly dead bytes are written anew afterwards.
+    timestamp); ``options`` are further ones of ``LiveTable.create``. For an existing table they may
+    be left out, and must otherwise equal its own. A DataFrame, a table and anything with a
+    ``batch_id`` is one commit; a stream of batches is one commit per million rows. With
+    ``compact``, partitions that are mostly dead bytes are rewritten afterwards.
 
-    ``batch_id``: rows of a batch that is committed already are not added again. So does a
-    streaming query exactly once::
+    Rows of a ``batch_id`` that is committed are not added again, so a streaming query adds each row
+    exactly once::
 
         df.writeStream.foreachBatch(
             lambda rows, id: skipstone.ingest(rows, root, timestamp="ts", batch_id=id)
         )
 
-    A streaming DataFrame starts just that, with ``checkpoint_location`` and ``trigger`` (the
-    arguments of ``DataStreamWriter.trigger``), and gives back the query.
+    A streaming DataFrame starts such a query, with ``checkpoint_location`` and ``trigger`` (the
+    arguments of ``DataStreamWriter.trigger``), and the result is the query.
 
-    Raises ``SkipstoneError`` for rows that do not fit and where another writer is at work, and
-    ``UnsupportedError`` for an object store or a table of a QuestDB.
+    Raises ``SkipstoneError`` for rows that do not fit and while another writer is active, and
+    ``UnsupportedError`` for an object store or a table of QuestDB.
     """
     given = {"timestamp": timestamp, "partition_by": partition_by, "sort_by": sort_by, **options}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -92,7 +92,7 @@ def _is_frame(df: Any) -> bool:
 
 
 def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable:
-    """The table for writing: the one that is there, if it is as ``settings`` say, or a new one."""
+    """The table for writing: a new one, or the existing one if ``settings`` match it."""
     from skipstone.live import LiveDefinition, LiveTable
     from skipstone.live.definition import MARKER
 
@@ -125,7 +125,7 @@ def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable
 
 @contextmanager
 def _held(root: str, schema: pa.Schema, settings: dict[str, Any]) -> Iterator[LiveTable]:
-    """``_opened``; a table that was made for rows which are then refused goes with them."""
+    """``_opened``; a new table is removed again if its first rows are refused."""
     from skipstone.live.definition import MARKER
 
     made = not Path(canonical_path(root), MARKER).exists()
@@ -139,7 +139,7 @@ def _held(root: str, schema: pa.Schema, settings: dict[str, Any]) -> Iterator[Li
 
 
 def _finished(table: LiveTable, commits: list[Commit], *, compact: bool) -> Commit:
-    """All commits as one, after what is due."""
+    """All commits as one, after compaction."""
     from dataclasses import replace
 
     if compact and any(each.applied for each in commits):

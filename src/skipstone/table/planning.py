@@ -1,4 +1,4 @@
-"""A plan of a table: listing, facts, the predicate bound to the schema, and the planner's walk."""
+"""Plans of a table: list files, match facts, bind the predicate to the schema, run the planner."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import (
-    TYPE_CHECKING,
-    Final,
-)
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -21,69 +18,35 @@ from skipstone.errors import (
     SkipstoneError,
     UnsupportedError,
 )
-from skipstone.indexes.minmax import (
-    MinMax,
-    intervals_of,
-)
+from skipstone.indexes.minmax import MinMax, intervals_of
 from skipstone.planning.objects import plan_objects
-from skipstone.planning.runs import (
-    IN_MEMORY,
-    Outgrown,
-    in_turn,
-)
+from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.planning.top_rows import Order
-from skipstone.predicate import (
-    Const,
-    bind,
-    from_dnf,
-    parse_sql,
-    to_sql,
-)
+from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import leaves
-from skipstone.predicate.types import (
-    column_path,
-    spark_type,
-    split_names,
-)
-from skipstone.pruning import (
-    Cause,
-    Reason,
-)
-from skipstone.pruning.costs import (
-    LOCAL,
-    REMOTE,
-)
+from skipstone.predicate.types import column_path, spark_type, split_names
+from skipstone.pruning import Cause, Reason
+from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.table_schema import (
-    find_field,
-    spelled_path,
-)
+from skipstone.pruning.table_schema import find_field, spelled_path
 from skipstone.questdb.txn_snapshot import TxnListing
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import ParquetFormat
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.execution import (
-        QueryReader,
-    )
+    from skipstone.execution import QueryReader
     from skipstone.execution.ordering import FileBounds
     from skipstone.facts import Matched
     from skipstone.planning.runs import Runner
-    from skipstone.predicate.tree import (
-        Bound,
-        Expr,
-    )
+    from skipstone.predicate.tree import Bound, Expr
     from skipstone.pruning.costs import Costs
     from skipstone.pruning.plan import Plan
     from skipstone.storage import Listing
@@ -177,7 +140,7 @@ def plan_query(table: OpenTable, request: PlanRequest) -> Plan:
 def _bindable(
     table: OpenTable, listing: Listing, matched: Matched, spark: SparkSession | None
 ) -> pa.Schema:
-    """The table's schema, with indexed columns that no sampled file has."""
+    """The table's schema, and indexed columns that no sampled file has."""
     import pyarrow as pa
 
     schema = table.schema(listing, spark)
@@ -186,14 +149,14 @@ def _bindable(
         for field in definition.types:
             path = column_path(field.name)
             known = find_field(schema, field.name) is not None or len(path) > 1
-            # A filter of Xskipper's does not say what it is over.
+            # A Bloom filter of Xskipper does not have the type of its column.
             if not known and not pa.types.is_null(field.type):
                 extra[field.name] = field
     return pa.schema([*schema, *extra.values()])
 
 
 def _file_bounds(matched: Matched) -> FileBounds:
-    """Bounds of a column over all files, by ``minmax``; of another's store nothing is relied on."""
+    """Bounds of a column over all files, from ``minmax``; not from stores of Xskipper."""
 
     def bounds(column: str) -> Intervals | None:
         if not matched.snapshot.in_runs:
@@ -226,7 +189,7 @@ def _runner(spark: SparkSession | None) -> Runner:
 
 
 def _parsed(where: Where) -> tuple[Expr, str | None]:
-    """The predicate as a tree, and its text where it was text; nothing asked is TRUE."""
+    """The predicate as a tree, and its text where it was text; no predicate is TRUE."""
     if where is None:
         return Const(True), None
     if isinstance(where, str):
@@ -234,12 +197,12 @@ def _parsed(where: Where) -> tuple[Expr, str | None]:
     return from_dnf(where), None
 
 
-# Seconds to look into a file whose footer is known.
+# Seconds to open a file whose footer is known.
 _KNOWN: Final = 60e-6
 
 
 def _costs(table: OpenTable, listing: Listing) -> Costs:
-    """What it costs to look into the files of a listing: less where a summary has their footers."""
+    """The costs of opening the files of a listing: less where a summary has their footers."""
     costs = REMOTE if table.storage.remote else LOCAL
     if not isinstance(table.file_format, ParquetFormat) or not len(listing):
         return costs
@@ -248,7 +211,7 @@ def _costs(table: OpenTable, listing: Listing) -> Costs:
 
 
 def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
-    """Why a summary of the table was not used, or not for all files."""
+    """Why the table's ``_metadata`` was not used, or not for all files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
     if table.keys:
@@ -260,7 +223,7 @@ def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
 
 
 def _locked(query: QueryReader) -> tuple[Reason, ...]:
-    """What the insides of files that were looked into could not say, for want of a key."""
+    """The columns and files that were opened and have no key."""
     footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
     found: Counter[tuple[str, str]] = Counter()
     for at, failure in footers.failed.items():
@@ -280,15 +243,15 @@ def _locked(query: QueryReader) -> tuple[Reason, ...]:
 
 
 def looked_into(plan: Plan) -> Plan:
-    """``Plan.explained``, with what that met of files and columns without a key."""
+    """``Plan.explained``, with the files and columns that it found without a key."""
     from skipstone.execution import QueryReader
 
     found = plan.explained()
     if not isinstance(found.reader, QueryReader):
         return found
     known = {(each.subject, each.text) for each in found.reasons}
-    told = [each for each in _locked(found.reader) if (each.subject, each.text) not in known]
-    return replace(found, reasons=(*found.reasons, *told)) if told else found
+    locked = [each for each in _locked(found.reader) if (each.subject, each.text) not in known]
+    return replace(found, reasons=(*found.reasons, *locked)) if locked else found
 
 
 def _is_locked(error: Exception) -> bool:
@@ -298,7 +261,7 @@ def _is_locked(error: Exception) -> bool:
 
 
 def _shortly(error: Exception, path: str) -> str:
-    """Without the file, of which there are many, and the place in it."""
+    """The error without its file and place: one text for many files."""
     text = error.about if isinstance(error, FormatError) else str(error.args[0])
     return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
 
@@ -311,10 +274,10 @@ def _reader(
     partitions: PartitionColumns,
     request: PlanRequest,
 ) -> QueryReader | None:
-    """Who reads the rows of a plan; ``None`` for a table that only Spark reads.
+    """The reader of a plan's rows; ``None`` for a table that only Spark reads.
 
-    Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for such a column
-    of the result.
+    Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for an unknown
+    column of the result.
     """
     from skipstone.execution import QueryReader
     from skipstone.execution.plan_rows import output_schema
@@ -338,7 +301,7 @@ def _reader(
 def orders_of(order_by: str | Sequence[str]) -> list[Order]:
     """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
 
-    ``PredicateError`` for text that is none.
+    ``PredicateError`` for text that is no sort key.
     """
     items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
     found = []

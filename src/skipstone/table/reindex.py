@@ -1,4 +1,4 @@
-"""The index of a table after its files were encrypted, decrypted or wrapped anew."""
+"""The index of a table after its files were encrypted, decrypted or rekeyed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["IndexAfterRewrite"]
 
 
 class IndexAfterRewrite:
-    """The index of a table whose files were written anew; ``keys`` open them."""
+    """The index of a table whose files were rewritten; ``keys`` open them."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class IndexAfterRewrite:
 
     @property
     def _store(self) -> Store | None:
-        """The index as it is without keys: with them, what is in the clear is not looked at."""
+        """The index without its keys: with keys, the parts in the clear are ignored."""
         from skipstone.facts import Store
         from skipstone.facts.xskipper import XskipperStore
 
         table = self.table
         if isinstance(table.store, XskipperStore):
-            return None  # another's
+            return None  # written by others
         return Store(table.location.root, open_storage(table.location.root, table.storage_options))
 
     def clear(self, encryption: Encryption) -> list[str]:
@@ -63,7 +63,7 @@ class IndexAfterRewrite:
         ]
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
-        """Drop them; ``whole``: and all others, which are to be built anew."""
+        """Drop them, and with ``whole`` all others, which are then built again."""
         from skipstone.facts.upkeep import compact, drop_index, drop_store
         from skipstone.pruning import Cause
 
@@ -72,7 +72,7 @@ class IndexAfterRewrite:
             return ()
         snapshot = store.snapshot()
         there = snapshot.definitions
-        # Parts that do not open without keys are sealed: nothing is wrong with them.
+        # Parts that do not open without keys are encrypted, not damaged.
         all_clear = all(reason.cause is Cause.ABSENT for reason in snapshot.reasons)
         self.dropped = [each.index for each in there if each.index is not None]
         if all_clear and (whole or len(found) == len(there)):
@@ -81,12 +81,12 @@ class IndexAfterRewrite:
         for each in found:
             column, _, kind = each.rpartition(":")
             drop_index(store, kind, column)
-        # Facts of the files as they were go here; packs, which others may be about to name, do not.
+        # Facts of the earlier files are removed here. Packs are not: a running build may name them.
         compact(store, self.table.listing)
         return tuple(found)
 
     def unpublish(self, encryption: Encryption) -> bool:
-        """Remove what was published of them in the clear, beside the index; whether it was."""
+        """Remove their Xskipper directory in the clear beside the index; whether there was one."""
         from skipstone.facts.xskipper.clearing import remove_clear
         from skipstone.predicate.types import column_path
 
@@ -100,8 +100,8 @@ class IndexAfterRewrite:
         )
         return bool(gone)
 
-    def sealed(self, encryption: IndexEncryption) -> tuple[Any, str]:
-        """What was dropped, built anew and encrypted; or why it was not."""
+    def rebuilt(self, encryption: IndexEncryption) -> tuple[Any, str]:
+        """Build the dropped indexes again, encrypted: the report, or the reason why not."""
         return self._tried(
             lambda: build_table(
                 self.table,
@@ -113,7 +113,7 @@ class IndexAfterRewrite:
         )
 
     def refreshed(self) -> tuple[Any, str]:
-        """What became of the facts; or why they could not be refreshed."""
+        """Refresh the index: the report, or the reason why not."""
         if self._store is None or not self.table.store.snapshot().definitions:
             return None, ""
         return self._tried(

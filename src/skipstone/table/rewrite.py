@@ -1,18 +1,14 @@
 """Verbs that replace the files of a table one by one, and the job that does so.
 
-What is done with a file is a picklable value (``FileJob``). It runs in this process or as a Spark
-job, which carries only paths, sizes and outcomes.
+The work on a file is a picklable value (``FileJob``). It runs in this process or as a Spark job,
+which carries only paths, sizes and outcomes.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import (
-    TYPE_CHECKING,
-    Protocol,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.questdb.txn_snapshot import is_txn_table
@@ -20,17 +16,11 @@ from skipstone.questdb.txn_snapshot import is_txn_table
 from .build import BuildRequest, refresh_table
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Mapping,
-    )
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from skipstone.rewrite.retrofit_file import (
-        RetrofitReport,
-        TableRetrofitReport,
-    )
+    from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
     from skipstone.rewrite.summary_files import SummaryReport
     from skipstone.storage import Listing
 
@@ -48,7 +38,7 @@ __all__ = [
 
 
 class FileOutcome(Protocol):
-    """What became of a file; picklable."""
+    """The outcome of one file; picklable."""
 
     @property
     def path(self) -> str:
@@ -60,16 +50,16 @@ F = TypeVar("F", bound=FileOutcome)
 
 
 class FileJob(Protocol[F_co]):
-    """What is done with a file; picklable."""
+    """The work on one file; picklable."""
 
     def opened(self) -> Callable[[str, int], F_co]:
-        """The function that takes a path and a size; it is made once in each task."""
+        """The function of a path and a size; each task makes it once."""
 
 
 def each_file(
     spark: SparkSession | None, listing: Listing, job: FileJob[F], progress: Progress | None
 ) -> list[F]:
-    """What became of each file of ``listing``, in the order of their paths."""
+    """Run ``job`` over the files of ``listing``; the outcomes in the order of the paths."""
     if not len(listing):
         return []
     if spark is None:
@@ -95,7 +85,7 @@ class RetrofitFiles:
     dry_run: bool = False
 
     def opened(self) -> Callable[[str, int], RetrofitReport]:
-        """The function that does it."""
+        """The function that retrofits a file."""
         return self._one
 
     def _one(self, path: str, size: int) -> RetrofitReport:

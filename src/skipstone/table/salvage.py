@@ -1,4 +1,4 @@
-"""``Table.salvage``: good files out of those of a table that are damaged."""
+"""``Table.salvage``: the rows of damaged files as good files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class SalvageFiles:
     beginning: bytes | None = None
 
     def opened(self) -> Callable[[str, int], FileFate]:
-        """The function that does it."""
+        """The function that salvages a file."""
         from skipstone.rewrite.file_jobs import fate_of, given
 
         keys = None
@@ -137,7 +137,7 @@ class SalvageFiles:
 
 
 def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
-    """For each file in its place, files in the clear among them."""
+    """Keys bound to the places of the files; files in the clear are read too."""
     from skipstone.rewrite.file_jobs import bound_to
 
     prefix = bound_to(root, keys.aad_prefix, beginning)
@@ -145,7 +145,7 @@ def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
 
 
 def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> str | None:
-    """A file that tells the schema of all: a summary, or any of those that agree."""
+    """A file with the schema of all: a summary, or any file if all agree."""
     from pathlib import Path
 
     from skipstone.salvage.schema_source import given_schema

@@ -75,7 +75,7 @@ def read_table(
 
 
 def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> None:
-    """Say what Spark needs, where the first file is encrypted."""
+    """Raise if the first file is encrypted and Spark has no KMS client."""
     from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
     from skipstone.spark.session import require_kms
 
@@ -86,19 +86,19 @@ def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, st
             require_kms(path, spark, options)
 
 
-# -- which way -------------------------------------------------------------------------------------
+# -- pages or Spark's reader -----------------------------------------------------------------------
 
 
 def _against(
     table: OpenTable, spark: SparkSession, where: str | None, options: Mapping[str, str]
 ) -> str | None:
-    """Why pages are out of the question, whatever they would cost."""
+    """Why pages are not an option, whatever their cost."""
     from skipstone.spark.read_path import against_pages
 
     if not table.is_parquet:
         return "source files"
     if table.txn is not None:
-        return "a snapshot, whose files may grow meanwhile"
+        return "a snapshot, whose files may grow"
     if table.keys:
         return "its files may be encrypted: their keys stay here"
     if options:
@@ -118,7 +118,7 @@ def _choice(
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     try:
         plan = plan_query(table, replace(request, time_zone=zone, inside=False))
-    except SkipstoneError as error:  # Spark may understand it, and else says what is wrong
+    except SkipstoneError as error:  # Spark may accept the text, or reports the error
         return None, Choice(False, error.message)
     except OSError as error:
         return None, Choice(False, str(error))
@@ -219,7 +219,7 @@ def _planned(
     return plan_query(table, request)
 
 
-# -- snapshots of a table with a _txn ----------
+# -- snapshots of a table with a _txn --------------------------------------------------------------
 
 
 def _snapshot(
@@ -229,7 +229,7 @@ def _snapshot(
     where: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """One snapshot, whatever is committed while it is read."""
+    """The rows of one snapshot, also while a writer commits."""
     from skipstone.spark.connect import read_connect
     from skipstone.spark.facts import finder, store_cache
     from skipstone.spark.session import is_connect
@@ -245,9 +245,8 @@ def _snapshot(
         for file in listing.files:
             if file.length != file.size:
                 raise UnsupportedError(
-                    f"{file.path} is longer than its snapshot, which Spark cannot be told through "
-                    "Connect",
-                    hint="an append is being written: read again, or from a classic session",
+                    f"{file.path} is longer than its snapshot: Spark Connect takes no sizes",
+                    hint="an append is running: read again, or from a classic session",
                 )
         wanted = {"mergeSchema": "true", **options}
         return read_connect(
@@ -303,14 +302,12 @@ def _paged(
         frame = spark.read.schema(own).format("skipstone").options(**options).load(table.path)
         if frame.columns != names:  # asks the server, under Connect
             return None, "Spark gives the columns in another order"
-    except (
-        Exception
-    ) as error:  # a server without Skipstone, say; Spark's own reader is always there
-        return None, f"format skipstone is not to be had: {str(error).partition(chr(10))[0]}"
+    except Exception as error:  # such as a server without Skipstone: Spark's reader remains
+        return None, f"format skipstone is not available: {str(error).partition(chr(10))[0]}"
     return frame, ""
 
 
-# -- what is said ----------------------------------------------------------------------------------
+# -- reasons ---------------------------------------------------------------------------------------
 
 
 def _reason(choice: Choice) -> Reason:
@@ -320,7 +317,7 @@ def _reason(choice: Choice) -> Reason:
 def _log_pages(
     spark: SparkSession, table: OpenTable, plan: Plan, where: str | None, choice: Choice
 ) -> None:
-    """Have ``last_scan`` say what was planned: Spark does not call back for pages."""
+    """Log the plan for ``last_scan``: Spark does not call back for pages."""
     from skipstone.spark.scan_log import Scan
     from skipstone.spark.session import is_connect
 

@@ -1,8 +1,8 @@
-"""A table with a ``_txn``: QuestDB's, or a live one of our own, as ``Table`` needs it.
+"""A table with a ``_txn`` (QuestDB's, or a live table of Skipstone), as ``Table`` needs it.
 
-Every listing is a snapshot of its own (``scan/txn_snapshot.py``); ``plan``, ``count`` and ``read``
-each take one and stay with it. A file may grow while it is read: its first bytes, as many as the
-snapshot says, are what they were.
+Every listing is a snapshot (``questdb/txn_snapshot.py``); ``plan``, ``count`` and ``read`` each
+take one and keep to it. A file may grow while it is read: its first bytes, up to the size in the
+snapshot, do not change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["Partial", "TxnTable"]
 
 
-# Versions of files of which it is known how to open them.
+# File versions whose way of opening is remembered.
 _REMEMBERED = 100_000
 
 
 class Partial(int):
-    """A number of rows that are of some partitions only, and says so where it is shown."""
+    """A row count over some partitions only, which its text says."""
 
     coverage: Coverage
 
@@ -51,7 +51,7 @@ class Partial(int):
 
 
 class TxnTable:
-    """The table at ``root``, of which ``partial`` takes what is Parquet, whatever else is there."""
+    """The table at ``root``; with ``partial`` only its Parquet partitions."""
 
     def __init__(self, root: str, storage: Storage, *, partial: bool = False) -> None:
         self.root, self.storage, self.partial = root, storage, partial
@@ -61,8 +61,7 @@ class TxnTable:
 
     @classmethod
     def at(cls, root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
-        """``None`` where there is no ``_txn``; an ``UnsupportedError`` where ``partial`` asks for
-        one."""
+        """``None`` without a ``_txn``; with ``partial`` this is an ``UnsupportedError``."""
         if is_txn_table(root, storage):
             return cls(root, storage, partial=partial)
         if partial:
@@ -81,7 +80,7 @@ class TxnTable:
         return found
 
     def coverage(self, listing: Listing) -> Coverage | None:
-        """Of how much of the table a result speaks; ``None`` where it is all of it, unasked."""
+        """How much of the table a listing covers; ``None`` without ``partial``."""
         if not self.partial or not isinstance(listing, TxnListing):
             return None
         snapshot = listing.snapshot
@@ -92,17 +91,17 @@ class TxnTable:
         )
 
     def partitions(self, listing: Listing) -> PartitionColumns:
-        """The partitions' times as evidence. There are no columns in the names of directories."""
+        """The partitions' times as evidence. Directory names have no columns."""
         assert isinstance(listing, TxnListing)
         return _Times({}, opened=self.opened, listing=listing)
 
     def opening(self, listing: Listing, at: int) -> dict[str, Any]:
-        """How ``ParquetFile`` opens a file of the snapshot: by its size, and by its ``_pm``."""
+        """How ``ParquetFile`` opens a file of the snapshot: with its size and its ``_pm``."""
         assert isinstance(listing, TxnListing)
         return self._how(listing.files[at])
 
     def opening_of(self, id: ObjectId) -> dict[str, Any]:
-        """The same by the identity that a listing of this table gave."""
+        """The same, by the identity from a listing of this table."""
         file = self._files.get((id.path, id.size))
         return {} if file is None else self._how(file)
 
@@ -113,7 +112,7 @@ class TxnTable:
             return {"size": file.size}
 
     def known(self, listing: Listing, schema: pa.Schema) -> dict[str, Any]:
-        """What ``plan_objects`` is told of a snapshot besides; ``schema`` is the table's."""
+        """Further arguments of ``plan_objects`` for a snapshot; ``schema`` is the table's."""
         assert isinstance(listing, TxnListing)
         return {
             "coverage": self.coverage(listing),
@@ -124,7 +123,7 @@ class TxnTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Times(PartitionColumns):
-    """The partitions' times, for whoever takes columns of directories; there are none of those."""
+    """The partitions' times in place of columns of directories, which such tables do not have."""
 
     opened: OpenPartitions
     listing: TxnListing
@@ -134,7 +133,7 @@ class _Times(PartitionColumns):
         snapshot, files = self.listing.snapshot, self.listing.files
         if not files or snapshot.partitioning is None or snapshot.partitioning.unit == "none":
             return []
-        # One file tells whether it is worth asking all of them.
+        # The newest file shows whether the others are worth opening.
         column = self.opened.designated(files[-1])
         if column is None or column not in columns:
             return []

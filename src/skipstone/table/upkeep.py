@@ -1,4 +1,4 @@
-"""Drop, check, compact and vacuum, as reports about one table."""
+"""Verbs over the index: describe, advise, check, drop, compact, vacuum, export, migrate."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from skipstone.errors import (
-    SkipstoneError,
-    UnsupportedError,
-)
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts.check import check
 from skipstone.facts.describe import describe
-from skipstone.facts.publish_sidecars import (
-    export_containers,
-    export_pms,
-)
+from skipstone.facts.publish_sidecars import export_containers, export_pms
 from skipstone.facts.reports import (
     CheckReport,
     CompactReport,
@@ -27,16 +21,8 @@ from skipstone.facts.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.facts.upkeep import (
-    compact,
-    drop_index,
-    drop_store,
-    vacuum,
-)
-from skipstone.facts.xskipper import (
-    XskipperStore,
-    publish,
-)
+from skipstone.facts.upkeep import compact, drop_index, drop_store, vacuum
+from skipstone.facts.xskipper import XskipperStore, publish
 from skipstone.indexes.registry import kind as registered
 from skipstone.planning.prove import prove
 from skipstone.pruning import Cause
@@ -44,21 +30,13 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb.txn_snapshot import is_txn_table
 from skipstone.rewrite.check_encrypted_files import check_seals
 
-from .file_format import (
-    ParquetFormat,
-    bound,
-)
+from .file_format import ParquetFormat, bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from skipstone.advisor import (
-        Advice,
-        Query,
-        Savings,
-        WeightedPredicate,
-    )
+    from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.migrate import MigrateReport
 
@@ -128,7 +106,7 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
     drop_index(table.store, name, column)
     left = table.store.snapshot()
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
-        drop_store(table.store)  # what came with the indexes goes with the last of them
+        drop_store(table.store)  # the last index is gone, and its packs go with it
     return gone
 
 
@@ -217,11 +195,11 @@ def export_table(table: OpenTable, destination: str | None, kind: str) -> Export
     if kind not in ("paimon", "questdb"):
         raise UnsupportedError(
             f"an export as {kind!r}",
-            hint="kind='xskipper', kind='paimon' and kind='questdb' are what there is",
+            hint="the kinds are 'xskipper', 'paimon' and 'questdb'",
         )
     if destination is None:
         raise UnsupportedError(
-            "an export of sidecars to nowhere", hint="name the directory they go to"
+            "an export of sidecars needs a destination", hint="name the directory they go to"
         )
     if table.store.snapshot().sealed:
         raise UnsupportedError(
