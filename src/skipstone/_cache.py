@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -32,14 +32,18 @@ class LruCache(Generic[K, V]):
         most: float = math.inf,
         *,
         most_bytes: float = math.inf,
-        size: Callable[[V], int] = lambda value: 0,
+        size: Callable[[V], int] | None = None,
         growing: bool = False,
     ) -> None:
         self.most, self.most_bytes = most, most_bytes
-        self._size, self._growing = size, growing
+        self._size, self._growing = size or _no_bytes, growing
         self._values: OrderedDict[K, V] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A cache arrives empty in another process.
+        return _empty, (self.most, self.most_bytes, self._size, self._growing)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -91,3 +95,13 @@ class LruCache(Generic[K, V]):
             return False
         held = sum(map(self._size, self._values.values())) if self._growing else self._bytes
         return held <= self.most_bytes
+
+
+def _no_bytes(value: object) -> int:
+    return 0
+
+
+def _empty(
+    most: float, most_bytes: float, size: Callable[[Any], int], growing: bool
+) -> LruCache[Any, Any]:
+    return LruCache(most, most_bytes=most_bytes, size=size, growing=growing)
