@@ -117,7 +117,7 @@ def prune(
     known = file.stored(name)
     assert known is not None
     place, stored = known
-    bounds = chunk_bounds(stored, [snapshot.stats([place])], file.rows).judge(_leaf(name))
+    bounds = chunk_bounds(stored, [snapshot.stats([place])], file.rows).bounds_of(_leaf(name))
     if bounds is None or np.count_nonzero(bounds.may) != 4:
         raise AssertionError("other row groups than there are")
     return bounds.may
