@@ -17,7 +17,7 @@ from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.thrift.compact import BINARY, LIST, STRUCT, ListOf, read_struct, write_struct
 from skipstone.rewrite import retrofit
-from skipstone.storage.atomic_replace import Written
+from skipstone.storage.atomic_replace import BufferedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,13 +80,13 @@ def test_nobody_else_reads_a_private_file_while_it_is_written(
     path = file(tmp_path / "a.parquet")
     path.chmod(0o600)
     seen = set()
-    real = Written.write
+    real = BufferedFile.write
 
-    def write(self: Written, piece: bytes | memoryview) -> None:
+    def write(self: BufferedFile, piece: bytes | memoryview) -> None:
         seen.add(stat.S_IMODE(os.fstat(self.descriptor).st_mode))
         real(self, piece)
 
-    monkeypatch.setattr(Written, "write", write)
+    monkeypatch.setattr(BufferedFile, "write", write)
     retrofit(path)
     assert seen == {0o600}
 
@@ -155,10 +155,10 @@ def test_a_file_that_changes_meanwhile_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     path = file(tmp_path / "a.parquet")
-    real = Written.flush
+    real = BufferedFile.flush
     steps: list[int] = []
 
-    def flush(self: Written) -> None:
+    def flush(self: BufferedFile) -> None:
         if not steps:
             steps.append(1)
             data = path.read_bytes()
@@ -174,7 +174,7 @@ def test_a_file_that_changes_meanwhile_is_left_as_it_is(
                     os.utime(path, ns=(1, 1))
         real(self)
 
-    monkeypatch.setattr(Written, "flush", flush)
+    monkeypatch.setattr(BufferedFile, "flush", flush)
     with pytest.raises(StaleError):
         retrofit(path)
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
+from skipstone.storage.local import sync_directory
 
 from .definition import MARKER
 
@@ -33,13 +34,13 @@ __all__ = ["LOCK", "Disk", "WriterLock", "local_root", "mapped", "refuse_foreign
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Writes; ``durable`` says whether ``sync`` waits for the medium."""
+    """Writes files; ``durable``: whether ``sync`` waits for the medium."""
 
     durable: bool = True
 
     @contextmanager
     def writing(self, path: str, *, create: bool = False) -> Iterator[int]:
-        """A descriptor to write to; ``create`` takes a file that is not there or empties it."""
+        """A descriptor to write to; ``create`` makes the file, or empties it."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
         descriptor = os.open(path, flags, 0o666)
         try:
@@ -48,7 +49,7 @@ class Disk:
             os.close(descriptor)
 
     def write(self, descriptor: int, pieces: Iterable[bytes | memoryview], offset: int) -> int:
-        """Pieces one behind the other from ``offset`` on; the offset behind the last."""
+        """Write the pieces from ``offset`` on; returns the offset after the last."""
         for piece in pieces:
             left = memoryview(piece)
             while len(left):
@@ -58,7 +59,7 @@ class Disk:
         return offset
 
     def sync(self, descriptor: int) -> None:
-        """What was written to the file so far stays."""
+        """Make the writes to the file durable."""
         if self.durable:
             os.fsync(descriptor)
 
@@ -69,16 +70,12 @@ class Disk:
             self.sync(descriptor)
 
     def sync_directory(self, path: str) -> None:
-        """The names in the directory stay."""
+        """Make the names in the directory durable."""
         if self.durable:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(path)
 
     def make_directory(self, path: str) -> None:
-        """The directory, and those above it that are not there; their names stay."""
+        """Make the directory and its missing parents, with durable names."""
         home = Path(path)
         missing = [each for each in (home, *home.parents) if not each.exists()]
         home.mkdir(parents=True, exist_ok=True)
@@ -86,7 +83,7 @@ class Disk:
             self.sync_directory(str(each.parent))
 
     def put(self, path: str, data: bytes) -> None:
-        """A small file, whole or not at all."""
+        """Write a small file atomically."""
         temporary = f"{path}.tmp"
         with self.writing(temporary, create=True) as descriptor:
             self.write(descriptor, [data], 0)
@@ -95,14 +92,14 @@ class Disk:
         self.sync_directory(str(Path(path).parent))
 
     def remove(self, directory: str, names: Iterable[str]) -> None:
-        """These files of a directory, and then the directory."""
+        """Remove these files of a directory, and then the directory."""
         for name in names:
             Path(directory, name).unlink(missing_ok=True)
         Path(directory).rmdir()
 
 
 def mapped(path: str) -> memoryview:
-    """The bytes of a file as they are now; an empty file gives none."""
+    """The content of a file, memory-mapped; empty for an empty file."""
     with Path(path).open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")
@@ -113,7 +110,7 @@ LOCK = "_lock"
 
 
 class WriterLock:
-    """Held from its making to ``release``."""
+    """Held from its creation to ``release``."""
 
     def __init__(self, root: str) -> None:
         """``SkipstoneError`` where another writer holds it; ``UnsupportedError`` without POSIX."""

@@ -4,7 +4,7 @@
 resolves columns against a schema, brings every literal into its column's stored domain, pushes NOT
 to the leaves, and gives a bound tree of ``And``, ``Or``, ``Leaf``, ``Const`` and ``Opaque``.
 
-The trees are at hand at once; everything that needs Arrow or NumPy is loaded when first named.
+The trees are imported eagerly. Modules that need Arrow or NumPy load on first use of a name.
 """
 
 from __future__ import annotations

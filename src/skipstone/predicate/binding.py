@@ -7,8 +7,8 @@
 - NOT is pushed to the leaves: ``bind`` of a node under NOT gives the rows for which the node is
   FALSE. A node that is NULL for a row is in neither, which is why complementing sets of rows would
   be wrong.
-- What an index cannot be asked becomes ``Opaque`` with the reason; it never disappears, but where
-  the rest of an AND or OR decides alone.
+- What no index can answer becomes ``Opaque`` with the reason. It disappears only where the rest of
+  an AND or OR decides alone.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _Binder:
             column.name,
             column.type,
             self.back(column, ranges),
-            # A rounding cast may bring two values to one: 2^53 and 2^53 + 1 as double.
+            # A rounding cast may map two values to one: 2^53 and 2^53 + 1 as double.
             points=2 * len(keys) if single else 1,
         )
         if negated and same_null:
@@ -385,7 +385,7 @@ def _op(op: str) -> str:
 
 
 def _direct(column: Column, op: str, values: list[Value], negated: bool) -> Leaf:
-    """A relation on the column as it is stored, without a cast."""
+    """A relation on the stored column, without a cast."""
     if op == "IN" and len(values) > 1:
         return Leaf(column.name, column.type, Op.NOT_IN if negated else Op.IN, tuple(values))
     if op == "<=>":
@@ -400,9 +400,9 @@ _LONG = 2**63
 
 
 def _beyond_long(column: Column, op: str, constant: Constant, *sides: Operand) -> bool | None:
-    """What Spark's analyzer makes of an integer next to a decimal literal beyond bigint.
+    """The constant that Spark's analyzer puts for an integer against a decimal beyond bigint.
 
-    A constant, and not only for values: ``l < 9223372036854775808`` is TRUE for nulls as well.
+    It holds for nulls too: ``l < 9223372036854775808`` is TRUE for them.
     """
     if (
         op in ("<", "<=", ">", ">=")

@@ -6,9 +6,9 @@ decimal and a float at double; a string meets an integer at bigint, a fraction o
 double, anything else at the other type; date, timestamp_ntz and timestamp in this order.
 Everything else is an error in Spark.
 
-``cast_constant`` is Spark's cast of one value. What Spark would refuse, and what is not certain
-(text with an unusual time zone, say), raises ``Unusable``: the predicate prunes nothing and Spark
-has the last word.
+``cast_constant`` is Spark's cast of one value. It raises ``Unusable`` for what Spark would refuse,
+and for what is not certain (text with an unusual time zone, for example): then the predicate prunes
+nothing, and Spark decides.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 
 
 class Unusable(Exception):
-    """Why an expression cannot be asked of an index; becomes an ``Opaque`` with this reason."""
+    """Why no index can answer an expression; it becomes an ``Opaque`` with this reason."""
 
 
 def decimal_for(type: pa.DataType) -> pa.DataType:
-    """The decimal that Spark takes for an integer type."""
+    """The decimal type that Spark uses for an integer type."""
     return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 20}[type.bit_width], 0)
 
 
@@ -108,12 +108,12 @@ def float32_of(value: Fraction) -> float:
         size = float(largest) if abs(value) < largest + Fraction(2) ** 103 else float("inf")
         return size if value > 0 else -size
     near = np.float32(float(value))
-    # Rounding twice, to a double first, can only go wrong by one neighbour.
+    # Rounding twice, to a double first, is wrong by at most one neighbour.
     with np.errstate(over="ignore"):
-        beside = [np.nextafter(near, np.float32(side)) for side in (-np.inf, np.inf)]
+        neighbours = [np.nextafter(near, np.float32(side)) for side in (-np.inf, np.inf)]
     return float(
         min(
-            (c for c in (near, *beside) if np.isfinite(c)),
+            (c for c in (near, *neighbours) if np.isfinite(c)),
             key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.int32)) & 1),
         )
     )

@@ -1,4 +1,4 @@
-"""``from_dnf``: filters as lists of tuples, as pyarrow, pandas and dask take them.
+"""``from_dnf``: filters as lists of tuples, in the form of pyarrow, pandas and dask.
 
 ``[[a, b], [c]]`` is ``(a AND b) OR c``; a flat list is one conjunction. A tuple is
 ``(column, op, value)``; the column is a dotted name (backquotes around a part that has dots) or a
@@ -30,7 +30,7 @@ _COMPARISONS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<=>": "<=>"} | {
 
 
 def from_dnf(filters: Sequence[Filter] | Sequence[Sequence[Filter]]) -> Expr:
-    """The tree of pyarrow-style filters; ``PredicateError`` when they are not of that shape."""
+    """The tree of pyarrow-style filters; ``PredicateError`` for any other shape."""
     given: Any = filters
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise PredicateError(f"filters are lists of tuples, not {type(given).__name__}")

@@ -36,11 +36,19 @@ from .zones import parse_date, parse_local
 if TYPE_CHECKING:
     from .tree import Operand
 
-__all__ = ["Token", "TokenKind", "Unknown", "folded", "number", "tokenize", "typed_literal"]
+__all__ = [
+    "Token",
+    "TokenKind",
+    "UnknownFormError",
+    "fold_casts",
+    "number",
+    "tokenize",
+    "typed_literal",
+]
 
 
 class TokenKind(Enum):
-    """What a token is; every keyword is a NAME."""
+    """The kind of a token; every keyword is a NAME."""
 
     NAME = "name"
     QUOTED = "quoted name"
@@ -52,8 +60,8 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``text`` is upper case for names and normalised for comparisons; ``value`` what a name or
-    string says; ``start`` and ``end`` are characters of the source."""
+    """``text`` is upper case for names and normalised for comparisons; ``value`` is the name or the
+    content of the string; ``start`` and ``end`` count characters of the source."""
 
     kind: TokenKind
     text: str
@@ -121,7 +129,7 @@ def _token(text: str, at: int) -> Token:
 
 
 def _comment_end(text: str, at: int) -> int:
-    """Just after the bracketed comment at ``at``; comments nest."""
+    """The place after the bracketed comment at ``at``; comments nest."""
     depth, position = 0, at
     while True:
         opened, closed = text.find("/*", position), text.find("*/", position)
@@ -136,7 +144,7 @@ def _comment_end(text: str, at: int) -> int:
 
 
 def unescape(body: str) -> str:
-    """The string that the text between the quotes stands for; see the module."""
+    """The value of the text between quotes; see the module."""
     if "\\" not in body:
         return body
 
@@ -159,7 +167,7 @@ def unescape(body: str) -> str:
 
 
 def number(text: str, *, negative: bool) -> Literal | None:
-    """The literal that a number token (upper case) is; ``None`` where Spark refuses it."""
+    """The literal of a number token (upper case); ``None`` where Spark refuses it."""
     if len(text) > 1_000:
         return None
     sign = -1 if negative else 1
@@ -176,7 +184,7 @@ def number(text: str, *, negative: bool) -> Literal | None:
         double = float(body)
         return Literal(sign * double, pa.float64()) if math.isfinite(double) else None
     if suffix == "F":
-        # A double's range is far beyond a float's, and a fraction's digits are not for free.
+        # The range of a double far exceeds that of a float, and exact fractions are expensive.
         if not 1e-60 < float(body) < 1e60:
             return Literal(sign * 0.0, pa.float32()) if float(body) < 1 else None
         exact = Fraction(body)
@@ -200,16 +208,16 @@ def _integer(value: int, bits: int, type: pa.DataType) -> Literal | None:
     return Literal(value, type) if -half <= value < half else None
 
 
-class Unknown(Exception):
-    """Not one of the forms that are read here; the message says why."""
+class UnknownFormError(Exception):
+    """The text has none of the forms that this parser reads; the message says why."""
 
 
-def folded(value: Operand) -> Literal:
+def fold_casts(value: Operand) -> Literal:
     """A literal, or a literal under casts that no session setting changes, as one literal."""
     if isinstance(value, Literal):
         return value
     if isinstance(value, Cast) and value.type is not None and not pa.types.is_null(value.type):
-        inner = folded(value.operand)
+        inner = fold_casts(value.operand)
         if inner.value is None:
             return Literal(None, value.type)
         if value.type == TIMESTAMP and inner.type == pa.string():
@@ -220,9 +228,9 @@ def folded(value: Operand) -> Literal:
             try:
                 value_there = cast_constant(inner.value, inner.type, value.type, None)  # type: ignore[arg-type]
             except Unusable as unusable:
-                raise Unknown(str(unusable)) from None
+                raise UnknownFormError(str(unusable)) from None
             return Literal(value_there, value.type)
-    raise Unknown("a list with something other than literals")
+    raise UnknownFormError("a list with something other than literals")
 
 
 def typed_literal(name: str, text: str) -> Literal:
@@ -231,7 +239,7 @@ def typed_literal(name: str, text: str) -> Literal:
             try:
                 return Literal(unhexlify(text.rjust(len(text) + len(text) % 2, "0")), pa.binary())
             except ValueError:
-                raise Unknown(f"X'{text}' is no binary literal") from None
+                raise UnknownFormError(f"X'{text}' is no binary literal") from None
         case "DATE":
             day = parse_date(text)
             if day is not None:
@@ -241,6 +249,6 @@ def typed_literal(name: str, text: str) -> Literal:
             if local is not None:
                 return Literal(local, TIMESTAMP_NTZ)
         case _:
-            # Without an offset it depends on the session zone, which binding knows.
+            # Without an offset the value depends on the session zone, which binding knows.
             return Literal(text, TIMESTAMP)
-    raise Unknown(f"{name} '{text}' cannot be read with certainty")
+    raise UnknownFormError(f"{name} '{text}' cannot be read with certainty")

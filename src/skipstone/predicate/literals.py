@@ -1,4 +1,4 @@
-"""A literal in a column's stored domain, and values as keys in Spark's order. For all formats.
+"""Values in a column's stored domain, and as keys in Spark's order. All formats share them.
 
 **Stored domain** of a canonical type (``types.py``), as Python values:
 
@@ -23,7 +23,7 @@
 | decimal, p > 18 | 16 bytes, big-endian, sign bit flipped |
 | string, binary | UTF-8 or plain bytes, unsigned |
 
-A float's key is that of the equal double, an int's that of the equal long: narrower and wider
+A float has the key of the equal double, an int that of the equal long: so narrower and wider
 columns compare. Keys of decimals compare only at one scale and on one side of 18 digits.
 """
 
@@ -170,7 +170,7 @@ def order_key(value: Value, type: pa.DataType) -> Key:
 
 
 def float_key(value: float) -> int:
-    """The key of a double: doubles next to each other have keys next to each other."""
+    """The key of a double: neighbouring doubles have neighbouring keys."""
     if math.isnan(value):
         return _INFINITE + 1
     (magnitude,) = struct.unpack("<q", struct.pack("<d", abs(value)))
@@ -299,7 +299,7 @@ def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
             valid = _valid(array)
             if array.null_count:
                 array = array.fill_null(0.0)
-            with np.errstate(invalid="ignore"):  # NaN that signal
+            with np.errstate(invalid="ignore"):  # signalling NaN
                 values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
             return Keys(float_keys(values), valid)
         case Kind.DECIMAL:
@@ -344,7 +344,8 @@ def _decimal_keys(array: pa.Array) -> Keys:
 
 
 def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
-    """Per value: is it non-null and ``value op key``; op one of ``= <> < <= > >=``."""
+    """For each value: whether it is non-null and ``value op key``; op is one of ``= <> < <= >
+    >=``."""
     if op not in _ORDERED:
         raise ValueError(f"{op} is no comparison")
     if isinstance(keys.data, np.ndarray):
@@ -376,7 +377,7 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
 
 
 def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
-    """Per value: is it non-null and equal to one of the keys ``among``."""
+    """For each value: whether it is non-null and equal to one of the keys ``among``."""
     if isinstance(keys.data, np.ndarray):
         wanted = np.fromiter((int(k) for k in among), dtype=np.int64)
         return np.asarray(np.isin(keys.data, wanted) & keys.valid, dtype=np.bool_)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BARE_FUNCTIONS", "Column", "Constant", "literal_prefix", "resolve", "typed"]
 
-# Functions that Spark lets one write without parentheses, where no column has the name.
+# Functions that Spark calls without parentheses, where no column has the name.
 _BARE = """
 current_date current_time current_timestamp current_user current_catalog current_database
 current_schema localtimestamp session_user user
@@ -44,8 +44,8 @@ def resolve(
 ) -> tuple[tuple[str, ...], pa.Field]:
     """The path as the schema spells it, and the field there; ``PredicateError`` as in ``bind``.
 
-    ``LookupError`` when the path goes on inside a list, a map or an atomic type; with ``map_keys``
-    it may lead through the key of a map from strings (``m['k']``, ``m.k``).
+    ``LookupError`` when the path continues inside a list, a map or an atomic type; with
+    ``map_keys`` it may contain the key of a map from strings (``m['k']``, ``m.k``).
     """
     fields: Sequence[pa.Field] = list(schema)
     spelled: list[str] = []
@@ -96,7 +96,7 @@ def _hint(schema: pa.Schema) -> str:
 
 
 def _value_of_key(key: MapKey, map_: pa.Field | None, path: tuple[str, ...]) -> pa.Field:
-    """The value of a map's key as a field; what is said of the map's own holds for it too."""
+    """The value of a map's key as a field, with the metadata of the map."""
     if (
         map_ is None
         or not pa.types.is_map(map_.type)
@@ -128,7 +128,7 @@ def _some(names: Sequence[str], limit: int = 8) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column under casts that keep order: its type, then the types it is cast to, in turn.
+    """A column under casts that keep order: its type, then the types that it is cast to, in order.
 
     ``units``: Spark's type, where it is an interval: a cast then counts in other units.
     """
@@ -158,7 +158,7 @@ class Constant:
 
 
 def typed(value: object) -> Constant:
-    """A plain Python value as the literal that Spark would make of it."""
+    """A Python value as the literal that Spark makes of it."""
     if isinstance(value, np.generic):
         value = value.item()
     match value:

@@ -1,4 +1,4 @@
-"""Which values of a column pass a comparison after a cast: sets of key ranges, carried backwards.
+"""Which values of a column pass a comparison after a cast: sets of key ranges, carried back.
 
 A predicate on one column is a set of its non-null values. With values numbered in their order,
 without gaps (``range_key``: the stored domain's integer; for a float its distance from zero in
@@ -8,22 +8,21 @@ through the cast:
 
     back([lo, hi]) = { x : lo <= cast(x) <= hi }
 
-For a cast that never falls and never fails, that is one range, found by arithmetic, or by
-bisection on the cast itself where it rounds (bigint to double: 2^53 and 2^53 + 1 meet at one
-double, and both pass). Nothing is approximated: a cast that is not listed here is not carried
-back.
+For a monotonic cast that never fails, the result is one range. It is found by arithmetic, or by
+bisection on the cast itself where the cast rounds (bigint to double: 2^53 and 2^53 + 1 become one
+double, and both pass). Nothing is approximated: a cast that is not listed is not carried back.
 
-| cast | backwards |
+| cast | carried back |
 |---|---|
 | integer → wider integer, boolean → integer | cut to the narrower range |
 | integer or decimal → decimal with room for it | divide by the power of ten, rounding inwards |
 | float, integer, decimal → double | bisection |
 | date → timestamp_ntz | divide by a day, rounding inwards |
 | timestamp_ntz → date | first and last instant of the days |
-| date → timestamp, timestamp → date, timestamp ↔ timestamp_ntz | session zone (``clocks.py``) |
+| date → timestamp, timestamp → date, timestamp ↔ timestamp_ntz | session zone (``zones.py``) |
 
-Integer → float is not one: Spark's optimizer drops the float from int → float → double, and with it
-the rounding, so what such a cast means depends on what is around it.
+Integer → float is not listed: Spark's optimizer drops the float, and its rounding, from
+int → float → double, so the meaning of such a cast depends on its context.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ def complement(ranges: Ranges, type: pa.DataType) -> Ranges:
 
 
 def union(ranges: Ranges) -> Ranges:
-    """Sorted and disjoint, neighbours joined."""
+    """The union, sorted and disjoint, with neighbours joined."""
     out: Ranges = []
     for a, b in sorted(ranges):
         if out and a <= out[-1][1] + 1:
@@ -167,8 +166,8 @@ def union(ranges: Ranges) -> Ranges:
 def exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """True when the cast keeps values and their order exactly, in any session zone.
 
-    The files of a table may have a column in ``source`` where the table says ``target``: facts
-    about such a file hold for the table's column too.
+    Files of a table may have a column in ``source`` where the table has ``target``: facts about
+    such a file then hold for the table's column too.
     """
     a, b = kind_of(source), kind_of(target)
     if source == target:
@@ -207,7 +206,7 @@ def carry_back(
 
 
 def inexact(source: pa.DataType, target: pa.DataType) -> str:
-    """The words for a cast that is not carried back."""
+    """The reason for a cast that is not carried back."""
     names = f"{spark_name(source)} to {spark_name(target)}"
     return f"a cast from {names} does not keep values and order exactly"
 
@@ -254,7 +253,7 @@ def _inwards(lo: int, hi: int, factor: int) -> Ranges:
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """A cast that never falls, over the keys ``low`` to ``high``, and about where it came from."""
+    """A monotonic cast over the keys ``low`` to ``high``, and a guess of its inverse."""
 
     cast: Callable[[int], int]
     guess: Callable[[int], int]
@@ -312,8 +311,8 @@ def _float_near(key: int) -> int:
 def leaves_of(column: str, type: pa.DataType, ranges: Ranges, *, points: int = 1) -> Bound:
     """The bound tree that is TRUE for exactly the non-null values in ``ranges``.
 
-    Up to ``points`` values in all are named one by one, which more kinds of index can answer than
-    ranges; likewise up to ``points`` values that are left out.
+    Up to ``points`` values are listed one by one, because more kinds of index can answer that than
+    ranges; the same holds for up to ``points`` excluded values.
     """
     low, high = extent(type)
 

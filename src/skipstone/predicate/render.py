@@ -1,4 +1,4 @@
-"""Both trees as Spark SQL text, for engines that evaluate what is left over, and for people.
+"""Both trees as Spark SQL text, for engines that evaluate the residual predicate, and for people.
 
 The text of a bound tree is TRUE for the same rows; its columns are spelled as the schema spells
 them.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["column_sql", "literal_sql", "to_sql"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Words that Spark's grammar, or ours, would not read as a column.
+# Words that Spark's grammar, or this one, does not read as a column.
 _RESERVED = """
 ALL AND ANTI ANY AS BETWEEN BOTH CASE CAST CROSS DATE DISTINCT ELSE END ESCAPE EXCEPT EXISTS
 FALSE FROM FULL ILIKE IN INNER INTERSECT     INTERVAL IS JOIN LATERAL LEFT LIKE MINUS NATURAL
@@ -97,7 +97,7 @@ def literal_sql(literal: Literal) -> str:
 
 
 def _plain_sql(value: object) -> str:
-    """A Python value without a declared type, as ``from_dnf`` takes it."""
+    """A Python value without a declared type, from ``from_dnf``."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
-from .lexer import Token, TokenKind, Unknown, folded, number, tokenize, typed_literal
+from .lexer import Token, TokenKind, UnknownFormError, fold_casts, number, tokenize, typed_literal
 from .tree import (
     And,
     Cast,
@@ -48,7 +48,7 @@ from .zones import parse_local
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NotSql", "judge", "parse_sql"]
+__all__ = ["NotSqlError", "check_syntax", "parse_sql"]
 
 _COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 _GRAMMAR = """
@@ -72,7 +72,7 @@ def parse_sql(text: str, *, timestamp_ntz: bool = False) -> Expr:
     parser = _Parser(text, timestamp_ntz)
     try:
         tree = parser.condition(0)
-    except NotSql as refused:
+    except NotSqlError as refused:
         raise refused.error from None
     end = parser.peek()
     if end.kind is not TokenKind.END:
@@ -97,7 +97,7 @@ class _Parser:
         return token
 
     def word(self, *words: str) -> bool:
-        """Takes these keywords if they are next."""
+        """Consume these keywords if they are next."""
         for ahead, word in enumerate(words):
             token = self.peek(ahead)
             if token.kind is not TokenKind.NAME or token.text != word:
@@ -106,7 +106,7 @@ class _Parser:
         return True
 
     def symbol(self, symbol: str) -> bool:
-        """Takes this symbol if it is next."""
+        """Consume this symbol if it is next."""
         token = self.peek()
         found = token.kind is TokenKind.SYMBOL and token.text == symbol
         self.at += found
@@ -114,19 +114,20 @@ class _Parser:
 
     def expect(self, symbol: str) -> None:
         if not self.symbol(symbol):
-            raise Unknown(f"{symbol!r} is expected before {self.peek().value!r}")
+            raise UnknownFormError(f"{symbol!r} is expected before {self.peek().value!r}")
 
     def string(self) -> str:
-        """The next string, neighbours joined as Spark does."""
+        """The next string, joined with its neighbours as in Spark."""
         if self.peek().kind is not TokenKind.STRING:
-            raise Unknown("a string literal is expected")
+            raise UnknownFormError("a string literal is expected")
         parts = [self.next().value]
         while self.peek().kind is TokenKind.STRING:
             parts.append(self.next().value)
         return "".join(parts)
 
-    def at_border(self) -> bool:
-        """True where a predicate ends: AND, OR, a closing parenthesis, the end."""
+    def at_end(self) -> bool:
+        """True where a predicate ends: at AND, OR, a closing parenthesis, or the end of the
+        text."""
         token = self.peek()
         if token.kind is TokenKind.NAME:
             return token.text in ("AND", "OR")
@@ -156,7 +157,7 @@ class _Parser:
     def atom(self, depth: int) -> Expr:
         start = self.at
         reason = "nested too deeply"
-        inner: NotSql | None = None
+        inner: NotSqlError | None = None
         if depth <= _DEEPEST:
             attempts: list[Callable[[], Expr]] = [self.predicate]
             if self.peek().text == "(" and self.peek().kind is TokenKind.SYMBOL:
@@ -165,17 +166,17 @@ class _Parser:
                 self.at = start
                 try:
                     found = attempt()
-                    if self.at_border():
+                    if self.at_end():
                         return found
                     reason = "an expression that no index knows"
-                except Unknown as unknown:
+                except UnknownFormError as unknown:
                     reason = str(unknown)
-                except NotSql as refused:
+                except NotSqlError as refused:
                     inner = refused
         self.at = start
         try:
             return self.opaque(reason)
-        except NotSql as refused:
+        except NotSqlError as refused:
             raise inner or refused from None
 
     def group(self, depth: int) -> Expr:
@@ -185,7 +186,7 @@ class _Parser:
         return found
 
     def opaque(self, reason: str) -> Opaque:
-        """Everything up to the next border as one piece."""
+        """All text up to the end of the predicate as one piece."""
         first = self.peek()
         nested: list[str] = []
         while True:
@@ -211,7 +212,7 @@ class _Parser:
                 position=first.start,
             )
         piece = self.text[first.start : last.end]
-        judge(piece, self.text, first.start)
+        check_syntax(piece, self.text, first.start)
         return Opaque(piece, reason)
 
     # -- predicates -------------------------------------------------------------------------------
@@ -233,12 +234,12 @@ class _Parser:
         elif self.word("BETWEEN"):
             low = self.operand()
             if not self.word("AND"):
-                raise Unknown("BETWEEN with an expression")
+                raise UnknownFormError("BETWEEN with an expression")
             found = And((Comparison(">=", left, low), Comparison("<=", left, self.operand())))
         elif self.word("LIKE"):
             found = self.like(left)
         elif negated:
-            raise Unknown(f"NOT {self.peek().value} is no predicate that an index knows")
+            raise UnknownFormError(f"NOT {self.peek().value} is no predicate that an index knows")
         else:
             return Truth(left)
         return Not(found) if negated else found
@@ -266,14 +267,14 @@ class _Parser:
         elif self.word("DISTINCT", "FROM"):
             found, negated = Comparison("<=>", left, self.operand()), not negated
         else:
-            raise Unknown("IS with something that no index knows")
+            raise UnknownFormError("IS with something that no index knows")
         return Not(found) if negated else found
 
     def listed(self) -> tuple[Literal, ...]:
         self.expect("(")
         values: list[Literal] = []
         while True:
-            values.append(folded(self.operand()))
+            values.append(fold_casts(self.operand()))
             if not self.symbol(","):
                 break
         self.expect(")")
@@ -286,7 +287,7 @@ class _Parser:
         if self.word("ESCAPE"):
             escape = self.string()
             if len(escape) != 1 or ord(escape) > 0xFFFF:
-                raise Unknown("an escape that is not one character")
+                raise UnknownFormError("an escape that is not one character")
         return PatternMatch(left, pattern, escape)
 
     # -- operands ---------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ class _Parser:
                 return found
             case _:
                 pass
-        raise Unknown("an expression that no index knows")
+        raise UnknownFormError("an expression that no index knows")
 
     def number(self, token: Token, *, negative: bool) -> Literal:
         found = number(token.text, negative=negative)
@@ -344,7 +345,7 @@ class _Parser:
             case "CAST" if self.symbol("("):
                 found = self.operand()
                 if not self.word("AS"):
-                    raise Unknown("CAST of an expression")
+                    raise UnknownFormError("CAST of an expression")
                 target = self.type_name()
                 self.expect(")")
                 return Cast(found, target)
@@ -357,7 +358,7 @@ class _Parser:
                 self.expect(")")
                 return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
             case name if name in _NOT_COLUMNS:
-                raise Unknown(f"{token.value} starts nothing that an index knows")
+                raise UnknownFormError(f"{token.value} starts nothing that an index knows")
         return self.column(token)
 
     def column(self, token: Token) -> ColumnRef:
@@ -372,31 +373,31 @@ class _Parser:
         after = self.peek()
         if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
             what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
-            raise Unknown(f"{what} is nothing that an index knows")
+            raise UnknownFormError(f"{what} is nothing that an index knows")
         if after.kind is TokenKind.STRING:
-            raise Unknown(f"a literal of type {path[0]}")
+            raise UnknownFormError(f"a literal of type {path[0]}")
         return ColumnRef(tuple(path), token.start)
 
     def type_name(self) -> pa.DataType | None:
-        """The type whose name comes next, ``None`` for one that no index takes."""
+        """The type that is named next; ``None`` for a type that no index supports."""
         first = self.next()
         if first.kind is not TokenKind.NAME:
-            raise Unknown("a type is expected")
+            raise UnknownFormError("a type is expected")
         last = first
         if self.symbol("("):
             while not self.symbol(")"):
                 if self.peek().kind not in (TokenKind.NUMBER, TokenKind.SYMBOL):
-                    raise Unknown(f"a cast to {first.value}(…)")
+                    raise UnknownFormError(f"a cast to {first.value}(…)")
                 self.at += 1
         last = self.tokens[self.at - 1]
         if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
-            raise Unknown("a cast to a string with a collation")
+            raise UnknownFormError("a cast to a string with a collation")
         if first is last and first.text == "TIMESTAMP":
             return self.timestamp
         return parse_type(self.text[first.start : last.end])
 
     def typed_literal(self, name: str, text: str) -> Literal:
-        """``name 'text'``; a TIMESTAMP with a zone in the text is an instant in any case."""
+        """``name 'text'``; a TIMESTAMP with a zone in the text is always an instant."""
         if name == "TIMESTAMP" and self.timestamp == TIMESTAMP_NTZ:
             local = parse_local(text)
             if local is not None:
@@ -407,15 +408,15 @@ class _Parser:
 _PROBE = "SELECT 1 WHERE "
 
 
-class NotSql(Exception):
-    """A piece is no SQL; what is around it may still be, as in ``(a, b) IN (…)``."""
+class NotSqlError(Exception):
+    """A piece is no SQL; a larger piece may be, as in ``(a, b) IN (…)``."""
 
     def __init__(self, error: PredicateError) -> None:
         self.error = error
 
 
-def judge(piece: str, text: str, start: int) -> None:
-    """``NotSql`` unless sqlglot takes ``piece`` of ``text`` for a condition."""
+def check_syntax(piece: str, text: str, start: int) -> None:
+    """``NotSqlError`` unless sqlglot parses ``piece`` of ``text`` as a condition."""
     import sqlglot
     from sqlglot.errors import ParseError, SqlglotError
 
@@ -437,4 +438,4 @@ def judge(piece: str, text: str, start: int) -> None:
                 sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
             )
             position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        raise NotSql(PredicateError(why, text=text, position=position)) from None
+        raise NotSqlError(PredicateError(why, text=text, position=position)) from None

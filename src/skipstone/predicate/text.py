@@ -1,4 +1,4 @@
-"""Values of the stored domain (``literals.py``) as text: Spark SQL, and short for people."""
+"""Values of the stored domain (``literals.py``) as text: Spark SQL, and a short form for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value: TypeAlias = "bool | int | float | str | bytes"
 
 
 def display(value: Value, type: pa.DataType, limit: int = 60) -> str:
-    """SQL-like text for people: exact but for long strings, of which the middle is left out."""
+    """SQL-like text for people: exact, but long strings lose their middle."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
     if isinstance(value, str | bytes) and len(value) > limit:
@@ -29,7 +29,7 @@ def display(value: Value, type: pa.DataType, limit: int = 60) -> str:
 
 
 def sql_text(value: Value, type: pa.DataType) -> str:
-    """A Spark SQL literal that has exactly this value of the stored domain of ``type``."""
+    """A Spark SQL literal of exactly this value of the stored domain of ``type``."""
     match kind_of(type):
         case Kind.BOOLEAN:
             return "TRUE" if value else "FALSE"
@@ -92,10 +92,10 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def _date_text(day: int) -> str:
-    # Proleptic Gregorian, any year: move into what `date` knows by cycles of 400 years.
+    # Proleptic Gregorian, any year: move into the range of `date` by cycles of 400 years.
     cycles, rest = divmod(day - 10_957, 146_097)
     known = date(2000, 1, 1) + timedelta(days=rest)
     year = known.year + cycles * 400
-    # Spark wants a sign before years beyond four digits.
+    # Spark requires a sign before years of more than four digits.
     text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
     return f"{text}-{known.month:02}-{known.day:02}"

@@ -1,12 +1,12 @@
-"""The two trees: ``Expr`` as written, and the bound tree that indexes are asked about.
+"""The two trees: ``Expr`` as written, and the bound tree that indexes answer.
 
 **As written** (any source: SQL text, DNF tuples, Catalyst): ``And``, ``Or``, ``Not`` over
 ``Comparison``, ``Membership``, ``NullTest``, ``PatternMatch``, ``Truth`` and ``Opaque``;
 operands are ``ColumnRef``, ``Cast`` and ``Literal``.
 
 **Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const`` and ``Opaque``; no
-``Not``, no casts. A node stands for the set of rows for which it is TRUE; NULL and FALSE are
-alike once NOT is at the leaves, which is why leaves come in pairs:
+``Not``, no casts. A node stands for the set of rows for which it is TRUE. Once NOT is at the
+leaves, NULL and FALSE need no distinction, which is why leaves come in pairs:
 
 | op | TRUE for |
 |---|---|
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class Op(StrEnum):
-    """What a leaf asks; the table is in the module docstring."""
+    """The operation of a leaf; the module docstring has the table."""
 
     EQ = "="
     NE = "<>"
@@ -194,7 +194,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """The same for every row: TRUE, or not TRUE (FALSE and NULL)."""
+    """A constant: TRUE, or not TRUE (FALSE and NULL)."""
 
     value: bool
 
@@ -204,9 +204,9 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Something that no index can use: it says nothing, negated or not, and ``reason`` says why.
+    """An expression that no index can use, negated or not; ``reason`` says why.
 
-    ``sql`` is its text for people, and for engines that evaluate what is left over.
+    ``sql`` is its text for people, and for engines that evaluate the residual predicate.
     """
 
     sql: str
@@ -221,7 +221,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One question about one column; ``column`` is the dotted path as the schema spells it.
+    """A condition on one column; ``column`` is the dotted path as the schema spells it.
 
     ``type`` is the column's Arrow type in the table's schema. ``values`` are in its stored domain.
     """

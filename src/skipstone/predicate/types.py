@@ -14,12 +14,12 @@
 | interval day to second | ``duration("us")`` | any unit |
 | interval year to month | ``int32`` (months) | |
 
-Dictionaries read as their values, extension types as their storage. Everything else (arrays, maps,
-structs, time of day, variant, half-open types of the future) has no canonical type: ``None``, which
-means that no index takes it and no predicate on it prunes.
+Dictionaries read as their values, extension types as their storage. All other types (arrays, maps,
+structs, time of day, variant, and types that are still unknown) have no canonical type: ``None``.
+No index takes such a column, and no predicate on it prunes.
 
-A string with a collation, and ``char(n)`` with its padding, do not compare as their bytes do: the
-Arrow field keeps a mark in its metadata and ``indexable`` says ``None``.
+A string with a collation, and ``char(n)`` with its padding, do not compare as their bytes do. The
+metadata of the Arrow field then has a mark, and ``indexable`` returns ``None``.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ __all__ = [
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 
-# Set in an Arrow field's metadata: the value is why the column does not compare as its bytes do.
+# A key in an Arrow field's metadata: its value says why the column does not compare as its bytes
+# do.
 UNCOMPARABLE = b"skipstone.uncomparable"
 
-# Likewise, and Spark's own name for it: the value of the column in files that lack it, as SQL.
+# Another key, of Spark: the value (as SQL) that the column has in files that lack it.
 EXISTS_DEFAULT = b"EXISTS_DEFAULT"
 
-
-# Likewise: the column is an interval, whose units no Arrow type tells; the value is Spark's type.
+# Another key: the column is an interval; Spark's type, as no Arrow type has its units.
 INTERVAL = b"skipstone.interval"
 
 
@@ -84,7 +84,7 @@ class Kind(Enum):
 
 @lru_cache(maxsize=1024)
 def spark_type(type: pa.DataType) -> pa.DataType | None:
-    """The canonical type as which Spark reads an Arrow type, or ``None`` (see the module)."""
+    """The canonical type of an Arrow type, as Spark reads it, or ``None`` (see the module)."""
     t = pa.types
     if t.is_dictionary(type):
         return spark_type(type.value_type)
@@ -153,7 +153,7 @@ def indexable(field: pa.Field) -> pa.DataType | None:
 
 
 class MapKey(str):
-    """A part of a path that is a key of the map before it, and no field of a struct."""
+    """A part of a path that is a key of the preceding map, not a field of a struct."""
 
     __slots__ = ()
 
@@ -290,7 +290,7 @@ def schema_from_spark(text: str | Mapping[str, Any]) -> pa.Schema:
     """The Arrow schema of a Spark schema in JSON (``df.schema.json()``, a footer's metadata).
 
     Structs, arrays and maps are kept; an atomic type without a canonical one becomes ``null`` with
-    the mark that makes ``indexable`` say ``None``. ``ValueError`` when the JSON is no schema.
+    the mark that makes ``indexable`` return ``None``. ``ValueError`` when the JSON is no schema.
     """
     try:
         parsed = json.loads(text) if isinstance(text, str) else text
@@ -320,9 +320,9 @@ def _arrow_type(node: Any) -> pa.DataType:
 
 
 def _values_of_keys(type: Any, extra: Any) -> str:
-    """Why the values of a map's keys do not compare as they say; nothing where they do.
+    """Why the values of a map do not compare by their type; empty where they do.
 
-    Collations of keys and of values stand in the metadata of the map's own field.
+    Collations of keys and values are in the metadata of the map's field.
     """
     declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", ""))
     if "__COLLATIONS" in extra:
@@ -357,7 +357,7 @@ def _arrow_field(node: Any) -> pa.Field:
     metadata = {UNCOMPARABLE: reason.encode()} if reason else {}
     if isinstance(type, str) and type.startswith("interval"):
         metadata[INTERVAL] = type.encode()
-    # What Spark reads where a file lacks the column: null unless it was added with a default.
+    # Spark reads this where a file lacks the column: null, unless it was added with a default.
     default = str(extra.get(EXISTS_DEFAULT.decode(), "NULL"))
     if default.upper() != "NULL":
         metadata[EXISTS_DEFAULT] = default.encode()

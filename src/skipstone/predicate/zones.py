@@ -81,7 +81,7 @@ class Zone:
         after = self._offset_at_local(local, fold=1)
         if before >= after:
             return local - before
-        # Midnight is skipped: the day begins where the clocks jump, between these two instants.
+        # Midnight is skipped: the day begins when the clocks change, between these two instants.
         low, high = local - after, local - before
         while high - low > 1:
             middle = (low + high) // 2
@@ -131,7 +131,7 @@ class Zone:
 
 
 def _check(micros: int) -> None:
-    # Three days of slack: local time, and a window around it, may begin before 1970.
+    # Three days of tolerance: local time, and a window around it, may begin before 1970.
     if not _FIRST - 3 * DAY <= micros <= _LAST:
         raise UnknownLocalTime("time zone rules are only certain from 1970 to 9998")
 
@@ -179,7 +179,7 @@ _SPACE = "".join(map(chr, range(0x21))) + "\x7f"
 
 def civil_day(year: int, month: int, day: int) -> int | None:
     """Days since 1970-01-01, proleptic Gregorian, any year; ``None`` if there is no such date."""
-    # 400 years are 146,097 days: moves any year into what `date` knows.
+    # 400 years are 146,097 days: move any year into the range of `date`.
     cycles, rest = divmod(year - 2000, 400)
     try:
         return (date(2000 + rest, month, day) - date(1970, 1, 1)).days + cycles * 146_097
@@ -237,13 +237,13 @@ def _date_time(text: str) -> tuple[int, str | None] | None:
 
 
 Ranges: TypeAlias = "list[tuple[int, int]]"
-# How to find the first value whose image is at least a bound.
+# Returns the first value whose image is at least a bound.
 First: TypeAlias = Callable[[int], int]
 
 # Offsets stay within 18 hours; the largest change of one is a day.
 _NEAR = 43 * HOUR
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-_DOUBT = UnknownLocalTime("the clocks change there, and Spark is of two minds about that")
+_DOUBT = UnknownLocalTime("the clocks change there, and Spark contradicts itself about that")
 
 
 def instants_of_local(zone: Zone, lo: int, hi: int) -> Ranges:
@@ -259,7 +259,7 @@ def instants_of_local(zone: Zone, lo: int, hi: int) -> Ranges:
 
 
 def local_of_instants(zone: Zone, lo: int, hi: int) -> Ranges:
-    """The local times that stand for an instant from ``lo`` to ``hi``."""
+    """The local times of the instants from ``lo`` to ``hi``."""
 
     def first(instant: int) -> int:
         for at, before, after in zone.changes(instant - _NEAR, instant + _NEAR):

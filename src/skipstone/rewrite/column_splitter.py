@@ -46,7 +46,7 @@ from skipstone.parquet.writing.footer_editor import (
     RowGroupEdit,
     moved_offset_index,
 )
-from skipstone.storage.atomic_replace import Output, local_path, replacing
+from skipstone.storage.atomic_replace import ByteSink, local_path, replace_atomically
 
 if TYPE_CHECKING:
     import os
@@ -155,12 +155,12 @@ def _split(
             name = f"_{target.name}.{token}.{part.name}".replace("=", "-")
             place = target.with_name(name)
             names.append(place)
-            with replacing(place) as out:
+            with replace_atomically(place) as out:
                 written[name], groups = _write_part(file, part, f"{token}.{part.name}", out)
             for chunk in chain.from_iterable(groups):
                 r, c = chunk.cell
                 chunks[r][c] = {**chunk.fields, "file_path": name}
-        with replacing(target) as out:
+        with replace_atomically(target) as out:
             edits = [RowGroupEdit(chunks=row, fields={"file_offset": None}) for row in chunks]
             editor = FooterEditor.of(footer).edited(edits)
             noted = editor.with_key_values({KEY: note_of(written)})
@@ -223,7 +223,7 @@ def _parts(footer: FooterArrays, files: Mapping[str, Sequence[str]] | None) -> l
 
 
 def _write_part(
-    file: ParquetFile, part: _Part, token: str, out: Output
+    file: ParquetFile, part: _Part, token: str, out: ByteSink
 ) -> tuple[ColumnFile, list[list[ChunkWriter]]]:
     """Write the file of one part; its chunks, row group by row group."""
     footer, reader, writer = file.footer, file.reader, FileWriter(out)

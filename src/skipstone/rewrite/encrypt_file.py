@@ -15,7 +15,7 @@ from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import column_name
 from skipstone.storage import open_storage
-from skipstone.storage.atomic_replace import local_path, replacing
+from skipstone.storage.atomic_replace import local_path, replace_atomically
 
 from .module_copier import ModuleCopier
 
@@ -217,7 +217,7 @@ def _copy(
         file.reader.one(file.path, 0, len(MAGIC))  # StaleError if it was replaced meanwhile
         before()
 
-    with replacing(local_path(target), still=still) as out:
+    with replace_atomically(local_path(target), still=still) as out:
         done = ModuleCopier(file, encryptor, out)
         done.run()
     return done

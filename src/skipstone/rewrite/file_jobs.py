@@ -16,7 +16,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.storage.atomic_replace import local_path, remove_abandoned
+from skipstone.storage.atomic_replace import local_path, remove_temporary
 
 from .encrypt_file import decrypt, encrypt
 from .encrypted_as import master_keys_of, sealed_as
@@ -136,7 +136,7 @@ class EncryptFiles:
         def one(path: str, size: int) -> FileFate:
             state = sealed_as(path, made)
             if state.state == "same":
-                remove_abandoned(local_path(path))  # of a decryption, say: it is in the clear
+                remove_temporary(local_path(path))  # of a decryption, say: it is in the clear
                 unique = state.aad_file_unique.hex()
                 return FileFate(path=path, fate="already", output=path, aad_file_unique=unique)
             if state.state == "other" and old is None:

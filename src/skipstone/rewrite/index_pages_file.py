@@ -50,11 +50,7 @@ from skipstone.parquet.writing.file_writer import (
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 from skipstone.parquet.writing.retrofit_needs import refuse
-from skipstone.storage.atomic_replace import (
-    Counting,
-    local_path,
-    replacing,
-)
+from skipstone.storage.atomic_replace import CountingSink, local_path, replace_atomically
 
 if TYPE_CHECKING:
     import os
@@ -69,7 +65,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.index_pages.tree import ChunkIndexPages
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace
-    from skipstone.storage.atomic_replace import Output
+    from skipstone.storage.atomic_replace import ByteSink
 
     from .retrofit_file import RetrofitReport
 
@@ -110,11 +106,11 @@ def add_index_pages(
 
     work = _Work(file, None if keys is None else _leaves(file, keys), interleave, roll_over)
     if dry_run:
-        counted = Counting()
+        counted = CountingSink()
         work.write(counted)
         after = counted.at
     else:
-        with replacing(target, still=still) as out:
+        with replace_atomically(target, still=still) as out:
             work.write(out)
             after = out.at
     leaves = file.footer.schema.leaves
@@ -169,7 +165,7 @@ class _Work:
     keyed_leaves: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
-    def write(self, out: Output) -> None:
+    def write(self, out: ByteSink) -> None:
         """All of it."""
         file, writer = self.file, FileWriter(out)
         edits = []

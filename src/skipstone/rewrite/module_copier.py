@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, RowGroup
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.file_writer import ChunkWriter
-    from skipstone.storage.atomic_replace import Output
+    from skipstone.storage.atomic_replace import ByteSink
 
 __all__ = ["ModuleCopier"]
 
@@ -67,7 +67,7 @@ class ModuleCopier:
 
     file: ParquetFile
     encryptor: FileEncryptor | None
-    out: Output
+    out: ByteSink
     modules: int = 0
     left_out: int = 0
 

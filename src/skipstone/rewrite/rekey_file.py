@@ -28,7 +28,7 @@ from skipstone.parquet.encryption.key_material import (
 from skipstone.parquet.format.footer import SIGNATURE_LENGTH, TAIL_LENGTH
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.storage.atomic_replace import local_path, replacing
+from skipstone.storage.atomic_replace import local_path, replace_atomically
 
 if TYPE_CHECKING:
     import os
@@ -159,7 +159,7 @@ def rekey(
                 f"no key of {file.path} is wrapped by a KMS",
                 hint="encrypt the file anew: `skipstone encrypt` with the old keys as --keys",
             )
-        with replacing(local_path(target)) as out:
+        with replace_atomically(local_path(target)) as out:
             for at in range(0, file.tail.offset, _COPY):
                 length = min(_COPY, file.tail.offset - at)
                 out.write(file.reader.one(file.path, at, length))

@@ -41,11 +41,7 @@ from skipstone.parquet.writing.retrofit_needs import (
     refuse,
     sorting_claims,
 )
-from skipstone.storage.atomic_replace import (
-    Counting,
-    local_path,
-    replacing,
-)
+from skipstone.storage.atomic_replace import CountingSink, local_path, replace_atomically
 
 from .retrofit_writer import Refitting
 
@@ -132,11 +128,11 @@ def retrofit_file(
 
     work = Refitting(file, asked, lacks, orders)
     if dry_run:
-        counted = Counting()
+        counted = CountingSink()
         work.write(counted)
         after = counted.at
     else:
-        with replacing(target, still=still) as out:
+        with replace_atomically(target, still=still) as out:
             work.write(out)
             after = out.at
     return RetrofitReport(

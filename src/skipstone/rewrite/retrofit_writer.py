@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.chunk_copier import Ready
     from skipstone.parquet.writing.retrofit_needs import Asked, SortingClaims
-    from skipstone.storage.atomic_replace import Output
+    from skipstone.storage.atomic_replace import ByteSink
 
 __all__ = ["Refitting"]
 
@@ -79,7 +79,7 @@ class Refitting:
         self._new_bounds: dict[int, list[ChunkWriter]] = {}
         self._misleading: set[int] = set()
 
-    def write(self, out: Output) -> None:
+    def write(self, out: ByteSink) -> None:
         """The whole new file."""
         file, writer = self.file, FileWriter(out)
         groups: list[list[ChunkWriter]] = []

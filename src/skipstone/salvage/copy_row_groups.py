@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.schema import Leaf, Node
     from skipstone.parquet.pages.column_values import LeafColumn
-    from skipstone.storage.atomic_replace import Output
+    from skipstone.storage.atomic_replace import ByteSink
 
     from .encrypted_row_groups import Image
     from .found_row_groups import FoundRowGroup
@@ -195,7 +195,7 @@ class RowGroupCopier:
 
     # -- written -----------------------------------------------------------------------------------
 
-    def write(self, out: Output, groups: Sequence[RowGroupCopy]) -> None:
+    def write(self, out: ByteSink, groups: Sequence[RowGroupCopy]) -> None:
         """The whole new file."""
         out.write(MAGIC)
         made = [self._row_group(out, group, at) for at, group in enumerate(groups)]
@@ -210,7 +210,7 @@ class RowGroupCopier:
         out.write(footer)
         out.write(Tail(out.at + 8, len(footer), False).to_bytes())
 
-    def _row_group(self, out: Output, group: RowGroupCopy, ordinal: int) -> RowGroup:
+    def _row_group(self, out: ByteSink, group: RowGroupCopy, ordinal: int) -> RowGroup:
         start = out.at
         columns = tuple(
             [self._chunk(out, leaf, c) for leaf, c in zip(self.leaves, group.chunks, strict=True)]
@@ -225,7 +225,7 @@ class RowGroupCopier:
             ordinal=ordinal if ordinal < 1 << 15 else None,
         )
 
-    def _chunk(self, out: Output, leaf: Leaf, chunk: _Chunk) -> ColumnChunk:
+    def _chunk(self, out: ByteSink, leaf: Leaf, chunk: _Chunk) -> ColumnChunk:
         start, uncompressed = out.at, 0
         first_data: int | None = None
         dictionary: int | None = None

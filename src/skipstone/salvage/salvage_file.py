@@ -18,7 +18,7 @@ from skipstone.parquet.encryption.modules import GCM_OVERHEAD, LENGTH_SIZE
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.parquet.format.metadata import FileMetaData, SchemaElement
 from skipstone.parquet.format.schema import Schema
-from skipstone.storage.atomic_replace import local_path, replacing
+from skipstone.storage.atomic_replace import local_path, replace_atomically
 
 from .copy_row_groups import RowGroupCopier
 from .found_row_groups import find_row_groups, whole_footer
@@ -107,7 +107,7 @@ def salvage(
         checked = [work.examine(each) for each in found.groups]
         saved = any(group.saved for group, _ in checked)
         if saved:
-            with replacing(target) as out:
+            with replace_atomically(target) as out:
                 work.write(out, [made for group, made in checked if group.saved])
     except FormatError as error:
         raise error.in_file(path) from error

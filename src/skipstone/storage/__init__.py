@@ -51,8 +51,8 @@ def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:
 def table_format(root: str, storage: Storage) -> str | None:
     """``"Delta Lake"``, ``"Apache Hudi"`` or ``"Apache Iceberg"`` when ``root`` is such a table.
 
-    Their directories hold files that are no longer part of the table, so reading all Parquet files
-    below would give wrong rows.
+    Their directories hold files that are no longer part of the table. Reading all Parquet files
+    would give wrong rows.
     """
     if storage.has_children(f"{root}/_delta_log"):
         return "Delta Lake"

@@ -1,13 +1,14 @@
-"""A file in the place of another: whole or not at all, whatever happens in between.
+"""Replaces a file atomically: readers see the old content or the whole new one.
 
     _tmp-NAME  written, synced  ->  renamed over NAME  ->  the directory synced
 
-The temporary file lies in the same directory; readers of tables pass over names that begin with an
-underscore. It is locked while it is written, so that two writers of one file do not meet; what a
-killed one left is taken over by the next.
+The temporary file lies in the same directory; readers of tables ignore names that begin with an
+underscore. It is locked while it is written, so two writers of one file exclude each other. The
+next writer overwrites the temporary file of one that was killed.
 
-A file with checkpoints is ``_unfinished-NAME`` meanwhile. What is left of such a one is worth
-something: it is never taken over, and stays behind an error too once it has a checkpoint.
+A file with checkpoints is called ``_unfinished-NAME`` while it is written. Its rows can be salvaged
+up to the last checkpoint. So it is never overwritten, and after its first checkpoint an error
+leaves it in place.
 """
 
 from __future__ import annotations
@@ -23,20 +24,29 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 
+from .local import sync_directory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Counting", "Output", "Written", "local_path", "remove_abandoned", "replacing"]
+__all__ = [
+    "BufferedFile",
+    "ByteSink",
+    "CountingSink",
+    "local_path",
+    "remove_temporary",
+    "replace_atomically",
+]
 
 PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"
 _BUFFER: Final = 1 << 20
 
 
-class Output(Protocol):
-    """What takes the bytes of a new file, one behind the other."""
+class ByteSink(Protocol):
+    """Takes the bytes of a new file in order."""
 
-    #: the bytes so far
+    #: bytes written so far
     at: int
 
     def write(self, piece: bytes | memoryview) -> None:
@@ -44,8 +54,8 @@ class Output(Protocol):
         ...
 
 
-class Counting:
-    """Bytes that go nowhere: how large a file would be."""
+class CountingSink:
+    """Counts the bytes of a file without writing it."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -55,8 +65,8 @@ class Counting:
         self.at += len(piece)
 
 
-class Written:
-    """Bytes that go into a descriptor, small pieces together."""
+class BufferedFile:
+    """Writes to a descriptor, and joins small pieces."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor, self.at = descriptor, 0
@@ -72,7 +82,7 @@ class Written:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the system."""
+        """Write the buffered pieces."""
         held, self._held, self._size = self._held, [], 0
         left = sum(map(len, held))
         while left:
@@ -85,7 +95,7 @@ class Written:
 
 
 def local_path(path: str) -> Path:
-    """A file of this machine; links are followed, so that the file is replaced and not the link."""
+    """A local path with symbolic links resolved, so that the file is replaced and not the link."""
     if "://" in path:
         raise UnsupportedError(
             f"{path} lies in an object store: only local files are rewritten",
@@ -95,24 +105,24 @@ def local_path(path: str) -> Path:
 
 
 @contextmanager
-def replacing(
+def replace_atomically(
     path: Path,
     *,
     still: Callable[[], None] | None = None,
     worth_keeping: Callable[[], bool] | None = None,
-) -> Iterator[Written]:
-    """Write the new content of ``path``, which is there when the block has ended without an error.
+) -> Iterator[BufferedFile]:
+    """Write the new content of ``path``; it replaces the old one when the block ends.
 
-    ``still`` is called before the rename; what it raises leaves everything as it was. The new file
-    has the permissions of the old one. ``worth_keeping``, of a file with checkpoints, is asked
-    after an error: whether what was written stays.
+    An error in the block leaves the old file unchanged. ``still`` is called before the rename, and
+    may raise too. The new file gets the owner and permissions of the old one. ``worth_keeping`` is
+    for files with checkpoints: after an error it says whether the unfinished file stays.
     """
     temporary = _temporary(path, UNFINISHED if worth_keeping else PREFIX)
     descriptor = _opened(temporary)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed between open and lock, it is somebody's finished file by now.
+            # Renamed between open and lock, it is the finished file of another writer.
             free = os.path.samestat(os.fstat(descriptor), temporary.stat())
         except (BlockingIOError, FileNotFoundError):
             free = False
@@ -122,7 +132,7 @@ def replacing(
             )
         if worth_keeping is not None and os.fstat(descriptor).st_size:
             raise SkipstoneError(
-                f"{temporary} is what is left of a file that was not finished",
+                f"{temporary} is the rest of a file that was not finished",
                 hint="skipstone salvage saves its rows; then remove it",
             )
         try:
@@ -130,7 +140,7 @@ def replacing(
             mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
             if path.exists():
                 os.fchmod(descriptor, stat.S_IRUSR | stat.S_IWUSR)
-            made = Written(descriptor)
+            made = BufferedFile(descriptor)
             yield made
             made.flush()
             _like(descriptor, path, mode)
@@ -144,11 +154,11 @@ def replacing(
             raise
     finally:
         os.close(descriptor)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _opened(temporary: Path) -> int:
-    """A link in its place, of either kind, would lead what is written elsewhere."""
+    """A descriptor of a regular file. A link of either kind would redirect the writes."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(temporary, flags, 0o666)
@@ -164,8 +174,8 @@ def _opened(temporary: Path) -> int:
     raise SkipstoneError(f"{temporary} is a link, or no file", hint="remove it") from None
 
 
-def remove_abandoned(path: Path) -> None:
-    """Remove what a killed writer of ``path`` left; not what somebody is writing now."""
+def remove_temporary(path: Path) -> None:
+    """Remove the temporary file of a killed writer of ``path``; not that of a running one."""
     temporary = _temporary(path, PREFIX)
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
@@ -173,7 +183,7 @@ def remove_abandoned(path: Path) -> None:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # As above: renamed meanwhile, it is no longer a temporary file.
+        # As above: a renamed file is no longer temporary.
         if os.path.samestat(os.fstat(descriptor), temporary.stat()):
             temporary.unlink()
     except (BlockingIOError, FileNotFoundError):
@@ -183,12 +193,12 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _temporary(path: Path, prefix: str) -> Path:
-    # With a "=" in its name it would be a partition's, and listed.
+    # Spark lists names with "=" as partitions.
     return path.with_name((prefix + path.name).replace("=", "%3D"))
 
 
 def _like(descriptor: int, path: Path, mode: int) -> None:
-    """Give a new file what the one at ``path`` has; ``mode`` where there is none."""
+    """Give a new file the owner, mode and attributes of ``path``; ``mode`` if there is none."""
     try:
         old = path.stat()
     except FileNotFoundError:
@@ -198,14 +208,6 @@ def _like(descriptor: int, path: Path, mode: int) -> None:
         os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
     if sys.platform == "linux":
-        with suppress(OSError):  # a file system without them, or some that are not ours to give
+        with suppress(OSError):  # not supported, or not permitted
             for name in os.listxattr(path):
                 os.setxattr(descriptor, name, os.getxattr(path, name))
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -55,30 +55,31 @@ class ByteRange(_ByteRange):
 class Storage(Protocol):
     """Objects by canonical path.
 
-    What is not there is ``FileNotFoundError``; other trouble is an ``OSError``. ``list_all``
-    and ``list_files`` raise ``SkipstoneError`` with a hint instead.
+    A missing object raises ``FileNotFoundError``, other failures an ``OSError``. ``list_all`` and
+    ``list_files`` raise ``SkipstoneError`` with a hint instead.
     """
 
-    #: Requests made so far (system calls count for local files), for tests and figures.
+    #: Requests made so far (for local files: system calls), for tests and reports.
     requests: int
-    #: True where a request is worth waiting for several at once.
+    #: True where requests are slow, so that several are sent at once.
     remote: bool
 
     def list_all(self, prefix: str) -> Listing:
-        """Every object below the directory ``prefix``, hidden ones too; empty when it is absent."""
+        """Every object below the directory ``prefix``, hidden ones too; empty if it does not
+        exist."""
 
     def list_files(self, root: str) -> Listing:
         """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules."""
 
     def summary(self, root: str) -> ObjectId | None:
-        """The identity of ``_metadata`` in the directory ``root``: as ``list_files`` saw it last,
-        where that says more cheaply, or as it is now. ``None`` where there is none."""
+        """The identity of ``_metadata`` in the directory ``root``, ``None`` if there is none. It is
+        that of the last ``list_files`` where a request would cost more."""
 
     def has_children(self, prefix: str) -> bool:
-        """True when something lies below the directory ``prefix``."""
+        """True when the directory ``prefix`` is not empty."""
 
     def stat(self, path: str) -> ObjectId:
-        """The identity of the object now."""
+        """The current identity of the object."""
 
     def exists(self, path: str) -> bool:
         """True when there is an object at ``path``."""
@@ -87,28 +88,28 @@ class Storage(Protocol):
         """The whole object."""
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
-        """The last ``length`` bytes (all of a shorter object), and which version they are of."""
+        """The last ``length`` bytes (all of a shorter object), and their version."""
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
         """The ranges that could be read whole, neighbours in one request.
 
-        A range is left out when its object is gone, too short, or not of the version that
-        ``versions`` names for its path: whoever needs it then says nothing.
+        A range is left out when its object is gone, too short, or not the version that
+        ``versions`` names for its path. Callers must treat that as: the index cannot help.
         """
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
-        """A seekable file; ``StaleError`` when the object is not (or stops being) ``version``."""
+        """A seekable file; ``StaleError`` when the object is not ``version``, or is replaced."""
 
     def put(self, path: str, data: bytes | memoryview) -> None:
-        """Write a whole object: afterwards it is there in full and durable, or not at all."""
+        """Write an object atomically and durably."""
 
     def delete(self, path: str) -> None:
-        """Remove an object; nothing happens when it is not there."""
+        """Remove an object, if it exists."""
 
     def remove_empty(self, prefix: str) -> None:
-        """Remove the directory ``prefix`` if it is one and nothing is in it."""
+        """Remove the directory ``prefix`` if it is empty."""
 
     def now(self) -> int:
         """Nanoseconds since the epoch by the clock that sets mtimes here."""
@@ -123,7 +124,7 @@ class Span(NamedTuple):
     members: tuple[ByteRange, ...]
 
     def cut(self, data: memoryview) -> Iterator[tuple[ByteRange, memoryview]]:
-        """The members that ``data``, read from ``offset`` on, holds whole."""
+        """The members that ``data``, read from ``offset`` on, contains whole."""
         for member in self.members:
             start = member.offset - self.offset
             if start + member.length <= len(data):
@@ -133,8 +134,8 @@ class Span(NamedTuple):
 def runs(ordered: Sequence[ByteRange], gap: int, limit: int) -> Iterator[tuple[int, int, int, int]]:
     """``(first, last, offset, end)``: ``ordered[first:last]`` are one request for these bytes.
 
-    ``ordered`` is sorted. Ranges of one object at most ``gap`` bytes apart are joined, to no more
-    than ``limit`` bytes; a longer range stays one request.
+    ``ordered`` is sorted. Ranges of one object at most ``gap`` bytes apart are joined, up to
+    ``limit`` bytes; a longer range stays one request.
     """
     at, count = 0, len(ordered)
     while at < count:
@@ -172,9 +173,9 @@ R = TypeVar("R")
 
 
 class Meter:
-    """``requests`` and ``bytes_read`` so far, and the ``paths`` that they were made to.
+    """``requests`` and ``bytes_read`` so far, and the ``paths`` that were read.
 
-    A request is a read of consecutive bytes; to look a file's identity up is none.
+    A request reads consecutive bytes; a look at a file's identity does not count.
     """
 
     def __init__(self) -> None:
@@ -184,7 +185,7 @@ class Meter:
         self._lock = Lock()
 
     def add(self, path: str, length: int) -> None:
-        """One request, which gave so many bytes."""
+        """Count one request that read ``length`` bytes."""
         with self._lock:
             self.requests += 1
             self.bytes_read += length
@@ -195,7 +196,7 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 def count_read(path: str, length: int) -> None:
-    """Told by storages after each read."""
+    """Storages call this after each read."""
     meter = _METER.get()
     if meter is not None:
         meter.add(path, length)
@@ -203,7 +204,7 @@ def count_read(path: str, length: int) -> None:
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Counts what is read within; of two around each other the inner one counts."""
+    """Counts the reads in the block; of two nested meters the inner one counts."""
     meter = Meter()
     token = _METER.set(meter)
     try:
@@ -213,7 +214,7 @@ def metered() -> Iterator[Meter]:
 
 
 def carried(call: Callable[[T], R]) -> Callable[[T], R]:
-    """``call`` as it is to be made on another thread: what it reads counts for this one."""
+    """``call`` for another thread: its reads count for the meter of this thread."""
     meter = _METER.get()
     if meter is None:
         return call

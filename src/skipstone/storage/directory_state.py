@@ -38,7 +38,7 @@ __all__ = ["COMPILED", "Directory", "Names"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-# Fewer files than this are looked at one by one.
+# Directories with fewer files use os.stat.
 _MANY = 64
 _TIME: Final = np.dtype([("sec", "<i8"), ("nsec", "<u4"), ("", "<i4")])
 _STATX: Final = np.dtype(
@@ -49,16 +49,16 @@ _STATX: Final = np.dtype(
         "itemsize": 256,
     }
 )
-# Type, mode, mtime, ctime, inode and size: what is not filled in cannot be compared.
+# Type, mode, mtime, ctime, inode and size: all are needed to compare.
 _WANTED: Final = 0x3C3
-# Files for which another thread pays, and threads at most.
+# Files per thread, and the most threads.
 _EACH: Final = 256
 _MOST_THREADS: Final = 8
 # Seconds whose nanoseconds fit into int64.
 _MOST_SECONDS: Final = 9_223_372_035
 
 
-#: In seconds that this process has spent on looking file by file.
+#: The unit of work is a second spent on os.stat.
 COMPILED: Final[CompiledKernels[Callable[..., Any]]] = CompiledKernels(
     module=f"{__package__}.statx_jit", total=0.5, share=0.0
 )
@@ -66,22 +66,22 @@ COMPILED: Final[CompiledKernels[Callable[..., Any]]] = CompiledKernels(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """Names below one directory as the system wants them: ``text`` with a zero after each, the
-    first bytes at ``starts``."""
+    """Names of one directory as statx(2) takes them: ``text`` has a zero byte after each name, and
+    ``starts`` the offset of each."""
 
     text: NDArray[np.uint8]
     starts: IntArray
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Names:
-        """In this order. Names of a file system hold no zero."""
+        """The names in this order. File names contain no zero byte."""
         text = np.frombuffer(b"".join(os.fsencode(name) + b"\0" for name in names), np.uint8)
         ends = np.flatnonzero(text == 0)
         return cls(text, np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1]))
 
     def look(self, directory: int, call: Callable[..., Any]) -> IntArray | None:
         """Mode, size, mtime (ns), inode and ctime (ns), int64 ``(5, n)``, of the files below the
-        open ``directory``; ``None`` when a file is gone or has what cannot be told like this."""
+        open ``directory``; ``None`` when a file is gone or its state cannot be represented."""
         found = np.zeros(len(self.starts), _STATX)
         count = len(found)
         parts = max(min(count // _EACH, os.cpu_count() or 1, _MOST_THREADS), 1)
@@ -93,7 +93,7 @@ class Names:
             if call(directory, self.text, self.starts[first:stop], bytes_):
                 failed.append(first)
 
-        # The loop holds no lock of the interpreter.
+        # The loop runs without the GIL.
         others = [Thread(target=look, args=cut) for cut in pairwise(cuts[1:])]
         for thread in others:
             thread.start()
@@ -115,28 +115,28 @@ class Names:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Directory:
-    """``names`` are all entries in the order of the directory, ``looked_at`` those of them that are
-    not hidden; ``state`` is int64 ``(5, looked_at)``, see ``_state``."""
+    """``names`` are all entries in the order of the directory, ``visible`` those that are not
+    hidden; ``state`` is int64 ``(5, visible)``, see ``_state``."""
 
     path: str
     names: list[str]
-    looked_at: list[str]
+    visible: list[str]
     state: IntArray
-    #: for the system, where it was asked of all at once before
+    #: the same names for statx(2), once they were used
     _names: list[Names] = field(default_factory=list)
 
     @classmethod
     def of(
         cls, path: str, names: list[str], seen: Sequence[tuple[str, os.stat_result]]
     ) -> Directory:
-        """``seen`` are names with what the walk was told of each."""
-        looked_at = [name for name, _ in seen]
-        if looked_at == names:
-            looked_at = names
-        return cls(path, names, looked_at, _state([status for _, status in seen]))
+        """``seen`` are the visible names and the state of each."""
+        visible = [name for name, _ in seen]
+        if visible == names:
+            visible = names
+        return cls(path, names, visible, _state([status for _, status in seen]))
 
     def is_unchanged(self) -> bool:
-        """Whether it has the same entries, and these are the same versions of the same files."""
+        """Whether it still has the same entries, with the same versions of the same files."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
@@ -153,25 +153,25 @@ class Directory:
 
     def _look(self, descriptor: int) -> IntArray:
         """The state of the files now, below the open directory; ``OSError`` when one is gone."""
-        many = len(self.looked_at) >= _MANY
+        many = len(self.visible) >= _MANY
         if many and (call := COMPILED.for_work(0.0)) is not None:
             if not self._names:
-                self._names.append(Names.of(self.looked_at))
+                self._names.append(Names.of(self.visible))
             found = self._names[0].look(descriptor, call)
             if found is not None:
                 found[1:, (found[0] & 0o170000) == 0o040000] = 0
                 return found
         started = time.perf_counter()
         # By names below an open directory: a third less than by whole paths.
-        state = _state([os.stat(name, dir_fd=descriptor) for name in self.looked_at])
+        state = _state([os.stat(name, dir_fd=descriptor) for name in self.visible])
         COMPILED.spent += time.perf_counter() - started
         return state
 
 
 def _state(found: Sequence[os.stat_result]) -> IntArray:
-    """What tells one version of a file from another: mode, size, mtime, inode, change time.
+    """Mode, size, mtime, inode and change time: they tell one version of a file from another.
 
-    Of a directory the mode alone: what is in it is looked at by itself.
+    For a directory only the mode counts: its entries have a state of their own.
     """
     made = np.empty((5, len(found)), np.int64)
     try:
@@ -180,7 +180,7 @@ def _state(found: Sequence[os.stat_result]) -> IntArray:
         made[2] = [each.st_mtime_ns for each in found]
         made[3] = [each.st_ino for each in found]
         made[4] = [each.st_ctime_ns for each in found]
-    except OverflowError:  # times that no clock shows
+    except OverflowError:  # times beyond int64
         made[1] = [int64(each.st_size) for each in found]
         made[2] = [int64(each.st_mtime_ns) for each in found]
         made[3] = [hash(each.st_ino) for each in found]

@@ -1,4 +1,4 @@
-"""``Listing``: the files of a directory and their identities as parallel arrays; what Spark hides.
+"""``Listing``: the files of a directory and their identities as parallel arrays, by Spark's rules.
 
 Spark's rules for the name of a file or directory below the root (the root's own name is free):
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from skipstone.identity import TimeUnit
 __all__ = ["SUMMARY", "Listing", "hidden_by_spark", "int64"]
 
-#: the footers of the files of a directory in one file
+#: a file with the footers of all files of a directory
 SUMMARY: Final = "_metadata"
 
 _INT64 = np.iinfo(np.int64)
 
 
 def hidden_by_spark(name: str) -> bool:
-    """True when Spark does not look at a file or directory of this name."""
+    """True when Spark ignores a file or directory of this name."""
     return (
         (name.startswith("_") and "=" not in name)
         or name.startswith(".")
@@ -152,7 +152,7 @@ def _strings(texts: Sequence[str | None]) -> pa.Array:
     import pyarrow as pa
 
     try:
-        # Offsets from lengths: several times faster than converting one by one, when all is ASCII.
+        # In ASCII, offsets follow from lengths: several times faster than converting one by one.
         whole = "".join(texts).encode("ascii")  # type: ignore[arg-type]
     except (UnicodeEncodeError, TypeError):
         coded = [_utf8(text) for text in texts]

@@ -1,8 +1,8 @@
 """Local files: one ``scandir`` walk, ``pread`` for ranges, write-fsync-rename for puts.
 
 Symbolic links are followed as Spark does: the path is the link's, the rest is the target's. A
-link that leads nowhere is skipped; one that leads back to a directory it lies in is an error, where
-Spark would read the same files some forty times.
+dangling link is skipped. A link to a directory that contains it is an error, where Spark would read
+the same files some forty times.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from .base import ByteRange
 
-__all__ = ["LocalStorage"]
+__all__ = ["LocalStorage", "sync_directory"]
 
 _NOTHING: frozenset[str] = frozenset()
-# Directories whose last walk is remembered.
+# Roots whose last walk is cached.
 _ROOTS = 4
 
 
 class LocalStorage:
-    """Files of this machine, or of a network file system that it has mounted.
+    """Files of this machine, or of a mounted network file system.
 
-    ``gap``: bytes that are read over rather than asked for apart; ``limit``: the longest read that
-    joins ranges.
+    ``gap``: the most bytes between two ranges that one read joins; ``limit``: the longest joined
+    read.
     """
 
     remote = False
@@ -84,7 +84,7 @@ class LocalStorage:
     ) -> list[tuple[str, os.stat_result]] | None:
         """Path and stat of every file below ``root``; ``None`` when that is no directory.
 
-        The directories, as they were, are appended to ``visited``.
+        The state of each directory is appended to ``visited``.
         """
         found: list[tuple[str, os.stat_result]] = []
         pending: list[tuple[str, frozenset[str]]] = [(root, _NOTHING)]
@@ -114,10 +114,10 @@ class LocalStorage:
                             found.append((entry.path, status))
                         seen.append((entry.name, status))
                     except FileNotFoundError:
-                        continue  # gone since, or a link that leads nowhere
+                        continue  # gone since, or a dangling link
                     except OSError as error:
                         if entry.is_symlink():
-                            continue  # a link to itself: leads nowhere
+                            continue  # a link to itself
                         raise _cannot_list(entry.path, error) from error
             if visited is not None:
                 visited.append(Directory.of(directory, names, seen))
@@ -236,11 +236,7 @@ class LocalStorage:
             self.delete(temporary)
             raise
         # The rename itself must survive a power cut before anything that it replaces is deleted.
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(directory)
 
     def delete(self, path: str) -> None:
         self.requests += 1
@@ -255,12 +251,21 @@ class LocalStorage:
         return time.time_ns()
 
 
+def sync_directory(path: str | Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _pread(descriptor: int, length: int, offset: int) -> bytes:
     data = os.pread(descriptor, length, offset)
     if len(data) == length:
         return data
     pieces = []
-    while data:  # until it is whole, or the file was cut short since its size was asked
+    while data:  # a short read, or the file was truncated since its size was read
         pieces.append(data)
         offset, length = offset + len(data), length - len(data)
         data = os.pread(descriptor, length, offset)
@@ -268,7 +273,7 @@ def _pread(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def _below(entry: os.DirEntry[str], directory: str, above: frozenset[str]) -> frozenset[str]:
-    """The real paths of the links' places on the way to ``entry``; an error when it leads back."""
+    """The real directories of the links on the way to ``entry``; an error when it leads back."""
     if not entry.is_symlink():
         return above
     here, target = os.path.realpath(directory), os.path.realpath(entry.path)
@@ -276,7 +281,7 @@ def _below(entry: os.DirEntry[str], directory: str, above: frozenset[str]) -> fr
     inside = f"{target}/" if target != "/" else target
     if any(place == target or place.startswith(inside) for place in above):
         raise SkipstoneError(
-            f"{entry.path} is a symbolic link to a directory that it lies in",
+            f"{entry.path} is a symbolic link to a directory that contains it",
             hint="remove the link: reading through it would read the same files again and again",
         )
     return above

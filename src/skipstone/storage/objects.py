@@ -1,10 +1,10 @@
-"""Object stores through obstore: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+"""Object stores through obstore: S3 and compatible stores, Google Cloud Storage, Azure.
 
-Options are obstore's own (``access_key_id``, ``region``, ``endpoint`` …); the names that fsspec and
-Hadoop's S3A use for the same things are understood too. Without keys, the environment and the
-machine's role are asked, as every S3 client does.
+Options are those of obstore (``access_key_id``, ``region``, ``endpoint`` …); the names that fsspec
+and Hadoop's S3A use for them work too. Without keys, they come from the environment and the role of
+the machine, as in every S3 client.
 
-mtimes are kept in seconds: that is what a HEAD request answers, though some stores list more.
+mtimes are in seconds: a HEAD request has no finer unit, though listings of some stores have.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectStorage"]
 
-# Stores that speak S3's protocol under a scheme of their own; they need an endpoint.
+# Stores with the S3 protocol and their own scheme; they need an endpoint.
 _LIKE_S3 = {"s3", "oss", "cos", "obs", "r2"}
 _ALIASES = {
     "key": "access_key_id",
@@ -53,11 +53,11 @@ _ALIASES = {
     "fs.s3a.endpoint": "endpoint",
     "fs.s3a.endpoint.region": "region",
 }
-# Where the environment names an endpoint, as the tools of AWS do; the first that is set counts.
+# Environment variables for the endpoint, as in the tools of AWS; the first that is set counts.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
 _PARALLEL = 16
-# An index that does not answer must not hold a query up for long.
+# An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
 _TAIL = 64 * 1024
 
@@ -65,8 +65,8 @@ _TAIL = 64 * 1024
 class ObjectStorage:
     """One bucket (or container), named by ``base`` (``s3://bucket``).
 
-    ``gap``: bytes that are read over rather than asked for apart; ``limit``: the longest request
-    that joins ranges. Requests of one wave go out in parallel. ``clock_at``: a prefix where a probe
+    ``gap``: the most bytes between two ranges that one request joins; ``limit``: the longest joined
+    request. Requests of one wave run in parallel. ``clock_at``: a prefix where a probe
     object may be written to read the store's clock; without it this machine's clock serves.
     """
 
@@ -108,7 +108,7 @@ class ObjectStorage:
             if endpoint is not None:
                 config["endpoint"] = endpoint
         if str(endpoint or base).startswith("http://"):
-            # Whoever names such an endpoint means it.
+            # The user named an http endpoint, so http is allowed.
             client.setdefault("allow_http", True)
         if scheme in _LIKE_S3 and scheme != "s3" and "endpoint" not in config:
             raise UnsupportedError(
@@ -160,7 +160,7 @@ class ObjectStorage:
         return self._listing(root, found)
 
     def _itself(self, root: str) -> list[ObjectId]:
-        """``root`` as a single object; an error when there is nothing at all."""
+        """``root`` as a single object; an error when nothing exists there."""
         try:
             if root != self.base:
                 return [self.stat(root)]
@@ -216,7 +216,7 @@ class ObjectStorage:
     # -- reading ----------------------------------------------------------------------------------
 
     @contextmanager
-    def _asking(self, path: str) -> Iterator[str]:
+    def _request(self, path: str) -> Iterator[str]:
         """The key of ``path``; obstore's errors inside become ``OSError``."""
         self._count()
         try:
@@ -224,7 +224,7 @@ class ObjectStorage:
         except PreconditionError as error:
             raise StaleError(f"{path} is not the version that was listed") from error
         except FileNotFoundError as error:
-            # obstore's text is the server's page and a dump of the request.
+            # The text of obstore's error is the server's page and a dump of the request.
             raise FileNotFoundError(errno.ENOENT, _absent(error), path) from error
         except BaseError as error:
             if isinstance(error, OSError):
@@ -234,7 +234,7 @@ class ObjectStorage:
             raise FileNotFoundError(f"{path}: {_brief(error)}") from error
 
     def stat(self, path: str) -> ObjectId:
-        with self._asking(path) as key:
+        with self._request(path) as key:
             return self._id(cast("Mapping[str, Any]", obstore.head(self.store, key)))
 
     def exists(self, path: str) -> bool:
@@ -245,7 +245,7 @@ class ObjectStorage:
         return True
 
     def read(self, path: str) -> bytes:
-        with self._asking(path) as key:
+        with self._request(path) as key:
             return bytes(obstore.get(self.store, key).bytes())
 
     def read_range(
@@ -257,7 +257,7 @@ class ObjectStorage:
         options: dict[str, Any] = {"range": (offset, offset + length)}
         if version is not None and version.etag is not None:
             options["if_match"] = version.etag
-        with self._asking(path) as key:
+        with self._request(path) as key:
             answer = obstore.get(self.store, key, options=options)  # type: ignore[arg-type]
             current = self._id(cast("Mapping[str, Any]", answer.meta))
             if version is not None and not version.same_version(current):
@@ -268,7 +268,7 @@ class ObjectStorage:
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         try:
-            with self._asking(path) as key:
+            with self._request(path) as key:
                 answer = obstore.get(self.store, key, options={"range": {"suffix": length}})
                 version = self._id(cast("Mapping[str, Any]", answer.meta))
                 data = memoryview(bytes(answer.bytes()))
@@ -277,7 +277,7 @@ class ObjectStorage:
         except FileNotFoundError:
             raise
         except OSError:
-            # Azure has no ranges from the end, and S3 refuses those of an empty object.
+            # Azure has no suffix ranges, and S3 refuses them for an empty object.
             version = self.stat(path)
         size = version.size or 0
         start = max(0, size - length)
@@ -305,18 +305,18 @@ class ObjectStorage:
         current = version if version is not None and version.size is not None else self.stat(path)
         if version is not None and not version.same_version(current):
             raise StaleError(f"{path} is not the version that was listed")
-        # What is read must be one version throughout, also when the caller did not say which.
+        # All reads must be of one version, also when the caller did not name it.
         return cast("BinaryIO", io.BufferedReader(_RangedFile(self, path, current), 1))
 
     # -- writing ----------------------------------------------------------------------------------
 
     def put(self, path: str, data: bytes | memoryview) -> None:
-        with self._asking(path) as key:
+        with self._request(path) as key:
             obstore.put(self.store, key, data)
 
     def delete(self, path: str) -> None:
         try:
-            with self._asking(path) as key:
+            with self._request(path) as key:
                 obstore.delete(self.store, key)
         except FileNotFoundError:
             pass
@@ -336,7 +336,7 @@ class ObjectStorage:
 
 
 class _RangedFile(io.RawIOBase):
-    """A seekable view of one version of an object; its last 64 KiB come with one request."""
+    """A seekable view of one version of an object; one request reads its last 64 KiB."""
 
     def __init__(self, storage: ObjectStorage, path: str, version: ObjectId) -> None:
         self._storage, self._path, self._version = storage, path, version

@@ -1,7 +1,7 @@
-"""statx(2) in a loop, compiled by numba: imported only where many files are looked at often.
+"""statx(2) in a loop, compiled by numba.
 
-Machine code is cached in a folder that can be written. ``names`` holds a zero behind every name,
-and ``found`` 256 bytes for each, so nothing outside the arrays is touched.
+``names`` has a zero byte after every name, and ``found`` 256 bytes for each, so the calls touch
+nothing outside the arrays.
 """
 
 from __future__ import annotations

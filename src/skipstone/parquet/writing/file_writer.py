@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
-    from skipstone.storage.atomic_replace import Output
+    from skipstone.storage.atomic_replace import ByteSink
 
     from .chunk_modules import BloomModules
     from .footer_editor import FooterEditor
@@ -78,7 +78,7 @@ class ChunkWriter:
     """
 
     def __init__(
-        self, out: Output, cell: ChunkKey, path: tuple[str, ...], cipher: ColumnDecryptor | None
+        self, out: ByteSink, cell: ChunkKey, path: tuple[str, ...], cipher: ColumnDecryptor | None
     ) -> None:
         self.cell, self.path, self.start = cell, path, out.at
         #: offset and length of each data page
@@ -217,7 +217,7 @@ class ChunkWriter:
 class FileWriter:
     """One new file, which begins with its magic; in the clear without an ``encryptor``."""
 
-    def __init__(self, out: Output, encryptor: FileEncryptor | None = None) -> None:
+    def __init__(self, out: ByteSink, encryptor: FileEncryptor | None = None) -> None:
         self.out, self.encryptor = out, encryptor
         self.magic = MAGIC if encryptor is None else encryptor.magic
         self._row_group: list[ChunkWriter] = []

@@ -46,10 +46,7 @@ from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.selection import Selection
 from skipstone.parquet.reading.sorted_rows import are_sorted
 from skipstone.storage import open_storage
-from skipstone.storage.atomic_replace import (
-    local_path,
-    replacing,
-)
+from skipstone.storage.atomic_replace import local_path, replace_atomically
 
 from .arrow_encoder import ArrowBlocks, encode_rows
 from .arrow_rows import (
@@ -76,7 +73,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
-    from skipstone.storage.atomic_replace import Written
+    from skipstone.storage.atomic_replace import BufferedFile
 
     from .arrow_encoder import EncodedChunk
     from .arrow_rows import Rows
@@ -200,7 +197,7 @@ def write_table(
             open_storage(str(target), None).put(beside, encryptor.key_material_file)
 
     keep = work.has_checkpoint if checkpoint_every else None
-    with replacing(target, still=keys_first, worth_keeping=keep) as out:
+    with replace_atomically(target, still=keys_first, worth_keeping=keep) as out:
         made = work.run(out, row_groups(found, batches, row_group_rows))
         size = out.at
     footers = work.footers
@@ -300,7 +297,7 @@ class _Work:
         """Whether what was written so far can be had again."""
         return self.footers is not None and self.footers.checkpoints > 0
 
-    def run(self, out: Written, groups: Iterator[pa.Table]) -> RowGroupWriter:
+    def run(self, out: BufferedFile, groups: Iterator[pa.Table]) -> RowGroupWriter:
         """Write the whole file."""
         made = RowGroupWriter(
             writer=FileWriter(out, self.encryptor),
@@ -326,7 +323,7 @@ class _Work:
         for row_group, count in made.finished(last=last):
             footers.add(row_group, count)
 
-    def _footers(self, out: Written, writer: FileWriter) -> CheckpointWriter:
+    def _footers(self, out: BufferedFile, writer: FileWriter) -> CheckpointWriter:
         template: FooterArrays | bytes = self.template
         if self.encryptor is not None:
             metadata = FileMetaData.from_bytes(self.template.data[: self.template.end])
