@@ -14,7 +14,6 @@ Of the footer that is read anyway each file gets its row group metadata, too (``
 
 from __future__ import annotations
 
-import io
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.errors import StaleError, UnsupportedError
+from skipstone.errors import FormatError, StaleError, UnsupportedError
 from skipstone.facts.file_facts import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH
+from skipstone.parquet.format.footer import MAGIC, read_footer
 from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
 from skipstone.pruning.calendar import ancient, overflown, proleptic
 from skipstone.pruning.table_schema import has_text_keys
@@ -155,21 +154,16 @@ def _footer(source: BinaryIO) -> _Footer:
     Arrow ends the whole process when it is asked about an encrypted column chunk without the key.
     Such a footer is told by its signature, which follows it and is not part of the metadata.
     """
-    size = source.seek(0, io.SEEK_END)
-    source.seek(-min(size, _GUESS), io.SEEK_END)
-    tail = source.read(_GUESS)
-    length = int.from_bytes(tail[-TAIL_LENGTH:-4], "little")
-    if tail[-4:] == MAGIC_ENCRYPTED:
-        raise _EncryptedError("the footer is encrypted")
-    if tail[-4:] != MAGIC or not 0 < length <= size - TAIL_LENGTH - len(MAGIC):
+    try:
+        tail, footer = read_footer(source, guess=_GUESS)
+    except FormatError:
         metadata = pq.read_metadata(source)  # says what is wrong with it
-        raise OSError(f"no footer in clear: {metadata.serialized_size} bytes")
-    if length > len(tail) - TAIL_LENGTH:
-        source.seek(size - TAIL_LENGTH - length)
-        tail = source.read(length + TAIL_LENGTH)
-    data = tail[-TAIL_LENGTH - length : -TAIL_LENGTH]
-    metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail[-TAIL_LENGTH:]))
-    if length != metadata.serialized_size:
+        raise OSError(f"no footer in clear: {metadata.serialized_size} bytes") from None
+    if tail.encrypted:
+        raise _EncryptedError("the footer is encrypted")
+    data = bytes(footer)
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail.to_bytes()))
+    if tail.length != metadata.serialized_size:
         raise _EncryptedError("columns are encrypted under a signed footer")
     # Arrow takes the offsets of a chunk for this file's, whatever file the chunk names.
     if COLUMN_FILES.encode() in data or (
@@ -178,7 +172,7 @@ def _footer(source: BinaryIO) -> _Footer:
         and metadata.row_group(0).column(0).file_path
     ):
         raise UnsupportedError("its columns lie in other files")
-    return _Footer(metadata, data, size)
+    return _Footer(metadata, data, tail.size)
 
 
 def _read(

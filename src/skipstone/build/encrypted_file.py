@@ -18,7 +18,7 @@ from skipstone.errors import KeyUnavailableError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, read_footer
 from skipstone.parquet.pages.chunk import decode_chunk
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.predicate.types import EXISTS_DEFAULT
@@ -62,19 +62,16 @@ def open_encrypted(
     """
     from skipstone.parquet.encryption.open_footer import open_footer
 
-    size = source.seek(0, io.SEEK_END)
-    source.seek(-min(size, TAIL_LENGTH), io.SEEK_END)
-    tail = Tail.from_bytes(source.read(TAIL_LENGTH), size)
-    source.seek(tail.offset)
+    tail, footer = read_footer(source)
     opened = open_footer(
-        source.read(tail.length),
+        footer,
         encrypted=tail.encrypted,
         base=tail.offset,
         decryption=decryption,
         file=path,
         load_key_material=load,
     )
-    return opened, size
+    return opened, tail.size
 
 
 def in_clear(

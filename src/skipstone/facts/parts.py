@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.parquet.format.footer import MAGIC, Tail, find_footer, read_footer
 from skipstone.storage import LocalStorage
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY
 from skipstone.xskipper.format.types import spark_type
@@ -50,7 +51,6 @@ PREFIX = "part-"
 VERSION = 1
 ROW_GROUP = 128 * 1024
 _KEY = b"skipstone.part"
-_MAGIC, _SEALED = b"PAR1", b"PARE"
 _TAIL = 64 * 1024
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
@@ -265,7 +265,7 @@ def encode_part(
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise UnsupportedError(f"an index value that Parquet cannot hold: {error}") from error
     data = sink.getbuffer()
-    return _name(_footer(data, "the new part")), data
+    return _name(bytes(find_footer(data)[1])), data
 
 
 @lru_cache(maxsize=64)
@@ -345,16 +345,16 @@ def open_part(
     do not open it, ``OSError`` when the store does not give it.
     """
     name = path.rpartition("/")[2]
-    footer, magic = _read_footer(path, size, storage)
+    tail, footer = _read_footer(path, storage)
     if _name(footer) != name:
         raise FormatError("the footer is not the one it was written with", file=path)
     sealed = None
-    if magic == _SEALED or keys is not None or _signed(footer):
+    if tail.encrypted or keys is not None or _signed(footer):
         from .encrypted_parts import SealedPart, encryption_in, open_sealed
 
-        sealed = open_sealed(footer, path, keys, encrypted=magic == _SEALED)
+        sealed = open_sealed(footer, path, keys, encrypted=tail.encrypted)
     try:
-        whole = magic + footer + len(footer).to_bytes(4, "little") + magic
+        whole = tail.magic + footer + tail.to_bytes()
         metadata = pq.read_metadata(
             pa.py_buffer(whole),
             decryption_properties=None if sealed is None else sealed.properties,
@@ -395,39 +395,22 @@ def open_part(
     return SealedPart.of(part, sealed, encryption)
 
 
-def _read_footer(path: str, size: int, storage: Storage) -> tuple[bytes, bytes]:
-    """The footer, and the magic after it."""
+def _read_footer(path: str, storage: Storage) -> tuple[Tail, bytes]:
     with storage.open(path) as file:
-        start = max(0, size - _TAIL)
-        file.seek(start)
-        tail = file.read(size - start)
-        length = int.from_bytes(tail[-8:-4], "little")
-        if (
-            tail[-4:] not in (_MAGIC, _SEALED)
-            or len(tail) < 12
-            or not 0 < length <= min(size - 12, _LONGEST_FOOTER)
-        ):
-            raise FormatError("not a whole Parquet file", file=path, expected="PAR1 at its end")
-        if length + 8 <= len(tail):
-            return bytes(tail[-8 - length : -8]), bytes(tail[-4:])
-        file.seek(size - 8 - length)
-        return file.read(length), bytes(tail[-4:])
+        try:
+            tail, footer = read_footer(file, guess=_TAIL, longest=_LONGEST_FOOTER)
+        except FormatError as error:
+            raise error.in_file(path) from error
+    return tail, bytes(footer)
 
 
 def _signed(footer: bytes) -> bool:
     """Whether columns are encrypted under this footer in the clear: a signature follows it."""
     try:
-        whole = _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
+        whole = MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC
         return bool(pq.read_metadata(pa.py_buffer(whole)).serialized_size != len(footer))
     except Exception:  # what is wrong with it is said by whoever reads it next
         return False
-
-
-def _footer(data: memoryview, path: str) -> bytes:
-    length = int.from_bytes(data[-8:-4], "little")
-    if data[-4:] not in (_MAGIC, _SEALED) or length + 12 > len(data):
-        raise FormatError("not a whole Parquet file", file=path)
-    return bytes(data[-8 - length : -8])
 
 
 def _name(footer: bytes) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 
 from skipstone.human import aligned, of_total, plural, size
 from skipstone.parquet.format.enums import FieldRepetitionType
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.parquet.reading.file_reader import names_its_file
 from skipstone.parquet.tables import metadata_tables as tables
 
@@ -119,7 +118,7 @@ class FileInspection:
             "footer": {
                 "offset": self.tail.offset,
                 "length": self.tail.length,
-                "magic": (MAGIC_ENCRYPTED if self.tail.encrypted else MAGIC).decode(),
+                "magic": self.tail.magic.decode(),
             },
         }
         if self.encryption is not None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.human import duration, plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.decryption import Decryption
@@ -25,7 +25,7 @@ from skipstone.parquet.encryption.key_material import (
     wrap_dek,
     write_key_material_file,
 )
-from skipstone.parquet.format.footer import SIGNATURE_LENGTH, TAIL_LENGTH
+from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage.atomic_replace import local_path, replace_atomically
@@ -195,9 +195,7 @@ def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> 
         crypto = replace(sealed.crypto, key_metadata=wrapper.metadata(sealed.crypto.key_metadata))
         footer = crypto.to_bytes() + decryptor.encrypt_footer(metadata.to_bytes())
     else:
-        if len(data) < SIGNATURE_LENGTH:
-            raise FormatError("a signed footer is too short", file=file.path, offset=tail.offset)
-        decryptor.verify_signature(data, base=tail.offset)
+        decryptor.verify_signature(data, file.footer.end, base=tail.offset)
         metadata = _rewrapped(FileMetaData.from_bytes(data), wrapper)
         metadata = replace(
             metadata,

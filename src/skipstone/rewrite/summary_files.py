@@ -41,7 +41,6 @@ from skipstone.human import (
 )
 from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import (
-    TAIL_LENGTH,
     Tail,
 )
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -234,12 +233,11 @@ def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered
         found, data = storage.read_tail(id.path, TAIL_GUESS)
         if not found.same_version(id):
             raise _changed(id)
-        tail = Tail.from_bytes(data[-TAIL_LENGTH:], found.size or 0)
+        tail = Tail.from_bytes(data, found.size or 0)
         if tail.encrypted:
             raise UnsupportedError("it is encrypted, and a summary would hold its footer in clear")
-        if tail.length + TAIL_LENGTH <= len(data):
-            held = data[len(data) - TAIL_LENGTH - tail.length : -TAIL_LENGTH]
-        else:
+        held = tail.footer_in(data)
+        if held is None:
             wanted = ByteRange(id.path, tail.offset, tail.length)
             held = storage.read_ranges([wanted], {id.path: id}).get(wanted) or memoryview(b"")
             if len(held) != tail.length:

@@ -14,7 +14,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.page import chunk_range
@@ -74,12 +74,12 @@ class FoundRowGroups:
 def whole_footer(data: memoryview) -> FileMetaData | None:
     """The footer, if it can be read. ``UnsupportedError`` if it says that the file is encrypted."""
     try:
-        tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
+        tail, footer = find_footer(data)
         if tail.encrypted:
             raise UnsupportedError(
                 "the file is encrypted", hint="give its keys: --footer-key, --column-key, --keys"
             )
-        metadata = FileMetaData.from_bytes(data[tail.offset : -TAIL_LENGTH], base=tail.offset)
+        metadata = FileMetaData.from_bytes(footer, base=tail.offset)
         Schema.of(metadata.schema)
     except (FormatError, RecursionError):
         return None

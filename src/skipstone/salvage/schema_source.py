@@ -21,7 +21,6 @@ Annotations are names of converted types (``UTF8``, ``INT_8``, ``DECIMAL(9,2)``)
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.footer import MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.logical_types import (
     DecimalType,
     IntType,
@@ -147,21 +146,18 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _footer(path: Path, decryption: Decryption | None) -> FileMetaData:
     with path.open("rb") as file:
-        size = file.seek(0, io.SEEK_END)
-        file.seek(max(size - TAIL_LENGTH, 0))
-        data = file.read(TAIL_LENGTH)
-        if data[4:] == MAGIC_ENCRYPTED and decryption is None:
-            raise UnsupportedError(f"{path} is encrypted", hint=_ENCRYPTED)
-        tail = Tail.from_bytes(data, size)
-        file.seek(tail.offset)
-        footer = file.read(tail.length)
-        if tail.encrypted:
-            from skipstone.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
-
-            module = EncryptedFooter.from_bytes(footer, base=tail.offset)
-            opener = FileDecryptor.of_encrypted_footer(decryption, module.crypto, file=str(path))
-            footer = opener.decrypt_footer(module.module, base=module.offset)
+        tail, footer = read_footer(file)
+    if not tail.encrypted:
         metadata = FileMetaData.from_bytes(footer, base=tail.offset)
+    elif decryption is None:
+        raise UnsupportedError(f"{path} is encrypted", hint=_ENCRYPTED)
+    else:
+        from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+
+        _, plain, offset = FileDecryptor.open_encrypted(
+            footer, decryption, base=tail.offset, file=str(path)
+        )
+        metadata = FileMetaData.from_bytes(plain, base=offset)
     Schema.of(metadata.schema)
     return metadata
 

@@ -208,12 +208,12 @@ def test_algorithms_that_are_none_or_two() -> None:
 def test_footers_come_back() -> None:
     file = file_of()
     assert file.decrypt_footer(file.encrypt_footer(b"metadata")) == b"metadata"
-    file.verify_signature(b"metadata" + file.sign_footer(b"metadata"))
+    file.verify_signature(b"metadata" + file.sign_footer(b"metadata"), 8)
     for footer in (b"metadatA" + file.sign_footer(b"metadata"), b"metadata" + bytes(28)):
         with pytest.raises(AuthenticationError, match=r"signature of the footer .*'kf'"):
-            file.verify_signature(footer)
-    with pytest.raises(FormatError, match="too short"):
-        file.verify_signature(bytes(27))
+            file.verify_signature(footer, 8)
+    with pytest.raises(FormatError, match="not 28 bytes"):
+        file.verify_signature(b"metadata" + bytes(27), 8)
 
 
 def test_an_encrypted_footer_fills_its_place() -> None:

@@ -198,6 +198,26 @@ class FileDecryptor:
         """The footer key; raises ``KeyUnavailableError``."""
         return self._keys.footer_key(self.key_metadata)
 
+    @classmethod
+    def open_encrypted(
+        cls,
+        data: Buffer,
+        decryption: Decryption | None,
+        *,
+        base: int = 0,
+        file: str | None = None,
+        load_key_material: Callable[[], bytes] | None = None,
+    ) -> tuple[FileDecryptor, bytes, int]:
+        """The decryptor of a PARE file, the bytes of FileMetaData, and where their module begins.
+
+        ``data`` is the footer at ``base``.
+        """
+        found = EncryptedFooter.from_bytes(data, base=base)
+        made = cls.of_encrypted_footer(
+            decryption, found.crypto, file=file, load_key_material=load_key_material
+        )
+        return made, made.decrypt_footer(found.module, base=found.offset), found.offset
+
     def decrypt_footer(self, module: Buffer, *, base: int = 0) -> bytes:
         """The bytes of FileMetaData out of the module after FileCryptoMetaData."""
         cipher = self.footer_cipher()
@@ -213,21 +233,25 @@ class FileDecryptor:
             metadata, module_aad(self.file_aad, ModuleType.FOOTER)
         )
 
-    def verify_signature(self, footer: Buffer, *, base: int = 0) -> None:
-        """Check a plaintext footer: the bytes of FileMetaData and the 28 bytes after them.
+    def check_signature_length(self, footer: Buffer, end: int, *, base: int = 0) -> None:
+        """``FormatError`` unless exactly 28 bytes follow FileMetaData, which ends at ``end``."""
+        length = len(memoryview(footer)) - end
+        if length != SIGNATURE_LENGTH:
+            raise FormatError(
+                "the signature of the footer is not 28 bytes",
+                file=self.file,
+                offset=base + end,
+                expected=SIGNATURE_LENGTH,
+                got=length,
+            )
+
+    def verify_signature(self, footer: Buffer, end: int, *, base: int = 0) -> None:
+        """Checks a plaintext footer: FileMetaData up to ``end``, and the 28 bytes after it.
 
         Raises ``AuthenticationError`` if it was altered, ``KeyUnavailableError`` without the key.
         """
-        view = memoryview(footer)
-        split = len(view) - SIGNATURE_LENGTH
-        if split < 0:
-            raise FormatError(
-                "a signed footer is too short",
-                file=self.file,
-                offset=base,
-                expected=f"more than {SIGNATURE_LENGTH} bytes",
-                got=len(view),
-            )
+        self.check_signature_length(footer, end, base=base)
+        view, split = memoryview(footer), end
         aad = module_aad(self.file_aad, ModuleType.FOOTER)
         if not self.footer_cipher().verify(view[:split], view[split:], aad):
             raise AuthenticationError(
@@ -236,12 +260,13 @@ class FileDecryptor:
                 offset=base + split,
             )
 
-    def verify_if_possible(self, footer: Buffer, *, base: int = 0) -> bool:
+    def verify_if_possible(self, footer: Buffer, end: int, *, base: int = 0) -> bool:
         """Verify unless the user does not want it or the key is missing; whether it was done."""
+        self.check_signature_length(footer, end, base=base)
         if not self._keys.decryption.check_footer_integrity:
             return False
         try:
-            self.verify_signature(footer, base=base)
+            self.verify_signature(footer, end, base=base)
         except KeyUnavailableError:
             return False
         return True

@@ -19,7 +19,6 @@ import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.format.crypto import ColumnCryptoMetaData
-from skipstone.parquet.format.footer import SIGNATURE_LENGTH
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.thrift.compact import Reader
 
@@ -69,15 +68,12 @@ def open_footer(
     whose keys were given must be encrypted.
     """
     if encrypted:
-        from .file_decryptor import EncryptedFooter
         from .file_decryptor import FileDecryptor as _FileDecryptor
 
-        found = EncryptedFooter.from_bytes(data, base=base)
-        decryptor = _FileDecryptor.of_encrypted_footer(
-            decryption, found.crypto, file=file, load_key_material=load_key_material
+        decryptor, plain, offset = _FileDecryptor.open_encrypted(
+            data, decryption, base=base, file=file, load_key_material=load_key_material
         )
-        plain = decryptor.decrypt_footer(found.module, base=found.offset)
-        footer, unavailable = _decrypt_columns(FooterArrays.scan(plain, found.offset), decryptor)
+        footer, unavailable = _decrypt_columns(FooterArrays.scan(plain, offset), decryptor)
         return DecryptedFooter(footer, decryptor, unavailable)
     footer = FooterArrays.scan(data, base)
     algorithm = footer.encryption_algorithm
@@ -94,15 +90,7 @@ def open_footer(
     )
     if signer is None:
         return DecryptedFooter(footer)
-    if footer.end + SIGNATURE_LENGTH != len(data):
-        raise FormatError(
-            "the signature of the footer is not 28 bytes",
-            file=file,
-            offset=base + footer.end,
-            expected=SIGNATURE_LENGTH,
-            got=len(data) - footer.end,
-        )
-    verified = signer.verify_if_possible(data, base=base)
+    verified = signer.verify_if_possible(data, footer.end, base=base)
     footer, unavailable = _decrypt_columns(footer, signer)
     if not verified:
         unavailable |= _doubts(footer, decryption, file)

@@ -10,13 +10,24 @@ Encryption.md of parquet-format.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from skipstone.errors import FormatError
 
 from .metadata import FileMetaData
 
-__all__ = ["MAGIC", "MAGIC_ENCRYPTED", "SIGNATURE_LENGTH", "TAIL_LENGTH", "Tail", "read_metadata"]
+__all__ = [
+    "MAGIC",
+    "MAGIC_ENCRYPTED",
+    "SIGNATURE_LENGTH",
+    "TAIL_LENGTH",
+    "Tail",
+    "find_footer",
+    "read_footer",
+    "read_metadata",
+]
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
@@ -35,14 +46,19 @@ class Tail:
     encrypted: bool
 
     @property
+    def magic(self) -> bytes:
+        """The first and the last 4 bytes of the file."""
+        return MAGIC_ENCRYPTED if self.encrypted else MAGIC
+
+    @property
     def offset(self) -> int:
         """Where the footer begins."""
         return self.size - TAIL_LENGTH - self.length
 
     @classmethod
-    def from_bytes(cls, data: bytes | memoryview, size: int) -> Tail:
-        """From the last 8 bytes of a file of ``size`` bytes."""
-        data = bytes(data)
+    def from_bytes(cls, end: bytes | memoryview, size: int) -> Tail:
+        """From the last 8 bytes, or more, of a file of ``size`` bytes. Checks all three."""
+        data = bytes(end[-TAIL_LENGTH:])
         if size < _SMALLEST or len(data) != TAIL_LENGTH:
             raise FormatError(
                 "too short for a Parquet file",
@@ -70,14 +86,45 @@ class Tail:
             )
         return cls(size, length, magic == MAGIC_ENCRYPTED)
 
+    def footer_in(self, end: bytes | memoryview) -> memoryview | None:
+        """The footer in ``end``, the last bytes of the file; ``None`` where they are too few."""
+        start = len(end) - TAIL_LENGTH - self.length
+        return memoryview(end)[start : start + self.length] if start >= 0 else None
+
     def to_bytes(self) -> bytes:
         """The last 8 bytes."""
-        return self.length.to_bytes(4, "little") + (MAGIC_ENCRYPTED if self.encrypted else MAGIC)
+        return self.length.to_bytes(4, "little") + self.magic
+
+
+def find_footer(data: bytes | memoryview) -> tuple[Tail, memoryview]:
+    """The tail and the footer of a whole file in memory."""
+    tail = Tail.from_bytes(data, len(data))
+    return tail, memoryview(data)[tail.offset : -TAIL_LENGTH]
+
+
+def read_footer(
+    source: BinaryIO, *, guess: int = TAIL_LENGTH, longest: int | None = None
+) -> tuple[Tail, memoryview]:
+    """The tail and the footer of an open file; the first read takes its last ``guess`` bytes.
+
+    ``FormatError`` for a footer of more than ``longest`` bytes.
+    """
+    size = source.seek(0, io.SEEK_END)
+    source.seek(-min(size, guess), io.SEEK_END)
+    end = source.read(guess)
+    tail = Tail.from_bytes(end, size)
+    if longest is not None and tail.length > longest:
+        raise FormatError("a footer that is too long", expected=longest, got=tail.length)
+    footer = tail.footer_in(end)
+    if footer is None:
+        source.seek(tail.offset)
+        footer = memoryview(source.read(tail.length))
+    return tail, footer
 
 
 def read_metadata(data: bytes | memoryview) -> FileMetaData:
     """The metadata of a whole file in memory whose footer is not encrypted."""
-    tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
+    tail, footer = find_footer(data)
     if tail.encrypted:
         raise FormatError("the footer is encrypted", offset=tail.offset)
-    return FileMetaData.from_bytes(data[tail.offset : -TAIL_LENGTH], base=tail.offset)
+    return FileMetaData.from_bytes(footer, base=tail.offset)

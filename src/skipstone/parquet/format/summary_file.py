@@ -33,7 +33,7 @@ from skipstone.parquet.thrift.footer_layout import BYTES
 from skipstone.parquet.thrift.footer_scan import LONGEST
 from skipstone.parquet.writing.footer_editor import FooterEditor
 
-from .footer import MAGIC, TAIL_LENGTH, Tail
+from .footer import MAGIC, TAIL_LENGTH, Tail, find_footer
 from .footer_arrays import FooterArrays
 
 if TYPE_CHECKING:
@@ -251,10 +251,10 @@ class Summary:
         """The whole file. ``FormatError`` where it is damaged, ``UnsupportedError`` where it is
         another's, or of a later version."""
         view = memoryview(data)
-        tail = Tail.from_bytes(view[-TAIL_LENGTH:], len(view))
+        tail, metadata = find_footer(view)
         if tail.encrypted:
             raise UnsupportedError("the summary is encrypted")
-        footer = FooterArrays.scan(view[tail.offset : -TAIL_LENGTH], tail.offset)
+        footer = FooterArrays.scan(metadata, tail.offset)
         notes = [each.value for each in footer.key_value_metadata or () if each.key == KEY]
         if not notes:
             raise UnsupportedError("the summary does not say of which versions of its files it is")

@@ -39,8 +39,7 @@ from skipstone.parquet.format.enums import (
 )
 from skipstone.parquet.format.footer import (
     MAGIC,
-    TAIL_LENGTH,
-    Tail,
+    find_footer,
 )
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.index_pages.keys import PageBounds
@@ -287,8 +286,8 @@ class Encoded:
     @classmethod
     def of(cls, data: memoryview) -> Encoded:
         """Of a whole file that Arrow wrote."""
-        tail = Tail.from_bytes(data[-TAIL_LENGTH:], len(data))
-        footer = FooterArrays.scan(data[tail.offset : -TAIL_LENGTH], tail.offset)
+        tail, metadata = find_footer(data)
+        footer = FooterArrays.scan(metadata, tail.offset)
         first = footer.chunk("offset_index_offset")
         first = first[first >= 0]
         body_stop = int(first.min()) if len(first) else tail.offset
