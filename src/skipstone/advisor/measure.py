@@ -36,8 +36,8 @@ import pyarrow.compute as pc
 
 from skipstone.indexes.bloom import FPP
 from skipstone.indexes.bloom import MAX_BYTES as BLOOM_BYTES
-from skipstone.indexes.minmax import TRUNCATE
 from skipstone.pruning.column_types import is_text
+from skipstone.pruning.file_bounds import TRUNCATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

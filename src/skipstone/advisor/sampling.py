@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.build.encrypted_file import is_signed
 from skipstone.errors import SkipstoneError
+from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.literals import from_key

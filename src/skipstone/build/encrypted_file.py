@@ -18,7 +18,7 @@ from skipstone.errors import KeyUnavailableError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, read_footer
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
 from skipstone.parquet.pages.chunk import decode_chunk
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.predicate.types import EXISTS_DEFAULT
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.open_footer import DecryptedFooter
@@ -41,7 +40,6 @@ __all__ = [
     "NOT_IN_CLEAR",
     "encrypted_columns",
     "in_clear",
-    "is_signed",
     "open_encrypted",
     "sealed_columns",
 ]
@@ -88,18 +86,6 @@ def in_clear(
         return source
     plain = open_encrypted(source, path, decryption, load)[0].footer.data
     return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
-
-
-def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
-    """Whether the footer that Arrow read of ``source`` is in the clear over encrypted columns: a
-    signature follows it then.
-
-    Arrow ends the process when it is asked about an encrypted column chunk without the key.
-    """
-    end = source.seek(0, io.SEEK_END)
-    source.seek(end - TAIL_LENGTH)
-    length = int.from_bytes(source.read(4), "little")
-    return length != int(metadata.serialized_size)
 
 
 def sealed_columns(

@@ -18,8 +18,8 @@ from .table_sources import Footers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from skipstone.paimon.top_rows import Order
     from skipstone.planning.forecast import Forecast
-    from skipstone.planning.top_rows import Order
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.plan import Plan

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.paimon.top_rows import Order
     from skipstone.parquet.evidence.value_bounds import ValueBounds
-    from skipstone.planning.top_rows import Order
     from skipstone.predicate.literals import Keys
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.planning.top_rows import Order
+    from skipstone.paimon.top_rows import Order
     from skipstone.pruning.interval import Intervals
 
 __all__ = ["Promises", "same_keys"]

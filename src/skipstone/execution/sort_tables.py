@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.planning.top_rows import Order
+    from skipstone.paimon.top_rows import Order
 
 __all__ = ["order_of", "require_sortable"]
 

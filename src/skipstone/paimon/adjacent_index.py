@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.build.encrypted_file import is_signed
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.pruning import Answer, Cause, Reason
 from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import ByteRange

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
-from skipstone.indexes.minmax import MinMax
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.pruning.column_types import is_text
+from skipstone.pruning.file_bounds import TRUNCATE, MinMaxBuilder
 from skipstone.pruning.kind import Builder, Built
 
 from .base import PLACE, PaimonIndex, no_place, paimon_column
@@ -88,7 +88,6 @@ class RowsBuilder(Builder):
 
     def __init__(
         self,
-        column: str,
         type: pa.DataType,
         paimon: PaimonType,
         stored: pa.StructType,
@@ -96,7 +95,8 @@ class RowsBuilder(Builder):
         budget: int,
     ) -> None:
         self.paimon, self.stored, self.write, self.budget = paimon, stored, write, budget
-        self.bounds = MinMax(column).build(type, budget)
+        ends = pa.struct([pa.field("min", type), pa.field("max", type)])
+        self.bounds = MinMaxBuilder(type, ends, TRUNCATE)
         self.chunks: list[pa.DictionaryArray] = []
         self.rows = self.held = 0
         self.over: str | None = None

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone.build.encrypted_file import is_signed
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.planning.top_rows import Order, TopCandidate, top_rows
+from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import RowSet, Units
@@ -33,6 +32,7 @@ from .blob_description import row_count_of
 from .container_evidence import PaimonColumnType, of_bytes, open_sidecar, types_of
 from .container_match import column_counts, type_in
 from .format.types import PaimonType
+from .top_rows import Order, TopCandidate, top_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

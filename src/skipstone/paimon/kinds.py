@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from skipstone.indexes.minmax import intervals_of
 from skipstone.predicate.tree import Op
+from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import interval_bounds
 from skipstone.pruning.per_file import PerFile, Rows
 
@@ -64,7 +64,7 @@ class RowIndex(PerFile, PaimonIndex):
         """Holds the codes of all rows."""
         stored = self.stored_type(type)
         paimon = self.paimon_type(type)
-        return RowsBuilder(self.column, type, paimon, stored, self.write(), budget)
+        return RowsBuilder(type, paimon, stored, self.write(), budget)
 
     def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """What the bounds say of whole files."""

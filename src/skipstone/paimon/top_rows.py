@@ -1,39 +1,50 @@
-"""The first rows of one file by one column, and their keys, from its range-bitmap.
+"""Top-N from range-bitmaps: the first rows of one file, and of several, before any row is read.
 
-Which rows come first is in ``formats/paimon/range_bitmap`` (exactly k; of values that tie the
-greatest positions, of nulls the least; or all that tie). To merge the rows of several files takes
-their keys: the code of each row is put together from its bits, and the dictionary says which key it
-stands for. It is read in rounds like any index: ``needs`` names what is missing.
+``TopFile`` is one file. Its range-bitmap gives exactly k rows: of values that tie, those at the
+greatest positions; of nulls, those at the least; or, with ``ties``, all that tie. To merge the rows
+of several files takes their keys: the code of each row is put together from its bits, and the
+dictionary gives the key of the code. It is read in rounds like any index: ``needs`` names the bytes
+that are missing.
+
+``top_rows`` merges the first k rows of each file. Files are asked in the order of the best key in
+their heads, in waves; a file whose best key is worse than the k-th found so far is not asked. A
+file without a usable index keeps all of its candidates: the result is then a superset, which the
+reader sorts and cuts. With one sort key exactly k rows remain (all, if there are fewer): of values
+that tie the last in file and row order, of nulls the first. With ``ties``, for several sort keys,
+all that tie with the k-th by the first key remain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.pruning import Cause, Reason, RowSet
 
 from .format.keys import In
 from .format.partial_blob import MissingBytes
 from .format.range_bitmap import RangeBitmapIndex
+from .format.types import Root
 from .verified_blob import VerifiedBlob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from pyroaring import BitMap
 
     from skipstone.pruning import Fetched
+    from skipstone.pruning.asking import Fetch
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange
 
     from .format.keys import Key
     from .format.types import PaimonType
 
-__all__ = ["RankedRows", "TopFile"]
+__all__ = ["Order", "RankedRows", "TopCandidate", "TopFile", "TopRows", "top_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,3 +171,269 @@ class TopFile:
         if missing:
             raise MissingBytes(tuple(span for error in missing for span in error.spans))
         return found
+
+
+# Files whose rows are asked for together.
+_WAVE = 16
+_ROUNDS = 12
+_INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One sort key. Spark puts nulls first where it ascends, and last where it descends."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TopCandidate:
+    """A file: its ordinal, its row count (-1 unknown), the rows in question (``None``: all), its
+    index where it has a usable one, and whether the sort column surely has no nulls in it."""
+
+    file: int
+    rows: int
+    among: RowSet | None = None
+    index: TopFile | None = None
+    no_nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TopRows:
+    """``rows`` by file ordinal, ``None`` for all rows of a file whose count nobody knows.
+
+    ``exact``: these are the first rows and no others; else they are among them. ``asked`` files of
+    ``total`` gave rows of their index, ``passed`` were passed over for what their heads say.
+    """
+
+    rows: Mapping[int, RowSet | None]
+    exact: bool
+    asked: int
+    passed: int
+    total: int
+    reasons: tuple[Reason, ...] = ()
+
+
+class _Merge:
+    """The best rows so far, as (file, row, key). ``zeros``: keys -1 and 0 are one value."""
+
+    def __init__(self, limit: int, order: Order, ties: bool, zeros: bool) -> None:
+        self.limit, self.order, self.ties, self.zeros = limit, order, ties, zeros
+        self.values: list[tuple[Key, int, int]] = []
+        self.nulls: list[tuple[int, int]] = []
+
+    def add(self, file: int, found: RankedRows) -> None:
+        for row, key in zip(found.rows.tolist(), found.keys, strict=True):
+            if key is None:
+                self.nulls.append((file, row))
+            else:
+                self.values.append((key, file, row))
+        self._cut()
+
+    def _cut(self) -> None:
+        self.nulls.sort()
+        # Greatest positions first among equal keys: they win.
+        self.values.sort(key=lambda each: (-each[1], -each[2]))
+        self.values.sort(key=lambda each: each[0], reverse=self.order.descending)
+        room = self.limit
+        if self.order.nulls_first:
+            room = max(0, self.limit - len(self.nulls))
+            self.nulls = self.nulls if self.ties else self.nulls[: self.limit]
+        if len(self.values) > room:
+            last = self._tied(self.values[room - 1][0]) if room and self.ties else None
+            keep = self.values[:room]
+            if last is not None:
+                keep += [each for each in self.values[room:] if self._tied(each[0]) == last]
+            self.values = keep
+
+    def _tied(self, key: Key) -> Key:
+        return 0 if self.zeros and key == -1 else key
+
+    def hopeless(self, best: Any) -> bool:
+        """Whether no value of a file whose best is ``best`` (``None``: no value) is wanted."""
+        full, worst = self.worst()
+        if full or (best is None and worst is not None):
+            return True
+        if best is None or worst is None:
+            return False
+        best, last = self._tied(best), self._tied(worst)
+        return bool(best < last) if self.order.descending else bool(best > last)
+
+    def worst(self) -> tuple[bool, Key | None]:
+        """Whether values are no longer wanted, and else the key that one must not be worse than,
+        ``None`` while there are too few."""
+        room = self.limit - (len(self.nulls) if self.order.nulls_first else 0)
+        if room <= 0:
+            return True, None
+        return False, self.values[room - 1][0] if len(self.values) >= room else None
+
+    def rows(self) -> dict[int, RowSet]:
+        room = self.limit
+        nulls = self.nulls
+        if not self.order.nulls_first:
+            short = max(0, room - len(self.values))
+            nulls = nulls if self.ties and short else nulls[:short]
+        by_file: dict[int, list[int]] = {}
+        for file, row in [*nulls, *((file, row) for _, file, row in self.values)]:
+            by_file.setdefault(file, []).append(row)
+        return {file: RowSet.of(rows) for file, rows in sorted(by_file.items())}
+
+
+def top_rows(
+    candidates: Sequence[TopCandidate],
+    limit: int,
+    order: Order,
+    *,
+    ties: bool = False,
+    fetch: Fetch,
+) -> TopRows:
+    """The rows that come first, of all files; see the module. ``limit`` is 0 or more."""
+    reasons: list[Reason] = []
+    whole = [each for each in candidates if each.index is None]
+    ready = [each for each in candidates if each.index is not None]
+    failed = _rounds(ready, lambda file: file.head_needs(), fetch, reasons)
+    whole += [each for each in ready if each.file in failed]
+    ready = [each for each in ready if each.file not in failed]
+    usual = _usual_type(ready)
+    for each in [each for each in ready if not _comparable(_index(each).type, usual)]:
+        text = f"indexed as {_index(each).type}, and not as {usual}"
+        reasons.append(_reason(each, order, Cause.NOT_APPLICABLE, text))
+        ready.remove(each)
+        whole.append(each)
+    merge = _Merge(limit, order, ties, usual is not None and usual.is_float)
+    pending = _by_promise(sorted(ready, key=lambda each: each.file), order)
+    how = {"descending": order.descending, "nulls_first": order.nulls_first, "ties": ties}
+    among: dict[int, BitMap | None] = {}
+
+    def needs(file: TopFile) -> Sequence[ByteRange]:
+        return file.needs(limit, among=among[id(file)], **how)
+
+    asked = passed = 0
+    while pending and limit:
+        wave: list[TopCandidate] = []
+        while pending and len(wave) < _WAVE:
+            candidate = pending.pop(0)
+            if _hopeless(candidate, merge, order):
+                passed += 1
+            else:
+                wave.append(candidate)
+
+        among.update({id(each.index): _bitmap(each.among) for each in wave})
+        failed = _rounds(wave, needs, fetch, reasons)
+        for each in wave:
+            if each.file in failed:
+                whole.append(each)
+                continue
+            found = _index(each).first(limit, among=among.pop(id(each.index)), **how)
+            merge.add(each.file, found)
+            asked += 1
+    rows: dict[int, RowSet | None] = dict(merge.rows()) if limit else {}
+    for each in whole if limit else ():
+        rest = each.among
+        if rest is None and each.rows >= 0:
+            rest = RowSet.all(each.rows)
+        if rest is None or rest:
+            rows[each.file] = rest
+    return TopRows(
+        rows=dict(sorted(rows.items())),
+        exact=not ties and not (whole and limit),
+        asked=asked,
+        passed=passed,
+        total=len(candidates),
+        reasons=tuple(reasons),
+    )
+
+
+def _index(candidate: TopCandidate) -> TopFile:
+    assert candidate.index is not None
+    return candidate.index
+
+
+def _bitmap(rows: RowSet | None) -> BitMap | None:
+    if rows is None:
+        return None
+    from pyroaring import BitMap
+
+    found = BitMap()
+    for start, stop in zip(*(each.tolist() for each in rows.ranges()), strict=True):
+        found.add_range(start, stop)
+    return found
+
+
+def _rounds(
+    candidates: Sequence[TopCandidate],
+    needs: Callable[[TopFile], Sequence[ByteRange]],
+    fetch: Fetch,
+    reasons: list[Reason],
+) -> set[int]:
+    """Fetch what all of them need, round after round; the files whose index cannot be used."""
+    failed: set[int] = set()
+    for round in range(_ROUNDS):
+        wanted: dict[ByteRange, None] = {}
+        open_files = [each for each in candidates if each.file not in failed]
+        asking: dict[int, Sequence[ByteRange]] = {}
+        for each in open_files:
+            try:
+                asking[each.file] = needs(_index(each))
+                wanted.update(dict.fromkeys(asking[each.file]))
+            except Exception as error:  # an index is advice: whatever is wrong, read the file
+                failed.add(each.file)
+                reasons.append(_failure(each, error))
+        if not wanted:
+            return failed
+        try:
+            got = fetch(list(wanted))
+        except Exception as error:  # as above
+            got = {}
+            reasons.append(_failure(open_files[0], error))
+        for each in open_files:
+            if any(need not in got for need in asking.get(each.file, ())) or (
+                asking.get(each.file) and round == _ROUNDS - 1
+            ):
+                failed.add(each.file)
+            else:
+                _index(each).take(got)
+    return failed
+
+
+def _usual_type(candidates: Sequence[TopCandidate]) -> PaimonType | None:
+    types = [_index(each).type for each in candidates]
+    return max(set(types), key=types.count) if types else None
+
+
+def _comparable(a: PaimonType, b: PaimonType | None) -> bool:
+    """Whether keys of both have one order."""
+    return a == b or (b is not None and a.root in _INTEGERS and b.root in _INTEGERS)
+
+
+def _by_promise(candidates: list[TopCandidate], order: Order) -> list[TopCandidate]:
+    """Files with nulls that come first ahead of all, then by their best key."""
+
+    def best(candidate: TopCandidate) -> Any:
+        low, high, _ = _index(candidate).bounds()
+        return high if order.descending else low
+
+    nulls = [each for each in candidates if order.nulls_first and not each.no_nulls]
+    empty = [each for each in candidates if best(each) is None and each not in nulls]
+    rest = [each for each in candidates if each not in nulls and each not in empty]
+    return [*nulls, *sorted(rest, key=best, reverse=order.descending), *empty]
+
+
+def _hopeless(candidate: TopCandidate, merge: _Merge, order: Order) -> bool:
+    """Whether no row of the file can be among the first any more."""
+    if order.nulls_first and not candidate.no_nulls:
+        return False
+    low, high, _ = _index(candidate).bounds()
+    return merge.hopeless(high if order.descending else low)
+
+
+def _failure(candidate: TopCandidate, error: Exception) -> Reason:
+    text = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+    subject = f"rangebitmap of file {candidate.file}"
+    return Reason(cause=Cause.CORRUPT, subject=subject, text=text, units=1)
+
+
+def _reason(candidate: TopCandidate, order: Order, cause: Cause, text: str) -> Reason:
+    return Reason(cause=cause, subject=f"rangebitmap({order.column})", text=text, units=1)

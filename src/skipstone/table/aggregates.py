@@ -19,8 +19,7 @@ import pyarrow as pa
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.paimon.kinds import RangeBitmap
-from skipstone.paimon.top_rows import TopFile
-from skipstone.planning.top_rows import Order, TopCandidate, top_rows
+from skipstone.paimon.top_rows import Order, TopCandidate, TopFile, top_rows
 from skipstone.predicate.literals import from_key, stored
 from skipstone.predicate.types import column_name, spark_type
 from skipstone.pruning.column_types import is_text

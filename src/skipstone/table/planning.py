@@ -18,16 +18,17 @@ from skipstone.errors import (
     SkipstoneError,
     UnsupportedError,
 )
-from skipstone.indexes.minmax import MinMax, intervals_of
+from skipstone.indexes.minmax import MinMax
+from skipstone.paimon.top_rows import Order
 from skipstone.planning.objects import plan_objects
 from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.planning.top_rows import Order
 from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
+from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import find_field, spelled_path

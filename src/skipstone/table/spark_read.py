@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from skipstone.planning.top_rows import Order
+    from skipstone.paimon.top_rows import Order
     from skipstone.pruning.plan import Plan
     from skipstone.spark.read_path import Choice
     from skipstone.spark.relation import Pruner, RelationInfo

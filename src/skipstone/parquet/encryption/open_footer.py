@@ -11,6 +11,7 @@ stays as it was, with the reason: reading the column raises it, and other column
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.format.crypto import ColumnCryptoMetaData
+from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.thrift.compact import Reader
 
@@ -26,6 +28,9 @@ from .modules import ModuleType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import BinaryIO
+
+    import pyarrow.parquet as pq
 
     from skipstone.errors import SkipstoneError
 
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from .decryption import Decryption
     from .file_decryptor import FileDecryptor
 
-__all__ = ["DecryptedFooter", "chunk_decryptor", "crypto_of", "open_footer"]
+__all__ = ["DecryptedFooter", "chunk_decryptor", "crypto_of", "is_signed", "open_footer"]
 
 
 class DecryptedFooter(NamedTuple):
@@ -191,3 +196,15 @@ def _decrypt_columns(
         else:
             adopted |= found
     return footer.adopt(adopted), unavailable
+
+
+def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
+    """Whether the footer that Arrow read of ``source`` is in the clear over encrypted columns: a
+    signature follows it then.
+
+    Arrow ends the process when it is asked about an encrypted column chunk without the key.
+    """
+    end = source.seek(0, io.SEEK_END)
+    source.seek(end - TAIL_LENGTH)
+    length = int.from_bytes(source.read(4), "little")
+    return length != int(metadata.serialized_size)

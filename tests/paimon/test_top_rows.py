@@ -14,8 +14,7 @@ from pyroaring import BitMap
 
 from skipstone.paimon.format.column_keys import column_of, factorise, type_of
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
-from skipstone.paimon.top_rows import TopFile
-from skipstone.planning.top_rows import Order, TopCandidate, TopRows, top_rows
+from skipstone.paimon.top_rows import Order, TopCandidate, TopFile, TopRows, top_rows
 from skipstone.pruning import RowSet
 from skipstone.pruning.kind import Blob
 
