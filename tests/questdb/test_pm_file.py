@@ -149,7 +149,8 @@ def test_the_partition_that_txn_names(tmp_path: Path) -> None:
     skipstone.Table(str(root)).migrate()
     name = "2024-01-02"
     file = skipstone.PmFile.in_table(root, name)
-    assert file.path.endswith(f"{name}/_pm")
+    assert file.path.startswith(f"{root}/{name}")
+    assert file.path.endswith("/_pm")
     later = datetime.fromtimestamp((FIRST + DAY) / 1e6, UTC).replace(hour=13)
     place = file.find_row_group(later)
     assert (place.row_group, place.boundary) == (1, False)
