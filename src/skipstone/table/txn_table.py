@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import UnsupportedError
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
 from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
@@ -96,20 +96,14 @@ class TxnTable:
         return _Times({}, opened=self.opened, listing=listing)
 
     def opening(self, listing: Listing, at: int) -> dict[str, Any]:
-        """How ``ParquetFile`` opens a file of the snapshot: with its size and its ``_pm``."""
+        """How ``ParquetFile`` opens a file of the snapshot: with its size."""
         assert isinstance(listing, TxnListing)
-        return self._how(listing.files[at])
+        return {"size": listing.files[at].size}
 
     def opening_of(self, id: ObjectId) -> dict[str, Any]:
         """The same, by the identity from a listing of this table."""
         file = self._files.get((id.path, id.size))
-        return {} if file is None else self._how(file)
-
-    def _how(self, file: PartitionFile) -> dict[str, Any]:
-        try:
-            return {"size": file.size, "pm": self.opened.snapshot(file)}
-        except (SkipstoneError, OSError, ValueError):
-            return {"size": file.size}
+        return {} if file is None else {"size": file.size}
 
     def known(self, listing: Listing, schema: pa.Schema) -> dict[str, Any]:
         """Further arguments of ``plan_objects`` for a snapshot; ``schema`` is the table's."""
