@@ -14,12 +14,13 @@ from tests.accept.registry import point
 from tests.accept.tables import FILES, ROWS, events, write
 
 if TYPE_CHECKING:
+    from skipstone.table.open_table import Where
     from tests.accept.workbench import Workbench
 
 INDEXES = ["id:bloom", "day:minmax", "kind:valuelist", "note:minmax", "x:minmax"]
 
 
-def kept(table: Table, where: object) -> list[int]:
+def kept(table: Table, where: Where) -> list[int]:
     """The numbers of the files that a plan keeps."""
     return [int(path.rpartition("/")[2][5:7]) for path in table.plan(where).paths]
 

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 from .encrypt import EncryptRequest, RekeyRequest, decrypt_table, encrypt_table, rekey_table
 from .open_table import OpenTable
-from .rewrite import RetrofitFiles, retrofit_table, write_table_metadata
-from .salvage import SalvageFiles, salvage_table
+from .rewrite import (
+    RetrofitFiles,
+    SalvageFiles,
+    retrofit_table,
+    salvage_table,
+    write_table_metadata,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.options import is_option
 
+from .build import DEFAULT_MEMORY, BuildRequest, refresh_table
 from .file_format import SparkFormat
 from .table import Table
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.pruning.plan import Plan
+    from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.rewrite.file_jobs import Given
     from skipstone.spark.facts import Locations
     from skipstone.spark.scan_log import QueryScans
@@ -136,7 +138,10 @@ def watch(
     *,
     interval: float = 10.0,
     name: str | None = None,
-    **options: Any,
+    memory: int = DEFAULT_MEMORY,
+    pm: PmMode = "external",
+    decryption: Decryption | None = None,
+    plaintext_index: bool = False,
 ) -> Watch:
     """Keep the index of ``table`` fresh: a streaming query refreshes it every ``interval`` seconds.
 
@@ -144,8 +149,8 @@ def watch(
     ...     watching.awaitTermination(3_600)
 
     New and replaced files get the indexes that the table has, in folders at any depth. A refresh
-    that finds none costs a listing. ``table`` is a path or a ``Table``, ``name`` the query's, and
-    ``options`` are those of ``Table.refresh`` (``memory``, ``pm``). Build an index first.
+    that finds none costs a listing. ``table`` is a path or a ``Table``, ``name`` the query's; the
+    other arguments are those of ``Table.refresh``. Build an index first.
 
     ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
     gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
@@ -163,21 +168,24 @@ def watch(
         raise SkipstoneError(
             f"{watched.path} has no index", hint=f"run `skipstone build {watched.path}` first"
         )
-    refresh = partial(_refresh, watched, options)
+    request = BuildRequest(
+        memory=memory, pm=pm, decryption=decryption, plaintext_index=plaintext_index
+    )
+    refresh = partial(_refresh, watched, request)
     if is_connect(spark):
-        refresh = partial(_refresh_at_server, _arguments(watched), options)
+        refresh = partial(_refresh_at_server, _arguments(watched), request)
     return start_watch(spark, watched.path, refresh, interval=interval, name=name)
 
 
-def _refresh(table: Table, options: dict[str, Any], spark: SparkSession) -> BuildReport:
-    return table.refresh(spark, **options)
+def _refresh(table: Table, request: BuildRequest, spark: SparkSession) -> BuildReport:
+    return refresh_table(table, spark, request)
 
 
 def _refresh_at_server(
-    arguments: dict[str, Any], options: dict[str, Any], spark: SparkSession
+    arguments: dict[str, Any], request: BuildRequest, spark: SparkSession
 ) -> BuildReport:
     """A server of Spark Connect has no ``Table`` yet."""
-    return Table(**arguments).refresh(spark, **options)
+    return refresh_table(Table(**arguments), spark, request)
 
 
 def _arguments(table: Table) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -37,14 +37,20 @@ def ingest(
     compact: bool = True,
     checkpoint_location: str | None = None,
     trigger: dict[str, object] | None = None,
-    **options: Any,
+    row_group_rows: int | None = None,
+    compression: str | None = None,
+    bloom_filters: Sequence[str] | None = None,
+    durable: bool | None = None,
 ) -> Commit | StreamingQuery:
     """Append ``df`` to the live table at ``root``; the first call makes the table.
+
+    >>> skipstone.ingest(rows, "lake/trades", timestamp="ts")
 
     ``df`` is a Spark DataFrame, a pyarrow Table or RecordBatch, or a stream of batches (a
     RecordBatchReader, any iterable). ``timestamp`` names the designated timestamp, ``partition_by``
     is "hour", "day" (the default), "month", "year" or "none", ``sort_by`` the order of rows (the
-    timestamp); ``options`` are further ones of ``LiveTable.create``. For an existing table they may
+    timestamp); ``row_group_rows``, ``compression``, ``bloom_filters`` and ``durable`` are those of
+    ``LiveTable.create``. For an existing table they may
     be left out, and must otherwise equal its own. A DataFrame, a table and anything with a
     ``batch_id`` is one commit; a stream of batches is one commit per million rows. With
     ``compact``, partitions that are mostly dead bytes are rewritten afterwards.
@@ -62,7 +68,15 @@ def ingest(
     Raises ``SkipstoneError`` for rows that do not fit and while another writer is active, and
     ``UnsupportedError`` for an object store or a table of QuestDB.
     """
-    given = {"timestamp": timestamp, "partition_by": partition_by, "sort_by": sort_by, **options}
+    given = {
+        "timestamp": timestamp,
+        "partition_by": partition_by,
+        "sort_by": sort_by,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "bloom_filters": bloom_filters,
+        "durable": durable,
+    }
     settings = {name: value for name, value in given.items() if value is not None}
     if _is_frame(df):
         frame: Any = df

@@ -23,7 +23,7 @@ from .file_format import DataKeys, ParquetFormat, file_format_of
 from .txn_table import TxnTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
+    from skipstone.predicate.dnf import Filter
     from skipstone.pruning.plan import Coverage
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
 
 __all__ = ["OpenTable", "Where"]
 
-#: SQL text, or pyarrow's DNF tuples
-Where: TypeAlias = "str | Any"
+#: SQL text, or pyarrow's filters: tuples, or lists of tuples
+Where: TypeAlias = "str | Sequence[Filter] | Sequence[Sequence[Filter]] | None"
 
 
 class OpenTable:

@@ -7,10 +7,10 @@ which carries only paths, sizes and outcomes.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.questdb.txn_snapshot import is_txn_table
 
 from .build import BuildRequest, refresh_table
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.rewrite.file_jobs import Given
     from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
     from skipstone.rewrite.summary_files import SummaryReport
+    from skipstone.rewrite.table_report import FileFate, TableReport
+    from skipstone.salvage.report import SalvageReport
     from skipstone.storage import Listing
 
     from .file_format import Progress
@@ -30,9 +34,11 @@ if TYPE_CHECKING:
 __all__ = [
     "FileJob",
     "RetrofitFiles",
+    "SalvageFiles",
     "each_file",
     "require_local",
     "retrofit_table",
+    "salvage_table",
     "write_table_metadata",
 ]
 
@@ -149,3 +155,144 @@ def write_table_metadata(
             hint="`skipstone migrate` gives them row group metadata (_pm)",
         )
     return write_summary(table.listing(), table.storage, dry_run=dry_run, progress=progress)
+
+
+_SUFFIX = ".salvaged.parquet"
+
+
+def salvage_table(
+    table: OpenTable, spark: SparkSession | None, work: SalvageFiles, progress: Progress | None
+) -> TableReport:
+    """See ``Table.salvage``."""
+    from skipstone.rewrite.encrypted_file_list import read_list
+    from skipstone.rewrite.file_jobs import given
+    from skipstone.rewrite.table_report import TableReport
+
+    started = time.perf_counter()
+    require_local(table, "salvaged")
+    keys = None
+    notes: tuple[str, ...] = ()
+    if work.decryption is not None:
+        if work.output is None:
+            raise UnsupportedError(
+                "what is saved of encrypted files is in the clear, and is not put among them",
+                hint="name the directory that it goes to: output=…, --output",
+            )
+        made = given(work.decryption, "the keys")
+        try:
+            known = read_list(table.path, made)
+            work = replace(work, beginning=None if known is None else known.beginning)
+        except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
+            notes = (f"the list of the encrypted files does not open: {error.message}",)
+        keys = _bound(table.path, made, work.beginning)
+    listing = table.listing()
+    if work.schema is None:
+        work = replace(work, fallback=_schema_of_table(table.path, listing.paths, keys))
+    done = each_file(spark, listing, work, progress)
+    return TableReport(
+        table=table.path,
+        verb="salvage",
+        files=tuple(done),
+        notes=notes,
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SalvageFiles:
+    """Salvage damaged files; ``fallback`` is a file that has the schema of the table."""
+
+    root: str
+    output: str | None = None
+    schema: str | None = None
+    fallback: str | None = None
+    skip_bad_pages: bool = False
+    footer_only: bool = False
+    decryption: Given[Decryption] | None = field(default=None, repr=False)
+    beginning: bytes | None = None
+
+    def opened(self) -> Callable[[str, int], FileFate]:
+        """The function that salvages a file."""
+        from skipstone.rewrite.file_jobs import fate_of, given
+
+        keys = None
+        if self.decryption is not None:
+            keys = _bound(self.root, given(self.decryption, "the keys"), self.beginning)
+        return lambda path, size: fate_of(path, lambda: self._one(path, size, keys))
+
+    def _one(self, path: str, size: int, keys: Decryption | None) -> FileFate:
+        from pathlib import Path
+
+        from skipstone.rewrite.encrypted_file_list import TablePrefix
+        from skipstone.rewrite.table_report import FileFate
+        from skipstone.salvage.damage import damage_of
+        from skipstone.salvage.salvage_file import salvage
+
+        target = f"{path.removesuffix('.parquet')}{_SUFFIX}"
+        if self.output is not None:
+            target = f"{self.output}/{TablePrefix(self.root, b'-').relative(path)}"
+        damage = damage_of(path, keys)
+        if not damage:
+            return FileFate(path=path, fate="already", output=path, bytes_read=size)
+        if Path(target).exists():
+            return FileFate(path=path, fate="already", output=target, bytes_read=size)
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+
+        def saved(schema: str | None) -> SalvageReport:
+            return salvage(
+                path,
+                output=target,
+                schema=schema,
+                skip_bad_pages=self.skip_bad_pages,
+                footer_only=self.footer_only,
+                decryption=keys,
+            )
+
+        try:
+            found = saved(self.schema)
+        except SkipstoneError:
+            if self.fallback is None:
+                raise
+            found = saved(self.fallback)
+        if found.output is None:
+            return FileFate(path=path, fate="failed", why=f"nothing could be saved: {damage}")
+        left = len(found.row_groups) - len(found.saved)
+        why = f"{damage}; saved {len(found.saved):,} of {len(found.row_groups):,} whole row groups"
+        return FileFate(
+            path=path,
+            fate="done" if found.ok and not left else "partly",
+            output=found.output,
+            why=f"{why} with {found.num_rows:,} rows",
+            bytes_read=size,
+            bytes_written=Path(found.output).stat().st_size,
+        )
+
+
+def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
+    """Keys bound to the places of the files; files in the clear are read too."""
+    from skipstone.rewrite.file_jobs import bound_to
+
+    prefix = bound_to(root, keys.aad_prefix, beginning)
+    return keys.replaced(aad_prefix=prefix, allow_plaintext_files=True)
+
+
+def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> str | None:
+    """A file with the schema of all: a summary, or any file if all agree."""
+    from pathlib import Path
+
+    from skipstone.salvage.schema_source import given_schema
+
+    for name in ("_common_metadata", "_metadata"):
+        if Path(root, name).is_file():
+            return str(Path(root, name))
+    first, elements = None, None
+    for path in paths:
+        try:
+            found = given_schema(path, keys).elements
+        except (SkipstoneError, OSError):
+            continue
+        if first is None:
+            first, elements = path, found
+        elif found != elements:
+            return None
+    return first

@@ -42,12 +42,10 @@ def read_table(
     from skipstone.spark.session import require_session
 
     require_session(spark)
-    where, columns, order_by, limit = (
-        request.where,
-        request.columns,
-        request.order_by,
-        request.limit,
-    )
+    where, columns, order_by = request.where, request.columns, request.order_by
+    limit = request.limit
+    if not isinstance(where, str | None):
+        raise TypeError(f"where is SQL text for Spark, not {type(where).__name__}")
     if limit is not None and limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
     if table.keys and table.is_parquet:
