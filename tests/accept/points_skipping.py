@@ -30,7 +30,7 @@ def forms(bench: Workbench) -> None:
     table = Table(str(events(bench.home / "events")))
     table.build(indexes=[*INDEXES, "place.city:valuelist"])
     everything = list(range(FILES))
-    cases: list[tuple[object, list[int]]] = [
+    cases: list[tuple[Where, list[int]]] = [
         ("day = 3", [3]),
         ([("day", "=", 3)], [3]),
         ([[("day", "<", 1)], [("day", ">", 10)]], [0, 11]),
