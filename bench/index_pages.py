@@ -127,7 +127,7 @@ def _counted(path: Path, firsts: Iterator[int], width: int, *, tree: bool) -> di
 
 def _look(file: Any, first: int, width: int, *, tree: bool) -> None:
     if tree:
-        found = file.index_pages("id").read(first, first + width)
+        found = file.index_pages("id").query(first, first + width)
     elif width:
         found = file.query(f"id BETWEEN {first} AND {first + width}")
     else:

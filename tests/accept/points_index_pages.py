@@ -63,12 +63,12 @@ def descended(bench: Workbench) -> None:
     file = ParquetFile(path)
     index = file.index_pages("k")
     assert len(index.find(13_002)) == 1
-    assert index.read(13_000, 13_010)["t"].to_pylist() == ["t4334", None, "t4336"]
+    assert index.query(13_000, 13_010)["t"].to_pylist() == ["t4334", None, "t4336"]
     assert index.bytes_read < 5_000 < path.stat().st_size / 20
     ordinals = file.index_pages("t").ordinals(4_199, 4_201)
     assert ordinals.first_row.tolist() == [4_000, 4_200]
     assert index.find(13_003).length.sum() < 2_000
-    assert index.read(13_003, 13_004).num_rows == 0
+    assert index.query(13_003, 13_004).num_rows == 0
 
 
 @point("rewrite: index pages between the data pages follow the specification's order")
@@ -83,7 +83,7 @@ def interleaved(bench: Workbench) -> None:
     assert pq.read_table(path).to_pydict() == rows
     found = datafusion.SessionContext().read_parquet(str(path)).to_arrow_table()
     assert found.to_pydict() == rows
-    assert file.index_pages("k").read(26_700, 26_710, ["k"])["k"].to_pylist() == [
+    assert file.index_pages("k").query(26_700, 26_710, ["k"])["k"].to_pylist() == [
         26_700, 26_703, 26_706, 26_709,
     ]  # fmt: skip
 

@@ -54,13 +54,13 @@ def test_a_module_takes_its_own_ordinals(module: ModuleType, ordinals: tuple[int
 def test_parts_of_a_module() -> None:
     data = b"??" + (30).to_bytes(4, "little") + b"n" * 12 + b"cc" + b"t" * 16 + b"rest"
     parts = split_module(data, 2)
-    assert (bytes(parts.nonce), bytes(parts.sealed), parts.stop) == (
+    assert (bytes(parts.nonce), bytes(parts.encrypted), parts.stop) == (
         b"n" * 12,
         b"cc" + b"t" * 16,
         36,
     )
     assert module_length(data, 2) == module_length(data[2:6]) == 34
-    assert len(split_module(data, 2, ctr=True).sealed) == 18
+    assert len(split_module(data, 2, ctr=True).encrypted) == 18
 
 
 @pytest.mark.parametrize("length", [0, 27, 0x8000_0000, 0xFFFF_FFFF])
@@ -86,4 +86,4 @@ def test_any_bytes_are_a_module_within_them_or_a_format_error(
     except FormatError:
         return
     assert at + (16 if ctr else 32) <= parts.stop <= len(data)
-    assert bytes(parts.nonce) + bytes(parts.sealed) == data[at + 4 : parts.stop]
+    assert bytes(parts.nonce) + bytes(parts.encrypted) == data[at + 4 : parts.stop]

@@ -16,7 +16,7 @@ from skipstone.errors import FormatError, PredicateError, SkipstoneError, Unsupp
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.index_pages import IndexPage
-from skipstone.parquet.index_pages.descent import Descent, together
+from skipstone.parquet.index_pages.descent import Descent, run_together
 from skipstone.parquet.index_pages.tree import place_index_pages
 from skipstone.parquet.reading.page_tables import ChunkPlace
 from skipstone.predicate.tree import And, ColumnRef, Comparison
@@ -118,7 +118,7 @@ def test_keys_and_ranges_give_the_rows_of_the_oracle(
                 tree = parts[0] if len(parts) == 1 else And(tuple(parts))
                 rows = matching_rows(table, tree)
                 expected = table.take(pa.array(rows, pa.int64()))
-            found = index.read(low, high)
+            found = index.query(low, high)
         except (NotModelled, SparkError, PredicateError, UnsupportedError):
             continue  # Spark has no answer, or ours is that the predicate cannot be decided
         assert shown(found) == shown(expected), (low, high)
@@ -200,7 +200,7 @@ def test_a_lookup_reads_the_trees_and_three_pages(tmp_path: Path) -> None:
     add_index_pages(path, ["k"])
     file = ParquetFile(path)
     footer, index = file.bytes_read, file.index_pages("k")
-    table = index.read(4_100, 4_100)
+    table = index.query(4_100, 4_100)
     assert table.to_pydict() == {"k": [4_100] * 2, "v": [512.5, 512.625], "b": [True, False]}
     assert index.bytes_read == file.bytes_read - footer < 40_000
     assert index.requests <= 10  # four waves, and that the file is still the same
@@ -228,8 +228,8 @@ def test_what_is_asked_of_a_column_without(tmp_path: Path) -> None:
         file.index_pages("k").find(1)
     with pytest.raises(UnsupportedError, match="no ordinals"):
         file.index_pages("k").ordinals(0, 1)
-    assert file.index_pages("b").read(True, True).num_rows == 20_000
-    assert file.index_pages("k").read(8, 9).num_rows == 2  # the whole column is read
+    assert file.index_pages("b").query(True, True).num_rows == 20_000
+    assert file.index_pages("k").query(8, 9).num_rows == 2  # the whole column is read
     with pytest.raises(SkipstoneError, match="nope"):
         file.index_pages("nope")
     add_index_pages(path)
@@ -237,7 +237,7 @@ def test_what_is_asked_of_a_column_without(tmp_path: Path) -> None:
     assert ordinal.keyed == (False,)
     with pytest.raises(UnsupportedError, match="no index pages"):
         ordinal.range(1, 2)
-    assert ordinal.read(8, 9).num_rows == 2
+    assert ordinal.query(8, 9).num_rows == 2
 
 
 def test_a_plan_takes_them_where_there_is_no_page_index(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_damaged_tree_in_a_file_gives_its_rows_or_a_format_error(tmp_path: Pat
         for way in ("trees", "plan", "rows"):
             try:
                 if way == "trees":
-                    found = file.index_pages("k").read(1_000, 1_003)
+                    found = file.index_pages("k").query(1_000, 1_003)
                 elif way == "plan":
                     found = file.query("k BETWEEN 1000 AND 1003")
                 else:
@@ -343,7 +343,7 @@ def descended(
         data_page_offset=BEFORE + data,
     )  # fmt: skip
     steps = descent.keys(lambda page: (0, len(page))) if by_key else descent.rows(0, rows)
-    (found,) = together(reader, [steps])  # type: ignore[arg-type]
+    (found,) = run_together(reader, [steps])  # type: ignore[arg-type]
     return [int(each) - BEFORE for each in found.offset], reader.asked
 
 

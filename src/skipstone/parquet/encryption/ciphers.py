@@ -1,11 +1,11 @@
 """AES-GCM and AES-CTR over whole modules, with one key of 128, 192 or 256 bits.
 
-Nonces are 12 random bytes per module (the RBG-based construction of NIST SP 800-38D, 8.2.2). A
-module that does not authenticate tells nothing of the cause: a wrong key, a wrong AAD prefix, a
-module from another place and a damaged one all look alike, so all are an ``AuthenticationError``.
+Nonces are 12 random bytes per module (the RBG-based construction of NIST SP 800-38D, 8.2.2). If a
+module does not authenticate, the cause is unknown: a wrong key, a wrong AAD prefix, a module from
+another place and a damaged module cannot be told apart, so all are an ``AuthenticationError``.
 
 Random nonces of 96 bits may repeat. The same publication (8.3) therefore allows a key at most 2^32
-invocations, over all files: what writes has a ``CountedCipher``, which refuses to go beyond.
+invocations, over all files: writers use a ``CountedCipher``, which refuses to go beyond.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AuthenticationError(FormatError):
 
 
 class Cipher:
-    """AES with one key. It shows its size and never the key; it does not pickle."""
+    """AES with one key. A repr shows its size and never the key; it does not pickle."""
 
     __slots__ = ("_aes", "_gcm")
 
@@ -79,26 +79,26 @@ class Cipher:
         ``what`` names the module in errors. Raises ``AuthenticationError``, or ``FormatError`` for
         a length that cannot be. CTR takes no AAD and never fails on a wrong key.
         """
-        nonce, sealed, stop = split_module(data, at, ctr=ctr, base=base, file=file)
+        nonce, encrypted, stop = split_module(data, at, ctr=ctr, base=base, file=file)
         if ctr:
-            return self._ctr(nonce, sealed), stop
-        return self.open(nonce, sealed, aad, offset=base + at, file=file, what=what), stop
+            return self._ctr(nonce, encrypted), stop
+        return self.open(nonce, encrypted, aad, offset=base + at, file=file, what=what), stop
 
     def encrypt_module(
         self, plain: Buffer, aad: bytes, *, ctr: bool = False, nonce: bytes | None = None
     ) -> bytes:
         """A whole module. ``nonce`` is random; pass one only to repeat known bytes in a test."""
         nonce = _nonce(nonce)
-        sealed = self._ctr(nonce, plain) if ctr else self._gcm.encrypt(nonce, plain, aad)
-        length = NONCE_LENGTH + len(sealed)
-        return length.to_bytes(LENGTH_SIZE, "little") + nonce + sealed
+        text = self._ctr(nonce, plain) if ctr else self._gcm.encrypt(nonce, plain, aad)
+        length = NONCE_LENGTH + len(text)
+        return length.to_bytes(LENGTH_SIZE, "little") + nonce + text
 
     # -- the pieces --------------------------------------------------------------------------------
 
     def open(
         self,
         nonce: Buffer,
-        sealed: Buffer,
+        encrypted: Buffer,
         aad: bytes,
         *,
         offset: int | None = None,
@@ -107,9 +107,9 @@ class Cipher:
     ) -> bytes:
         """Plaintext of ciphertext and tag."""
         try:
-            return self._gcm.decrypt(nonce, sealed, aad)
+            return self._gcm.decrypt(nonce, encrypted, aad)
         except InvalidTag:
-            # Without its cause: a traceback has nothing to add, and might show locals.
+            # Without its cause: a traceback adds nothing, and might show locals.
             raise AuthenticationError(
                 f"{what} does not authenticate", file=file, offset=offset
             ) from None
@@ -120,7 +120,7 @@ class Cipher:
         return nonce + self._gcm.encrypt(nonce, plain, aad)
 
     def _ctr(self, nonce: Buffer, data: Buffer) -> bytes:
-        # Its own inverse. CTR ciphers keep a state, so each module has one of its own.
+        # CTR is its own inverse. Its ciphers have state, so each module gets a new one.
         context = _Cipher(self._aes, CTR(bytes(nonce) + _FIRST_COUNTER)).encryptor()
         return context.update(data) + context.finalize()
 
@@ -146,9 +146,9 @@ class Cipher:
 
 
 class CountedCipher(Cipher):
-    """One that counts what it has encrypted, ``invocations``, and stops at the limit.
+    """A cipher that counts the modules it has encrypted, ``invocations``, and stops at the limit.
 
-    Not to be shared between threads: two might see the same count.
+    Do not share it between threads: two might see the same count.
     """
 
     __slots__ = ("invocations",)
@@ -178,7 +178,7 @@ class CountedCipher(Cipher):
         if self.invocations >= MAX_INVOCATIONS:
             raise UnsupportedError(
                 f"a key has encrypted {self.invocations:,} modules, and may encrypt no more",
-                hint="go on with another key: beyond 2^32 a random nonce may repeat",
+                hint="continue with another key: beyond 2^32 a random nonce may repeat",
             )
         self.invocations += 1
 

@@ -1,12 +1,12 @@
-"""What decrypts the modules of one column chunk: pages and their headers, indexes, Bloom filters.
+"""Decrypts the modules of one column chunk: pages and their headers, indexes, Bloom filters.
 
-Of a v2 data page the specification, Arrow and parquet-rs encrypt the whole body. parquet-java
-encrypts only the values, and leaves the levels before them in the clear and unauthenticated:
+The specification, Arrow and parquet-rs encrypt the whole body of a v2 data page. parquet-java
+encrypts only the values, and leaves the levels before them as unauthenticated plaintext:
 
     whole     module(repetition levels | definition levels | values)
     Java      repetition levels | definition levels | module(values)
 
-Both are read; the lengths tell them apart, and where both fit, the tag.
+Both are read. The lengths distinguish them, and where both fit, the tag.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class ColumnDecryptor:
     ) -> bytes:
         """The body of a page as it was before encryption, levels of v2 pages included.
 
-        ``body`` is the ``compressed_page_size`` bytes after the header. The result is shorter; of
-        what the header says only ``uncompressed_page_size`` still applies to it.
+        ``body`` is the ``compressed_page_size`` bytes after the header. The result is
+        shorter; of the header only ``uncompressed_page_size`` still applies to it.
         """
         if header.type == PageType.DICTIONARY_PAGE:
             return self.decrypt(ModuleType.DICTIONARY_PAGE, body, base=base)
@@ -103,7 +103,7 @@ class ColumnDecryptor:
                 if levels <= 0 or not self._fills(body, levels):
                     raise
         if levels == len(body):
-            # Levels in clear and no values, so nothing was left to encrypt.
+            # Plaintext levels and no values, so there was nothing to encrypt.
             return bytes(body)
         view = memoryview(body)
         values = self.decrypt(ModuleType.DATA_PAGE, view[levels:], page_ordinal, base=base + levels)
@@ -121,7 +121,7 @@ class ColumnDecryptor:
         """The bytes of the PageHeader at ``data[at:]``, where it ends, and if it is a dictionary's.
 
         ``page_ordinal`` is that of the next data page. ``may_be_dictionary`` at the start of a
-        chunk: writers do not always say whether a dictionary is there, and its AAD is another.
+        chunk: writers do not always say whether there is a dictionary, and its AAD differs.
         """
         if may_be_dictionary:
             try:
@@ -152,7 +152,7 @@ class ColumnDecryptor:
         return header, bitset
 
     def encrypt(self, module: ModuleType, plain: Buffer, page_ordinal: int | None = None) -> bytes:
-        """The pair of ``decrypt``: a whole module, with a nonce of its own."""
+        """The inverse of ``decrypt``: a whole module, with a new nonce."""
         return self.cipher.encrypt_module(
             plain, self._aad(module, page_ordinal), ctr=self.is_ctr(module)
         )
@@ -162,7 +162,7 @@ class ColumnDecryptor:
         return self.ctr and module.is_page
 
     def overhead(self, module: ModuleType) -> int:
-        """By how many bytes a module is longer than its plaintext."""
+        """How many bytes a module is longer than its plaintext."""
         return CTR_OVERHEAD if self.is_ctr(module) else GCM_OVERHEAD
 
     def encrypted_length(self, plain_length: int, module: ModuleType) -> int:

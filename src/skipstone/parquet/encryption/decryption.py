@@ -1,7 +1,18 @@
 """Keys: what a user passes to read encrypted files, and where a file's keys come from.
 
-For the footer and for each column the first that is there counts: the key given directly; what the
-retriever returns for the key metadata; the KMS client, where the metadata is key material.
+For the footer and for each column the first available key is used: the key given directly; the
+result of the retriever for the key metadata; the KMS client, where the metadata is key material.
+
+For the command line, keys lie in a JSON file: they belong neither there nor in its history.
+
+    {
+      "footer_key": "text:0123456789012345",
+      "column_keys": {"user.email": "6b65793132333435…", "amount": "base64:a2V5…"},
+      "aad_prefix": "text:orders"
+    }
+
+All three are optional. A key is hex, or ``base64:`` and base64, or ``text:`` and UTF-8; 16, 24 or
+32 bytes. Messages name the entry, never its value.
 """
 
 from __future__ import annotations
@@ -35,20 +46,20 @@ _LABEL_LENGTH = 64
 
 
 class Decryption:
-    """What opens encrypted files. Keys are 16, 24 or 32 bytes; all of it is optional.
+    """The keys that open encrypted files. They are 16, 24 or 32 bytes; all parameters are optional.
 
     ``footer_key`` opens or verifies the footer, and the columns that are encrypted with it.
     ``column_keys`` are by dotted column path; the key of a group opens all columns in it that have
     none of their own. ``key_retriever`` takes the key metadata of a footer or column (bytes) and
-    returns its key, or ``None`` or ``LookupError`` where it has none. ``kms`` unwraps key material
-    as parquet-java and Arrow write it; the keys that it unwraps are remembered while this object
-    lives. ``aad_prefix`` is that of the file, or a function from the file's path to it.
+    returns its key; ``None`` or ``LookupError`` where it has none. ``kms`` unwraps key material as
+    parquet-java and Arrow write it; unwrapped keys are cached while this object lives.
+    ``aad_prefix`` is that of the file, or a function from the file's path to it.
 
-    ``check_footer_integrity``: verify the signature of plaintext footers where the key is at hand.
-    ``allow_plaintext_files``: also read files that are not encrypted at all. Without it they are
-    refused: one that takes the place of an encrypted file would otherwise be believed.
+    ``check_footer_integrity``: verify the signature of plaintext footers where the key is
+    available. ``allow_plaintext_files``: also read files that are not encrypted at all. Without it
+    they are refused: a plaintext file could otherwise replace an encrypted one unnoticed.
 
-    A repr names columns and sizes, never a key. It pickles, with its keys: mind where it goes.
+    A repr names columns and sizes, never a key. Pickling includes the keys, so protect the pickle.
     """
 
     __slots__ = (
@@ -117,7 +128,7 @@ class Decryption:
 
     @property
     def has_keys(self) -> bool:
-        """Whether there is anything that could give a key."""
+        """Whether it may give any key."""
         return bool(self._footer_key or self._column_keys or self.key_retriever or self.kms)
 
     def prefix_for(self, file: str | None) -> bytes | None:
@@ -139,7 +150,7 @@ class Decryption:
         return None
 
     def unwrap(self, material: KeyMaterial, kms: KmsClient) -> Cipher:
-        """A data key out of its material."""
+        """The data key in key material."""
         return unwrap_dek(material, kms, self._keks)
 
 
@@ -163,7 +174,7 @@ def check_aad_prefix(prefix: object) -> None:
 
 
 def key_label(key_metadata: bytes | None) -> str | None:
-    """How to name a key to people: never more of the metadata than surely is a name.
+    """How messages name a key: by nothing of the metadata that may be more than a name.
 
     Key material is named by its master key; other metadata by itself where it is short, printable
     text without the looks of JSON, and by its length otherwise. ``None`` where there is none.
@@ -188,7 +199,7 @@ def key_label(key_metadata: bytes | None) -> str | None:
 
 
 class FileKeys:
-    """The keys of one file. Each is looked for once; one that is not there stays so."""
+    """The keys of one file. Each is looked up once; a missing key stays missing."""
 
     __slots__ = ("_entries", "_found", "decryption", "file", "load_key_material")
 
@@ -264,21 +275,21 @@ class FileKeys:
 
     def _external(self, reference: str) -> KeyMaterial:
         if self._entries is None:
-            beside = key_material_path(self.file or "").rpartition("/")[2]
+            name = key_material_path(self.file or "").rpartition("/")[2]
             if self.load_key_material is None:
-                raise KeyUnavailableError(f"the key material lies outside the file, in {beside}")
+                raise KeyUnavailableError(f"the key material lies outside the file, in {name}")
             try:
                 data = self.load_key_material()
             except (OSError, LookupError) as error:
                 raise KeyUnavailableError(
-                    f"the key material file {beside} cannot be read: {type(error).__name__}",
-                    hint="keep it beside its data file",
+                    f"the key material file {name} cannot be read: {type(error).__name__}",
+                    hint="keep it in the directory of its data file",
                 ) from error
             self._entries = read_key_material_file(data)
         if reference not in self._entries:
             raise KeyUnavailableError(
                 f"the key material file has no entry {reference!r}",
-                hint="it may be that of another file, or have been rotated half",
+                hint="it may belong to another file, or its rotation was interrupted",
             )
         return self._entries[reference]
 
@@ -302,11 +313,11 @@ _ENTRIES = {"footer_key", "column_keys", "aad_prefix"}
 
 
 def decryption_from_json(text: str, *, file: str | None = None) -> Decryption:
-    """The keys of such a document; ``FormatError`` where it is none."""
+    """The keys in such a document; ``FormatError`` for anything else."""
     try:
         found = json.loads(text)
     except ValueError:
-        # The error of the parser would quote the document.
+        # The parser's error would quote the document.
         raise _wrong("not a JSON document", file) from None
     if not isinstance(found, dict) or not set(found) <= _ENTRIES:
         raise _wrong(f"an object of {', '.join(sorted(_ENTRIES))} is expected", file)
@@ -336,7 +347,7 @@ def _bytes(found: dict[str, Any], name: str, file: str | None) -> bytes | None:
 def _required(found: dict[str, Any], name: str, shown: str, file: str | None) -> bytes:
     value = found[name]
     if not isinstance(value, str):
-        raise _wrong(f"{shown} is no string", file)
+        raise _wrong(f"{shown} is not a string", file)
     return key_from_text(value, shown, file)
 
 

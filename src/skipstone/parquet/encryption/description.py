@@ -1,4 +1,4 @@
-"""What an encrypted file shows to somebody without its keys, and what was done with those given."""
+"""What an encrypted file shows without its keys, and what the given keys opened."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptedColumn:
-    """``key`` is "footer key" or "column key"; ``unavailable`` is why it cannot be read, if so."""
+    """``key`` is "footer key" or "column key"; ``unavailable`` is why it cannot be read, if it
+    cannot."""
 
     column: str
     key: str
@@ -44,7 +45,7 @@ class EncryptionDescription:
     """``columns`` is ``None`` where the footer hides them.
 
     ``aad_prefix`` is "stored", "to be supplied" or "none"; ``signature`` of a plaintext footer is
-    "verified" or "not verified"; the labels are those of ``keys.key_label``.
+    "verified" or "not verified"; the labels are those of ``key_label``.
     """
 
     algorithm: str
@@ -83,7 +84,7 @@ class EncryptionDescription:
 def describe_encrypted_footer(
     data: Buffer, *, base: int = 0, file: str | None = None
 ) -> EncryptionDescription:
-    """Of a file whose footer is encrypted and whose footer key is not there: what is in the clear.
+    """The plaintext parts of a file whose footer is encrypted and whose footer key is missing.
 
     ``data`` is what lies before the last 8 bytes, beginning at ``base`` of the file.
     """
@@ -98,10 +99,9 @@ def describe_encryption(
     unavailable: Mapping[int, SkipstoneError] | None = None,
     signature_verified: bool = False,
 ) -> EncryptionDescription:
-    """Of one file; ``footer`` where it is plaintext or was decrypted.
+    """The encryption of one file; ``footer`` is given where it is plaintext or was decrypted.
 
-    A column's key is that of its first encrypted chunk. ``unavailable`` is that of
-    ``adopt_column_metadata``.
+    A column's key is that of its first encrypted chunk. ``unavailable`` is that of ``open_footer``.
     """
     algorithm = decryptor.algorithm
     if algorithm.aad_prefix is not None:

@@ -1,14 +1,14 @@
-"""One file's keys, algorithm and AAD, joined: what decrypts its footer, and its columns' modules.
+"""Decrypts one file: its keys, algorithm and AAD combined.
 
     PARE   FileCryptoMetaData | module Footer            the algorithm lies before the footer
     PAR1   FileMetaData | nonce 12 | tag 16              the algorithm lies in the footer
 
 The signature of a plaintext footer is the nonce and the tag of encrypting the bytes of FileMetaData
-with the footer key and the footer's AAD; the ciphertext is not kept.
+with the footer key and the footer's AAD; the ciphertext is not stored.
 
-Nothing is asked of the user before it is needed: a file with a plaintext footer opens without any
-key, and its unencrypted columns read. A column whose key is missing is a ``KeyUnavailableError``
-when it is touched. With the wrong key, ``AuthenticationError`` (a ``FormatError``).
+Keys are requested only when they are needed: a file with a plaintext footer opens without any key,
+and its plaintext columns read. A column whose key is missing is a ``KeyUnavailableError`` when it
+is read. With the wrong key, ``AuthenticationError`` (a ``FormatError``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EncryptedFooter:
 
     @classmethod
     def from_bytes(cls, data: Buffer, *, base: int = 0) -> EncryptedFooter:
-        """From all that lies before the 8 bytes of the tail; it must be used up exactly."""
+        """From all bytes before the 8 bytes of the tail; every byte must be used."""
         view = memoryview(data)
         reader = Reader(view, base=base)
         crypto = FileCryptoMetaData.read(reader)
@@ -72,8 +72,8 @@ class FileDecryptor:
     """Decrypts one file. Make it with ``of_encrypted_footer`` or ``of_plaintext_footer``.
 
     ``key_metadata`` is that of the footer key, encrypting or signing. ``load_key_material`` returns
-    the bytes of the key material file (``material.key_material_path``), and is called only if keys
-    lie there.
+    the bytes of the key material file (``key_material_path``), and is called only if keys are
+    there.
     """
 
     __slots__ = ("_aad", "_keys", "algorithm", "ctr", "encrypted_footer", "file", "key_metadata")
@@ -111,7 +111,7 @@ class FileDecryptor:
         file: str | None = None,
         load_key_material: Callable[[], bytes] | None = None,
     ) -> FileDecryptor:
-        """Of a PARE file."""
+        """The decryptor of a PARE file."""
         return cls(
             decryption,
             crypto.encryption_algorithm,
@@ -131,9 +131,8 @@ class FileDecryptor:
         file: str | None = None,
         load_key_material: Callable[[], bytes] | None = None,
     ) -> FileDecryptor | None:
-        """Of a PAR1 file, with two fields of its FileMetaData; ``None`` if it is not encrypted.
-
-        ``FormatError`` where it is not encrypted, and keys were given that do not allow for it.
+        """The decryptor of a PAR1 file, by two fields of its FileMetaData; ``None`` if it is not
+        encrypted. ``FormatError`` where it is not encrypted, and the given keys do not allow that.
         """
         if algorithm is not None:
             return cls(
@@ -157,7 +156,7 @@ class FileDecryptor:
 
     @property
     def algorithm_name(self) -> str:
-        """As the specification calls it."""
+        """The name in the specification."""
         return "AES_GCM_CTR_V1" if self.ctr else "AES_GCM_V1"
 
     @property
@@ -219,7 +218,7 @@ class FileDecryptor:
         return made, made.decrypt_footer(found.module, base=found.offset), found.offset
 
     def decrypt_footer(self, module: Buffer, *, base: int = 0) -> bytes:
-        """The bytes of FileMetaData out of the module after FileCryptoMetaData."""
+        """The bytes of FileMetaData from the module after FileCryptoMetaData."""
         cipher = self.footer_cipher()
         aad = module_aad(self.file_aad, ModuleType.FOOTER)
         plain, _ = cipher.decrypt_module(
@@ -228,7 +227,7 @@ class FileDecryptor:
         return plain
 
     def encrypt_footer(self, metadata: Buffer) -> bytes:
-        """The pair of ``decrypt_footer``."""
+        """The inverse of ``decrypt_footer``."""
         return self.footer_cipher().encrypt_module(
             metadata, module_aad(self.file_aad, ModuleType.FOOTER)
         )
@@ -261,7 +260,7 @@ class FileDecryptor:
             )
 
     def verify_if_possible(self, footer: Buffer, end: int, *, base: int = 0) -> bool:
-        """Verify unless the user does not want it or the key is missing; whether it was done."""
+        """Verify unless the user disabled it or the key is missing; whether it was verified."""
         self.check_signature_length(footer, end, base=base)
         if not self._keys.decryption.check_footer_integrity:
             return False
@@ -288,7 +287,7 @@ class FileDecryptor:
         column_ordinal: int,
         crypto_metadata: ColumnCryptoMetaData | None,
     ) -> ColumnDecryptor | None:
-        """What decrypts one column chunk; ``None`` if it is not encrypted.
+        """The decryptor of one column chunk; ``None`` if it is not encrypted.
 
         ``row_group_ordinal`` is ``RowGroup.ordinal``, or its index where that is absent. Raises
         ``KeyUnavailableError`` naming the column and its key's label.

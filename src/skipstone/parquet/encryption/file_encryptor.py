@@ -1,11 +1,11 @@
-"""What encrypts one file: its data keys, its AAD, its crypto metadata, and the end of it.
+"""Encrypts one file: its data keys, its AAD, its crypto metadata, and the end of the file.
 
     encrypted footer   PARE  modules  FileCryptoMetaData | module Footer       length  PARE
     plaintext footer   PAR1  modules  FileMetaData | nonce 12 | tag 16         length  PAR1
 
-The metadata of a column is a module of its own where whoever reads the footer need not have its
-key: where it has a key of its own, and under a plaintext footer always. There a redacted one stays
-beside it: places and sizes, and nothing that tells of values.
+The metadata of a column is a separate module where a reader of the footer may lack its key: where
+the column has its own key, and always in a plaintext footer. A plaintext footer also has redacted
+metadata: places and sizes, and nothing about values.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _UNIQUE_LENGTH: Final = 8
 
 
 class FileEncryptor:
-    """Of one file at ``file``. ``leaves`` are the paths of its columns.
+    """Encrypts the file at ``file``. ``leaves`` are the paths of its columns.
 
-    ``key_material_file`` is what must lie beside it, by ``material.key_material_path``; ``None``
-    where nothing must. Raises ``SkipstoneError`` for keys of columns that are not there,
+    ``key_material_file`` is the content of the file at ``key_material_path``, ``None`` where none
+    is needed. Raises ``SkipstoneError`` for keys of columns that do not exist,
     ``KeyUnavailableError`` where the KMS wraps no key.
     """
 
@@ -129,7 +129,7 @@ class FileEncryptor:
     ) -> tuple[CountedCipher, bytes]:
         """A new data key, and its key metadata."""
         encryption, key = self.encryption, os.urandom(self.encryption.data_key_bits // 8)
-        assert encryption.kms is not None  # else there are no ids
+        assert encryption.kms is not None  # ids need a KMS
         try:
             material = wrap_dek(
                 key,
@@ -141,7 +141,7 @@ class FileEncryptor:
                 kms_instance_url=encryption.kms_instance_url,
             )
         except Exception as error:
-            # Without its cause: what a KMS says of a key that it was given may hold the key.
+            # Without its cause: the error of a KMS may contain the key that it was given.
             raise KeyUnavailableError(
                 f"the KMS client did not wrap a key with master key {master_key_id!r}: "
                 f"{type(error).__name__}",
@@ -157,12 +157,12 @@ class FileEncryptor:
 
     @property
     def magic(self) -> bytes:
-        """First and last in the file."""
+        """The first and last bytes of the file."""
         return MAGIC if self.encryption.plaintext_footer else MAGIC_ENCRYPTED
 
     @property
     def key_material_file(self) -> bytes | None:
-        """The file of wrapped keys, where they do not lie in the data file."""
+        """The file of wrapped keys, where they are not in the data file."""
         if self.encryption.internal_key_material or not self._entries:
             return None
         return write_key_material_file(self._entries)
@@ -176,7 +176,7 @@ class FileEncryptor:
         }
 
     def column(self, path: Path, row_group: int, column: int) -> ColumnDecryptor | None:
-        """What encrypts the modules of a chunk, ``None`` for one that stays in the clear."""
+        """Encrypts the modules of a chunk; ``None`` for a chunk that stays plaintext."""
         cipher = self._ciphers.get(path)
         if cipher is None:
             return None
@@ -192,33 +192,33 @@ class FileEncryptor:
             self.file,
         )
 
-    def seals_metadata(self, path: Path) -> bool:
-        """Whether the metadata of a column's chunks are a module of their own, each sealed for
-        good, and not part of the footer."""
+    def separates_metadata(self, path: Path) -> bool:
+        """Whether the metadata of a column's chunks are separate modules, encrypted once, and not
+        part of the footer."""
         crypto = self._crypto.get(path)
         own = crypto is not None and crypto.ENCRYPTION_WITH_COLUMN_KEY is not None
         return own or (crypto is not None and self.encryption.plaintext_footer)
 
-    def seal_chunk(
+    def encrypt_chunk_metadata(
         self, chunk: ColumnChunk, path: Path, row_group: int, column: int
     ) -> ColumnChunk:
-        """The chunk as the footer has it, with its metadata sealed where they must be."""
+        """The chunk as the footer holds it, with encrypted metadata where they must be."""
         encryptor, meta = self.column(path, row_group, column), chunk.meta_data
         if encryptor is None or meta is None:
             return replace(chunk, crypto_metadata=None, encrypted_column_metadata=None)
         crypto, plaintext = self._crypto[path], self.encryption.plaintext_footer
-        if not self.seals_metadata(path):
+        if not self.separates_metadata(path):
             return replace(chunk, crypto_metadata=crypto, encrypted_column_metadata=None)
-        sealed = encryptor.encrypt(ModuleType.COLUMN_META_DATA, meta.to_bytes())
+        module = encryptor.encrypt(ModuleType.COLUMN_META_DATA, meta.to_bytes())
         return replace(
             chunk,
             meta_data=_redacted(meta) if plaintext else None,
             crypto_metadata=crypto,
-            encrypted_column_metadata=sealed,
+            encrypted_column_metadata=module,
         )
 
     def described(self, metadata: FileMetaData) -> FileMetaData:
-        """The metadata with what they say of the encryption, where it is for them to say."""
+        """The metadata with the fields about encryption, which only a plaintext footer has."""
         plaintext = self.encryption.plaintext_footer
         return replace(
             metadata,
@@ -227,14 +227,14 @@ class FileEncryptor:
         )
 
     def footer(self, metadata: FileMetaData) -> bytes:
-        """All that lies between the modules and the length of the footer.
+        """All bytes between the modules and the length of the footer.
 
-        ``metadata`` are those of chunks that ``seal_chunk`` has passed.
+        ``metadata`` holds chunks that ``encrypt_chunk_metadata`` returned.
         """
-        return self.seal_footer(self.described(metadata).to_bytes())
+        return self.encrypt_footer(self.described(metadata).to_bytes())
 
-    def seal_footer(self, data: bytes) -> bytes:
-        """The same of the bytes of metadata that ``described`` has passed."""
+    def encrypt_footer(self, data: bytes) -> bytes:
+        """The same from the bytes of metadata that ``described`` returned."""
         aad = module_aad(self.file_aad, ModuleType.FOOTER)
         if self.encryption.plaintext_footer:
             return data + self._footer.sign(data, aad)
@@ -245,7 +245,7 @@ class FileEncryptor:
 
 
 def _redacted(meta: ColumnMetaData) -> ColumnMetaData:
-    """Places and sizes, which readers without encryption need to step over the chunk."""
+    """Places and sizes only, by which readers without the key skip the chunk."""
     return replace(
         meta,
         key_value_metadata=None,

@@ -1,4 +1,4 @@
-"""Key material: how the key tools of parquet-java and Arrow keep a data key that a KMS has wrapped.
+"""Key material: how key tools of parquet-java and Arrow store a data key that a KMS has wrapped.
 
     DEK   data key: encrypts the modules of a footer or a column; random, one per file and column
     KEK   key encryption key: wraps DEKs locally; random, one per writer and master key
@@ -12,14 +12,14 @@ The key_metadata of a footer or a column is JSON, of ``keyMaterialType`` PKMT1:
 
     internalStorage true    the material itself
     internalStorage false   {"keyReference": "footerKey" | "columnKey0" …}: the material is in the
-                            file _KEY_MATERIAL_FOR_<name of the data file>.json beside the data
-                            file, an object of reference -> material as JSON text
+                            file _KEY_MATERIAL_FOR_<name of the data file>.json in the directory of
+                            the data file, an object of reference -> material as JSON text
 
     material  isFooterKey, masterKeyID, wrappedDEK, doubleWrapping; with it keyEncryptionKeyID
               (base64) and wrappedKEK; of a footer key also kmsInstanceID and kmsInstanceURL
 
-What the KMS returns as a wrapped key is text of its own making. Source: KeyMaterial, KeyMetadata
-and KeyToolkit of parquet-java, checked against files that parquet-java and Arrow wrote.
+A wrapped key is text in the KMS's own format. Source: KeyMaterial, KeyMetadata and KeyToolkit of
+parquet-java, checked against files that parquet-java and Arrow wrote.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class KmsClient(Protocol):
         """``key_bytes`` encrypted with a master key, as text. Only writing needs it."""
 
     def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
-        """The key in ``wrapped_key``. Any exception means that it is not to be had."""
+        """The key in ``wrapped_key``. Any exception means that it is unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class KeyMaterial:
 
     @property
     def double_wrapping(self) -> bool:
-        """Whether a KEK lies between."""
+        """Whether a KEK wraps the data key."""
         return self.wrapped_kek is not None
 
     def to_json(self, *, internal_storage: bool | None = True) -> bytes:
@@ -138,9 +138,9 @@ def _load(data: bytes | str, what: str) -> Any:
 
 
 def read_key_metadata(data: bytes) -> KeyMaterial | KeyReference | None:
-    """Key metadata as key tools write it, or ``None`` where it is something else.
+    """Key metadata as key tools write it, or ``None`` for other metadata.
 
-    Raises ``FormatError`` where it says that it is PKMT1 and is not.
+    Raises ``FormatError`` for damaged metadata of type PKMT1.
     """
     if not data.lstrip().startswith(b"{"):
         return None
@@ -174,7 +174,7 @@ def _material(value: dict[str, Any]) -> KeyMaterial:
 def _text(value: dict[str, Any], name: str) -> str:
     found = value.get(name)
     if not isinstance(found, str):
-        raise FormatError(f"key material: {name} is missing or no text")
+        raise FormatError(f"key material: {name} is missing or not text")
     return found
 
 
@@ -182,20 +182,20 @@ def _text(value: dict[str, Any], name: str) -> str:
 
 
 def key_material_path(path: str) -> str:
-    """Where the key material of the data file at ``path`` lies, if it is external."""
+    """The path of the external key material of the data file at ``path``."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}_KEY_MATERIAL_FOR_{name}.json"
 
 
 def read_key_material_file(data: bytes) -> dict[str, KeyMaterial]:
-    """By key reference."""
+    """The key material by key reference."""
     value = _load(data, "the key material file")
     if not isinstance(value, dict):
-        raise FormatError("the key material file is no JSON object")
+        raise FormatError("the key material file is not a JSON object")
     found = {}
     for reference, text in value.items():
         if not isinstance(text, str):
-            raise FormatError(f"key material of {reference!r} is no text")
+            raise FormatError(f"key material of {reference!r} is not text")
         entry = _load(text, f"key material of {reference!r}")
         if not isinstance(entry, dict) or entry.get("keyMaterialType") != MATERIAL_TYPE:
             raise FormatError(f"key material of {reference!r} is not {MATERIAL_TYPE}")
@@ -204,7 +204,7 @@ def read_key_material_file(data: bytes) -> dict[str, KeyMaterial]:
 
 
 def write_key_material_file(entries: dict[str, KeyMaterial]) -> bytes:
-    """The pair of ``read_key_material_file``."""
+    """The inverse of ``read_key_material_file``."""
     return _dump(
         {name: entry.to_json(internal_storage=None).decode() for name, entry in entries.items()}
     )
@@ -219,7 +219,7 @@ def wrap_locally(key: bytes, kek: Cipher, aad: bytes) -> str:
 
 
 def unwrap_locally(wrapped: str, kek: Cipher, aad: bytes) -> bytes:
-    """The pair of ``wrap_locally``. Raises ``AuthenticationError`` or ``FormatError``."""
+    """The inverse of ``wrap_locally``. Raises ``AuthenticationError`` or ``FormatError``."""
     data = _unbase64(wrapped, "a wrapped key")
     if len(data) - NONCE_LENGTH - TAG_LENGTH not in KEY_LENGTHS:
         raise FormatError("the length of a wrapped key", expected="44, 52 or 60", got=len(data))
@@ -236,18 +236,18 @@ def _unbase64(text: str, what: str) -> bytes:
 def unwrap_dek(
     material: KeyMaterial, kms: KmsClient, keks: MutableMapping[tuple[str, str], Cipher]
 ) -> Cipher:
-    """The data key of ``material``; ``keks`` remembers by master key and KEK what the KMS gave.
+    """The data key of ``material``; ``keks`` caches unwrapped KEKs by master key and wrapped KEK.
 
-    Raises ``KeyUnavailableError`` where the KMS refuses or returns something else than a key.
+    Raises ``KeyUnavailableError`` where the KMS refuses or does not return a key.
     """
     label = material.master_key_id
     if material.wrapped_kek is None:
-        return _ask(kms, material.wrapped_dek, label)
-    # The wrapped KEK is part of the name: an identifier alone could be that of another file's KEK.
+        return _unwrap(kms, material.wrapped_dek, label)
+    # The wrapped KEK is part of the key: an identifier alone could belong to another file's KEK.
     name = (label, material.wrapped_kek)
     kek = keks.get(name)
     if kek is None:
-        kek = keks[name] = _ask(kms, material.wrapped_kek, label)
+        kek = keks[name] = _unwrap(kms, material.wrapped_kek, label)
     aad = _unbase64(material.key_encryption_key_id or "", "keyEncryptionKeyID")
     try:
         return Cipher(unwrap_locally(material.wrapped_dek, kek, aad))
@@ -258,13 +258,13 @@ def unwrap_dek(
         ) from None
 
 
-def _ask(kms: KmsClient, wrapped: str, master_key_id: str) -> Cipher:
+def _unwrap(kms: KmsClient, wrapped: str, master_key_id: str) -> Cipher:
     try:
         key: object = kms.unwrap_key(wrapped, master_key_id)
     except KeyUnavailableError:
-        raise  # our own sources of keys say best what is missing
+        raise  # the message of our own key sources names the missing key
     except Exception as error:
-        # What the exception says is the KMS's own: it stays in the chain, and out of the message.
+        # The KMS's own error stays in the chain, and out of the message.
         raise KeyUnavailableError(
             f"the KMS client did not unwrap a key of master key {master_key_id!r}: "
             f"{type(error).__name__}",

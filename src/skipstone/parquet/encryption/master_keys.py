@@ -1,8 +1,7 @@
 """Master keys by their labels: from a mapping, a callback, or a KMS; and how Arrow takes them.
 
-Whoever wraps has the label and the key: a data key is wrapped as ``KeyToolkit.encryptKeyLocally``
-of parquet-java does, ``base64(nonce 12 | AES-GCM(key, data key, AAD = label) | tag 16)``. With a
-KMS it is the KMS that wraps.
+A label and its key wrap a data key as ``KeyToolkit.encryptKeyLocally`` of parquet-java does:
+``base64(nonce 12 | AES-GCM(key, data key, AAD = label) | tag 16)``. A KMS wraps it by itself.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class LabelledKeys:
     ``source`` is a mapping from labels to keys, a function from a label to its key (``None`` or
     ``LookupError`` where it has none), or a KMS client.
 
-    A repr names labels, never a key. It pickles, with the keys of a mapping: mind where it goes. A
-    function travels by its name, and finds the keys where it arrives.
+    A repr names labels, never a key. Pickling includes the keys of a mapping, so protect the
+    pickle. A function is pickled by its name.
     """
 
     __slots__ = ("_ciphers", "_source")
@@ -92,12 +91,12 @@ class LabelledKeys:
         try:
             wrapped = self._source.wrap_key(key_bytes, master_key_identifier)
         except Exception as error:
-            # Without its cause: what a KMS says of a key that it was given may hold the key.
+            # Without its cause: the error of a KMS may contain the key that it was given.
             raise _failed("wrap", master_key_identifier, error) from None
         return wrapped if isinstance(wrapped, str) else bytes(wrapped).decode("ascii")
 
     def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
-        """A data key again. Raises ``KeyUnavailableError``, also for a wrong key."""
+        """The unwrapped data key. Raises ``KeyUnavailableError``, also for a wrong key."""
         label = master_key_identifier
         text = wrapped_key if isinstance(wrapped_key, str) else bytes(wrapped_key).decode("ascii")
         if not self._is_kms:
@@ -112,7 +111,7 @@ class LabelledKeys:
         try:
             return bytes(self._source.unwrap_key(text, label))
         except Exception as error:
-            # What the exception says is the KMS's own: it stays out of the message.
+            # The KMS's own error stays out of the message.
             raise _failed("unwrap", label, error) from None
 
     def _cipher(self, label: str) -> Cipher:
@@ -159,7 +158,7 @@ def _factory(keys: LabelledKeys) -> Any:
     import pyarrow.parquet.encryption as pe
 
     class Client(pe.KmsClient):  # type: ignore[misc]
-        """What Arrow's key tools ask."""
+        """The client that Arrow's key tools call."""
 
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
             return keys.wrap_key(key_bytes, master_key_identifier)

@@ -22,13 +22,13 @@ AES_GCM_CTR_V1 encrypts pages (not their headers) with CTR, whose IV is the nonc
     BloomFilter Header          8        yes            -
     BloomFilter Bitset          9        yes            -
 
-The AAD binds a module to its place: one from elsewhere, of this file or another, does not
+The AAD binds a module to its place: a module moved within a file or from another file does not
 authenticate. A page's ordinal counts the data pages of its chunk; the dictionary is not one of
 them. Ordinals are 16 bits, so an encrypted file has at most 32,768 row groups, columns, and data
-pages per chunk. CTR authenticates nothing: a damaged page is noticed by its CRC or its encoding, or
-not at all. Plaintexts may be padded: parquet-java rounds page indexes and Bloom filter headers up
-to 100 bytes, so a Thrift struct need not fill its module.
-Source: Encryption.md of parquet-format, sections 4.4 and 5.1.
+pages per chunk. CTR authenticates nothing: only its CRC or its encoding may show that a page is
+damaged. Plaintexts may be padded: parquet-java rounds page indexes and Bloom filter headers up to
+100 bytes, so a Thrift struct need not fill its module. Source: Encryption.md of parquet-format,
+sections 4.4 and 5.1.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class ModuleType(IntEnum):
 
 
 class ModuleParts(NamedTuple):
-    """Views into a module; ``sealed`` is the ciphertext, with the tag where there is one."""
+    """Views into a module; ``encrypted`` is the ciphertext, with the tag where there is one."""
 
     nonce: memoryview
-    sealed: memoryview
+    encrypted: memoryview
     stop: int
 
 
@@ -138,7 +138,7 @@ def module_length(
 ) -> int:
     """How many bytes the module at ``data[at:]`` takes, its length field included.
 
-    Only the length field has to be in ``data``: what a reader peeks at before it fetches the rest.
+    Only the length field has to be in ``data``, so a reader may fetch the rest after it.
     ``base`` is what offsets in errors count from, ``file`` the file that they name.
     """
     view = memoryview(data)
@@ -177,6 +177,6 @@ def split_module(
             expected=f"{length} bytes",
             got=len(view) - at,
         )
-    sealed = at + LENGTH_SIZE + NONCE_LENGTH
+    text = at + LENGTH_SIZE + NONCE_LENGTH
     stop = at + length
-    return ModuleParts(view[at + LENGTH_SIZE : sealed], view[sealed:stop], stop)
+    return ModuleParts(view[at + LENGTH_SIZE : text], view[text:stop], stop)

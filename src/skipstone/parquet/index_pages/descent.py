@@ -3,13 +3,13 @@
     round 1   the root, and the root of the ordinals that lies behind it
     round n   the index pages of the next level that the search goes through, together
 
-A descent says which bytes it wants and is given them (a generator), so that those of many columns
-go down side by side, one wave of requests per level. A tree that is not what it says ends in a
-``FormatError`` after bounded work: a child lies before its parent, no index page is read twice, all
-of them together are no longer than the chunk, and no tree is deeper than 32 levels.
+A descent is a generator that yields the byte ranges it needs and is sent their bytes. So the
+descents of many columns advance together, with one wave of requests per level. A damaged tree ends
+in a ``FormatError`` after bounded work: a child lies before its parent, no index page is read
+twice, all of them together are no longer than the chunk, and no tree is deeper than 32 levels.
 
-Which level is the last one? The first entry of it points to the chunk's first data page. Where that
-entry was not read, the header of one child is looked at.
+The first entry of the last level points to the chunk's first data page. Where that entry was not
+read, the header of one child shows whether the level is the last one.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
-__all__ = ["Descent", "Found", "Roots", "Steps", "offsets_of_tree", "together"]
+__all__ = ["Descent", "Found", "Roots", "Steps", "offsets_of_tree", "run_together"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
-#: wants ranges, is sent what they hold
+#: yields ranges, is sent their bytes
 Steps: TypeAlias = "Generator[Sequence[ByteRange], Mapping[ByteRange, memoryview], Found]"
 
-# A root that rolled over, its header and its neighbour's; a longer one is asked for again.
+# A root that rolled over, with its header and that of its neighbour; a longer one is read again.
 _ROOT: Final = ROLL_OVER + 256
 # Enough of a header to see its type, whatever statistics follow.
 _PEEK: Final = 32
@@ -67,8 +67,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Roots:
-    """What is known of the trees of a chunk: the one that the footer names, and the one of ordinals
-    if that has keys."""
+    """The known roots of a chunk: of the tree that the footer names, and of the tree of ordinals if
+    the former has keys."""
 
     root: IndexPage
     ordinals: IndexPage | None = None
@@ -83,7 +83,7 @@ class Roots:
 
 @dataclass(slots=True)
 class _Node:
-    """An index page, where it lies from the chunk's first byte, and the row that ends it."""
+    """An index page, its offset from the chunk's first byte, and the row after its last."""
 
     page: IndexPage
     offset: int
@@ -120,7 +120,7 @@ class Descent:
             wanted = ByteRange(place.path, self.index_page_offset, length)
             got = yield (wanted,)
             try:
-                root, beside = read_root(
+                root, ordinals = read_root(
                     got[wanted], self.leaf.type, self.leaf.type_length, base=wanted.offset
                 )
                 break
@@ -128,7 +128,7 @@ class Descent:
                 if length >= room:
                     raise
                 length = room
-        self.roots = Roots(root=root, ordinals=beside)
+        self.roots = Roots(root=root, ordinals=ordinals)
         return self._nothing()
 
     # -- searches ----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Descent:
                 if at == high or int(node.page.page_offset[at]) != wanted:
                     raise FormatError("a data page that has no ordinal", offset=offset)
                 return self._found([(node, at, at + 1)])
-            # Which child has it only the children tell: their first pages ascend.
+            # Only the children show which of them has it: their first pages ascend.
             while high - low > 1:
                 middle = (low + high) // 2
                 (child,) = yield from self._children([(node, middle, middle + 1)])
@@ -260,7 +260,7 @@ class Descent:
     def _first_data(
         self, node: _Node
     ) -> Generator[Sequence[ByteRange], Mapping[ByteRange, memoryview], int]:
-        """Where the first data page below lies, from the chunk's first byte."""
+        """Offset of the first data page below, from the chunk's first byte."""
         for _ in range(_DEEPEST):
             if (yield from self._is_last(node, 0)):
                 return int(node.page.page_offset[0])
@@ -275,7 +275,7 @@ class Descent:
         )
 
     def _check(self, node: _Node, at: int) -> None:
-        """An entry lies within the chunk, and before the page that it is in."""
+        """``FormatError`` unless an entry lies in the chunk, and before the page that holds it."""
         offset, length = int(node.page.page_offset[at]), int(node.page.page_len[at])
         size = self.place.stop - self.place.start
         if offset + length > size:
@@ -331,15 +331,15 @@ def _stop_row(node: _Node, at: int) -> int:
 
 
 def _type_of(reader: Reader) -> int:
-    """Of the page header there, the first field of which is its type; no more of it is read."""
+    """The type of a page header, which is its first field; nothing more is read."""
     kind, id = reader.field_head(0)
     if id != 1 or kind != 5:
         return int(PageHeader.read(reader).type)
     return reader.integer(32)
 
 
-def together(reader: PinnedReader, steps: Sequence[Steps]) -> list[Found]:
-    """Descents side by side: what all of them want next comes in one wave."""
+def run_together(reader: PinnedReader, steps: Sequence[Steps]) -> list[Found]:
+    """Runs descents together: the next ranges of all of them come in one wave."""
     results: list[Found | None] = [None] * len(steps)
     wanted: dict[int, Sequence[ByteRange]] = {}
 
@@ -363,10 +363,10 @@ def together(reader: PinnedReader, steps: Sequence[Steps]) -> list[Found]:
 def offsets_of_tree(reader: PinnedReader, descent: Descent) -> OffsetIndexArrays | None:
     """All data pages of a chunk by its ordinals; ``None`` where it has none, or damaged ones."""
     try:
-        together(reader, [descent.root()])
+        run_together(reader, [descent.root()])
         if descent.ordinals is None:
             return None
-        (found,) = together(reader, [descent.rows(0, descent.place.rows)])
+        (found,) = run_together(reader, [descent.rows(0, descent.place.rows)])
     except FormatError:
         return None
     if found.first_row is None or found.first_row[0]:

@@ -1,14 +1,14 @@
-"""``IndexPages``: rows found by the index pages of 2013 alone, without any index of today.
+"""``IndexPages``: rows found by the index pages of 2013 alone, without any later index.
 
 >>> index = skipstone.ParquetFile("events.parquet").index_pages("ts")
 >>> index.range(lo, hi)                      # the data pages of ts that may hold such a value
->>> index.ordinals(1_000_000, 1_001_000)     # those that hold these rows
->>> index.read(lo, hi, columns=["amount"])   # down the tree of ts, then by row down the others
+>>> index.ordinals(1_000_000, 1_001_000)     # the data pages that hold these rows
+>>> index.query(lo, hi, columns=["amount"])  # down the tree of ts, then by row down the others
 
-As the specification describes it: in row groups that the statistics of the footer leave, down the
-tree of keys to data pages, which are read for the rows that match; with these down the trees of
-ordinals of all other columns. A row group without a tree of keys is read whole, a column without
-any is found by its offset index, or by its page headers.
+As the specification describes it: in row groups that the statistics of the footer leave, the search
+goes down the tree of keys to data pages, whose matching rows are found by decoding them; and with
+these rows down the trees of ordinals of all other columns. A row group without a tree of keys is
+read whole; a column without any tree is found by its offset index, or by its page headers.
 Values compare as everywhere here: NaN is the largest, 0.0 equals -0.0, a null matches nothing.
 """
 
@@ -36,7 +36,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching
 
-from .descent import Descent, Found, together
+from .descent import Descent, Found, run_together
 from .keys import Interval, interval_of, picking
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class DataPages:
     """Data pages that were found, in the order of the file: int64 ``(n,)`` each.
 
     ``offset`` and ``length`` are bytes of the file, headers included. ``first_row`` and
-    ``stop_row`` are rows of the file, -1 where they were found by keys, which do not tell them.
+    ``stop_row`` are rows of the file, -1 where they were found by keys, which do not say them.
     """
 
     row_group: IntArray
@@ -82,20 +82,12 @@ class DataPages:
         )
 
 
-@dataclass(slots=True)
-class _Count:
-    """What one call took; known when it is done."""
-
-    bytes_read: int = 0
-    requests: int = 0
-
-
 class IndexPages:
     """The trees of one column in all row groups; see the module.
 
-    ``keyed`` tells for each row group whether it has keys, ``levels`` is not known before a search.
-    What was read of a tree is kept. ``bytes_read`` and ``requests`` count what searches and reads
-    of this object took. Raises ``FormatError`` for trees that are damaged.
+    ``keyed`` says for each row group whether it has keys. Index pages that were read are kept.
+    ``bytes_read`` and ``requests`` count what the calls of this object took. Raises ``FormatError``
+    for damaged trees.
     """
 
     def __init__(self, file: FileReader, column: str) -> None:
@@ -118,23 +110,18 @@ class IndexPages:
     @property
     @names_its_file
     def keyed(self) -> tuple[bool, ...]:
-        """Of each row group, whether the chunk has a tree of keys."""
+        """For each row group, whether the chunk has a tree of keys."""
         with self._counting():
-            return self._keyed
-
-    @property
-    def _keyed(self) -> tuple[bool, ...]:
-        keyed = self._keyed_of(self._groups)
-        return tuple([keyed[r] for r in self._groups])
+            return tuple(self._keyed_of(self._groups).values())
 
     def _keyed_of(self, groups: Iterable[int]) -> dict[int, bool]:
         found = {r: self._descent((r, self._leaf)) for r in groups}
         self._run([each.root() for each in found.values() if each is not None])
         return {r: each is not None and each.keyed for r, each in found.items()}
 
-    def _alive(self, tree: Bound) -> list[int]:
-        """Row groups whose statistics in the footer do not speak against ``tree``, a conjunction:
-        of the others no tree is read."""
+    def _kept_row_groups(self, tree: Bound) -> list[int]:
+        """Row groups that the statistics in the footer do not exclude for ``tree``, a conjunction;
+        no tree of the others is read."""
         may = np.ones(self.file.num_row_groups, np.bool_)
         if not isinstance(tree, Const):
             bounds = self.file.indexed.chunk_bounds(self._leaf)
@@ -179,23 +166,19 @@ class IndexPages:
         return self._made(parts, count)
 
     @names_its_file
-    def _by_key(self, asked: Expr) -> DataPages:
-        tree = bind(asked, self.file.schema)
+    def _by_key(self, condition: Expr) -> DataPages:
+        tree = bind(condition, self.file.schema)
         with self._counting() as count:
-            alive = self._alive(tree)
-            keyed = self._keyed_of(alive)
-            chunks = [(r, self._leaf) for r in alive if keyed[r]]
-            found = self._search(chunks, interval_of(tree, self._stored)) if chunks else []
-            none = not chunks and not any(self._keyed)
+            found = self._search(self._kept_row_groups(tree), interval_of(tree, self._stored))
+            none = not found and not any(self._keyed_of(self._groups).values())
         if none:
             raise UnsupportedError(
                 f"no index pages of {self.path} hold keys of {self.column}",
                 hint=f"`skipstone retrofit FILE --index-pages {self.column}` adds them",
             )
-        parts = [(chunk[0], each) for chunk, each in zip(chunks, found, strict=True)]
-        return self._made(parts, count)
+        return self._made([(chunk[0], each) for chunk, each in found.items()], count)
 
-    def _made(self, parts: Sequence[tuple[int, Found]], count: _Count) -> DataPages:
+    def _made(self, parts: Sequence[tuple[int, Found]], count: Mapping[str, int]) -> DataPages:
         none = np.empty(0, np.int64)
         columns: list[list[IntArray]] = [[none], [none], [none], [none], [none]]
         for r, found in parts:
@@ -213,33 +196,29 @@ class IndexPages:
             length=length,
             first_row=first,
             stop_row=stop,
-            bytes_read=count.bytes_read,
-            requests=count.requests,
+            **count,
         )
 
     # -- rows --------------------------------------------------------------------------------------
 
     @names_its_file
-    def read(
+    def query(
         self, low: object = None, high: object = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """The rows whose value is from ``low`` to ``high``, both included, found by trees alone."""
         tree = bind(self._between(low, high), self.file.schema)
         with self._counting():
-            interval = interval_of(tree, self._stored)
-            alive = self._alive(tree)
-            keyed = self._keyed_of(alive)
-            chunks = [(r, self._leaf) for r in alive if keyed[r]]
-            found = dict(zip(chunks, self._search(chunks, interval), strict=True))
-            rows = self._matching(tree, self._candidates(alive, found, interval))
+            interval, groups = interval_of(tree, self._stored), self._kept_row_groups(tree)
+            found = self._search(groups, interval)
+            rows = self._matching(tree, self._candidates(groups, found, interval))
             if not rows:
                 return self.file.selection.empty_table(columns)
             return self._fetched(self.file.selection.fields(columns), rows)
 
     def _candidates(
-        self, alive: Sequence[int], found: Mapping[ChunkKey, Found], interval: Interval
+        self, groups: Sequence[int], found: Mapping[ChunkKey, Found], interval: Interval
     ) -> RowSet:
-        """The rows of the data pages that were found, and all rows where nothing says."""
+        """The rows of the data pages that were found; all rows where there are no keys."""
         starts: list[int] = []
         stops: list[int] = []
         chunks = [chunk for chunk, pages in found.items() if len(pages)]
@@ -248,7 +227,7 @@ class IndexPages:
             ends = found[chunk].offset
             edges += [(chunk, int(ends[0])), (chunk, int(ends[-1]))]
         placed = self._placed(edges)
-        for r in alive:
+        for r in groups:
             begin, end = (int(each) for each in self.file.row_starts[r : r + 2])
             chunk = (r, self._leaf)
             if chunk not in found:
@@ -266,20 +245,20 @@ class IndexPages:
     ) -> dict[tuple[ChunkKey, int], tuple[int, int]]:
         """First row and the row after the last of data pages, in their row groups."""
         made: dict[tuple[ChunkKey, int], tuple[int, int]] = {}
-        steps, asked = [], []
+        steps, places = [], []
         for chunk, offset in dict.fromkeys(edges):
             descent = self._descent(chunk)
             assert descent is not None
             if descent.ordinals is not None:
                 steps.append(descent.holding(offset))
-                asked.append((chunk, offset))
+                places.append((chunk, offset))
                 continue
             (table,) = self.file.chunk_pages.tables([chunk])
             at = int(np.searchsorted(table.offset, offset))
             if at == len(table) or int(table.offset[at]) != offset:
-                raise FormatError("an entry that is no data page", offset=offset)
+                raise FormatError("an entry that is not a data page", offset=offset)
             made[chunk, offset] = (int(table.first_row[at]), int(table.first_row[at + 1]))
-        for place, pages in zip(asked, self._run(steps), strict=True):
+        for place, pages in zip(places, self._run(steps), strict=True):
             assert pages.first_row is not None
             made[place] = (int(pages.first_row[0]), pages.stop_row)
         return made
@@ -302,7 +281,7 @@ class IndexPages:
         return RowSet.of(np.concatenate(found)) if found else RowSet()
 
     def _fetched(self, fields: Sequence[Any], rows: RowSet) -> pa.Table:
-        """Rows whose pages the trees of ordinals find, all columns side by side."""
+        """Rows whose pages the trees of ordinals find, all columns in the same waves."""
         groups = group_rows(rows, self.file.row_starts)
         if not groups or not fields:
             schema = pa.schema([each.field for each in fields], self.file.schema.metadata)
@@ -317,7 +296,7 @@ class IndexPages:
         return file.read_groups(fields, groups, found)
 
     def _around(self, chunk: ChunkKey, pages: Found) -> OffsetIndexArrays:
-        """These pages as an offset index; what lies before and after them has no bytes."""
+        """These pages as an offset index, with empty pages before and after them."""
         assert pages.first_row is not None
         descent = self._descent(chunk)
         assert descent is not None
@@ -333,19 +312,20 @@ class IndexPages:
     def _descent(self, chunk: ChunkKey) -> Descent | None:
         return descent_of(self.file, chunk, self._descents)
 
-    def _search(self, chunks: Sequence[ChunkKey], interval: Interval) -> list[Found]:
-        stored = self._stored
-        steps = []
-        for chunk in chunks:
-            descent = self._descent(chunk)
-            assert descent is not None
-            steps.append(descent.keys(picking(stored, interval)))
-        return self._run(steps)
+    def _search(self, groups: Sequence[int], interval: Interval) -> dict[ChunkKey, Found]:
+        """The data pages of these row groups that may hold values in ``interval``, by chunk; a
+        chunk without a tree of keys is left out."""
+        steps: dict[ChunkKey, Steps] = {}
+        for r, keyed in self._keyed_of(groups).items():
+            descent = self._descent((r, self._leaf))
+            if keyed and descent is not None:
+                steps[r, self._leaf] = descent.keys(picking(self._stored, interval))
+        return dict(zip(steps, self._run(list(steps.values())), strict=True))
 
     def _by_row(
         self, every: Iterable[int], groups: Sequence[GroupRows]
     ) -> dict[ChunkKey, Found | None]:
-        """Of each chunk the data pages that hold rows of its group, ``None`` without ordinals."""
+        """For each chunk the data pages that hold rows of its group, ``None`` without ordinals."""
         wanted: dict[ChunkKey, tuple[Descent, int, int]] = {}
         made: dict[ChunkKey, Found | None] = {}
         for group in groups:
@@ -356,23 +336,24 @@ class IndexPages:
                 if descent is not None:
                     wanted[chunk] = descent, int(group.starts[0]), int(group.stops[-1])
         self._run([descent.root() for descent, _, _ in wanted.values()])
-        asked = {chunk: each for chunk, each in wanted.items() if each[0].ordinals is not None}
-        found = self._run([descent.rows(start, stop) for descent, start, stop in asked.values()])
-        made.update(zip(asked, found, strict=True))
+        rooted = {chunk: each for chunk, each in wanted.items() if each[0].ordinals is not None}
+        found = self._run([descent.rows(start, stop) for descent, start, stop in rooted.values()])
+        made.update(zip(rooted, found, strict=True))
         return made
 
     def _run(self, steps: Sequence[Steps]) -> list[Found]:
-        return together(self.file.reader, steps)
+        return run_together(self.file.reader, steps)
 
     @contextmanager
-    def _counting(self) -> Iterator[_Count]:
-        count, file = _Count(), self.file
+    def _counting(self) -> Iterator[dict[str, int]]:
+        """The bytes and requests of one call, which are set when it is done."""
+        file, count = self.file, dict[str, int]()
         bytes_before, requests_before = file.bytes_read, file.requests
         yield count
-        count.bytes_read = file.bytes_read - bytes_before
-        count.requests = file.requests - requests_before
-        self.bytes_read += count.bytes_read
-        self.requests += count.requests
+        count["bytes_read"] = file.bytes_read - bytes_before
+        count["requests"] = file.requests - requests_before
+        self.bytes_read += count["bytes_read"]
+        self.requests += count["requests"]
 
     # -- predicates --------------------------------------------------------------------------------
 
@@ -417,5 +398,5 @@ def index_page_root(file: FileReader, chunk: ChunkKey) -> Roots | None:
     descent = descent_of(file, chunk, {})
     if descent is None:
         return None
-    together(file.reader, [descent.root()])
+    run_together(file.reader, [descent.root()])
     return descent.roots

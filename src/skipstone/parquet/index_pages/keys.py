@@ -1,8 +1,21 @@
-"""Keys of index pages against a predicate: which entries of a page may lead to a match.
+"""Keys of index pages: which entries may lead to a match, and the keys of a new tree.
 
-Entry ``i`` leads to values from key ``i - 1`` to key ``i``, both included. Keys compare in Spark's
-order (``Stored.keys``); of nanoseconds they are rounded, up where they bound from above, down where
-they do from below.
+**Search.** Entry ``i`` leads to values from key ``i - 1`` to key ``i``, both included. Keys compare
+in Spark's order (``Stored.keys``). Nanoseconds are rounded up in an upper bound and down in a lower
+one.
+
+**Writing** (``PageBounds``). A search relies on every page ``i`` holding values in
+``[key[i - 1], key[i]]``. So this is checked, whatever sorting the file claims: the largest value of
+each page, in Spark's order, is at most the smallest of the next.
+
+| page | its key |
+|---|---|
+| with values | the largest one; NaN if it holds any, +0.0 for either zero |
+| with nulls only | the key of the page before; for the first pages, the smallest value of all |
+| with a byte array of more than 64 bytes | 64 bytes counted up, where the next page allows it |
+
+Trees hold values of ascending columns. A column that descends, has no known order, or is not sorted
+has a tree of ordinals.
 """
 
 from __future__ import annotations
@@ -49,7 +62,7 @@ class Interval:
 
 
 def interval_of(tree: Bound, stored: Stored) -> Interval:
-    """Bounds that no value matching ``tree``, a conjunction, lies outside of."""
+    """Bounds of all values that match ``tree``, a conjunction."""
     low: Key | None = None
     high: Key | None = None
     if isinstance(tree, Const):
@@ -75,15 +88,15 @@ def interval_of(tree: Bound, stored: Stored) -> Interval:
 
 
 def picking(stored: Stored, interval: Interval) -> Callable[[IndexPage], tuple[int, int]]:
-    """Entries whose pages may hold a value in the interval: from the first bound that reaches it to
-    the first that lies beyond, which may begin with it. ``FormatError`` for keys out of order."""
+    """Picks the entries whose pages may hold a value in the interval: from the first bound that
+    reaches it to the first one beyond it. ``FormatError`` for keys out of order."""
 
     def pick(page: IndexPage) -> tuple[int, int]:
         assert page.keys is not None
         if interval.empty:
             return 0, 0
         if stored.form in _UNORDERED:
-            return 0, len(page)  # whoever wrote such keys knew their order
+            return 0, len(page)  # only the writer knows their order
         known = np.ones(len(page), np.bool_)
         upper = stored.keys(page.keys, known, upper=True)
         lower = stored.keys(page.keys, known) if stored.rounds else upper
@@ -100,7 +113,7 @@ def picking(stored: Stored, interval: Interval) -> Callable[[IndexPage], tuple[i
 
 def _check_order(keys: Keys) -> None:
     if not keys.valid.all():
-        raise FormatError("keys of an index page that are no values of their column")
+        raise FormatError("keys of an index page that are not values of their column")
     before, after = keys.data[:-1], keys.data[1:]
     if isinstance(keys.data, np.ndarray):
         sorted_ = bool(np.all(before <= after))
@@ -117,7 +130,7 @@ _NANS: Final = {2: b"\x00\x7e", 4: b"\x00\x00\xc0\x7f", 8: b"\x00\x00\x00\x00\x0
 
 
 class PageBounds:
-    """Smallest and largest value of each page of a chunk, told of in their order."""
+    """Smallest and largest value of each page of a chunk; pages are added in their order."""
 
     def __init__(self, leaf: Leaf) -> None:
         self.order = _order(leaf)
@@ -126,7 +139,7 @@ class PageBounds:
         self._nan = _NANS.get(widths.get(leaf.type, leaf.type_length), b"")
 
     def add(self, column: LeafColumn) -> None:
-        """The entries of the next page."""
+        """Adds the values of the next page."""
         order = self.order
         if order is None:
             return
@@ -146,7 +159,7 @@ class PageBounds:
         self._found.append(None if low is None or high is None else (low, high))
 
     def _rank(self, value: bytes) -> Any:
-        """What orders values: NaN is the largest."""
+        """The sort key of a value: NaN is the largest."""
         assert self.order is not None
         key = self.order.key(value)
         return (True, 0.0) if key != key else (False, key)
@@ -155,17 +168,17 @@ class PageBounds:
     def reason(self) -> str | None:
         """Why there can be no tree of keys, ``None`` where there can."""
         if self.order is None:
-            return "its values have no order that is known"
+            return "its values have no known order"
         known = [each for each in self._found if each is not None]
         if not known:
-            return "it holds nothing but nulls"
+            return "it holds only nulls"
         for (_, high), (low, _) in pairwise(known):
             if self._rank(high) > self._rank(low):
                 return "its pages do not ascend"
         return None
 
     def keys(self) -> list[bytes] | None:
-        """The keys of all pages, ``None`` where there is a reason against it."""
+        """The keys of all pages, ``None`` where there is a ``reason``."""
         if self.reason is not None:
             return None
         keys: list[bytes] = []
@@ -181,7 +194,7 @@ class PageBounds:
         return keys
 
     def _cut(self, high: bytes, following: bytes | None) -> bytes:
-        """An upper bound of about 64 bytes that no value of the next page lies below."""
+        """An upper bound of about 64 bytes that is at most every value of the next page."""
         assert self.order is not None
         bound = self.order.upper(high).value
         if following is None or self._rank(bound) <= self._rank(following):
@@ -190,9 +203,9 @@ class PageBounds:
 
 
 def _order(leaf: Leaf) -> Ordering | None:
-    """How keys of a column compare, ``None`` where it cannot have any (booleans, INT96, lists)."""
+    """How keys of a column compare, ``None`` for columns without keys: booleans, INT96, lists."""
     if leaf.type is Type.BOOLEAN or leaf.max_repetition_level:
         return None
     order = Ordering.of(leaf, _TYPE_ORDER)
-    # Times of day have an order in Parquet and no type in Spark: nobody could ask for one.
+    # Times of day have an order in Parquet and no type in Spark, so no predicate names them.
     return None if order is None or order.stored.form is Form.NONE else order

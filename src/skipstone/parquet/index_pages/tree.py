@@ -1,21 +1,24 @@
-"""Index pages made and placed: from what is known of the data pages of a chunk to the tree of 2013.
+"""Writes index pages: from the data pages of a chunk to the tree of 2013.
 
     by default     data pages | ordinals below their root | keys below theirs | root, root
     interleave     data pages and index pages in post order, as the specification draws it
 
-By default the whole tree follows the last data page: every reader has its values by then and looks
-no further, while several fail on an index page between data pages. Either way the index pages are
-part of the chunk.
+By default the whole tree follows the last data page. Every reader has all values at that point and
+stops, while several readers fail on an index page between data pages. Either way the index pages
+are part of the chunk. DataFusion looks beyond the last page of a repeated column that has no offset
+index, and takes the entries of an index page for a header: such a chunk gets only interleaved
+trees.
 
 The specification gives a sorted column a tree of keys alone, and reads "the row id" from the data
 page that was found; but no data page says which row it begins with. So a chunk with a tree of keys
-has one of ordinals as well, whose root is the page behind the root of the keys (not interleaved:
-there the letter counts, and the rows come from the offset index or from the headers of the pages).
+also has one of ordinals, whose root is the page behind the root of the keys (not interleaved: there
+the specification is followed literally, and the rows come from the offset index or from the headers
+of the pages).
 
-How to use it while a file is written, with the pages of a chunk in hand: ::
+Use while a file is written, with the pages of a chunk in memory: ::
 
     plan = place_index_pages(
-        first=dictionary_bytes,              # where the first data page lies, from the chunk's
+        first=dictionary_bytes,              # offset of the first data page from the chunk's
         sizes=[len(page) for page in data],  # first byte; header and body of each, back to back
         keys=bounds,                         # PLAIN upper bounds without length prefix, or None
         ordinals=first_rows,                 # first row of each page in the row group, or None
@@ -26,8 +29,10 @@ How to use it while a file is written, with the pages of a chunk in hand: ::
 
 Then ``index_page_offset`` is the chunk's offset plus ``plan.index_page_offset``; ``plan.length`` is
 added to both total sizes of the chunk and of its row group; with ``interleave`` the data pages lie
-at ``plan.data_offsets``, which the offset index must say. ``index_pages_chunk.index_pages_of`` does
-all of this from the pages of a chunk as they were encoded: it finds bounds and first rows itself.
+at ``plan.data_offsets``, which the offset index must say. ``index_pages_of`` does all of this from
+the encoded pages of a chunk. For a tree of keys it decodes every page; for one of ordinals headers
+suffice, unless the column is repeated: there only the levels, or the offset index, say where rows
+begin.
 """
 
 from __future__ import annotations
@@ -94,7 +99,7 @@ class IndexPagePlan:
         return sum(len(each.data) for each in self.pages)
 
     def order(self) -> Iterator[int | bytes]:
-        """What is written, in order: the number of a data page, or the bytes of an index page."""
+        """The pieces in file order: the number of a data page, or the bytes of an index page."""
         done = 0
         for each in self.pages:
             yield from range(done, each.after)
@@ -104,8 +109,8 @@ class IndexPagePlan:
 
 
 @dataclass(slots=True)
-class _Node:
-    """An index page to be: its children are entries ``start:stop`` of the level below."""
+class _TreePage:
+    """A planned index page: its children are entries ``start:stop`` of the level below."""
 
     start: int
     stop: int
@@ -128,8 +133,8 @@ def place_index_pages(
 
     ``keys`` are the upper bounds, ascending in the column's order, ``ordinals`` the first rows; at
     least one of them is given, and with ``interleave`` only one. ``roll_over`` is in bytes of a
-    body; at least two entries go into a page, however long their keys. ``UnsupportedError`` where
-    offsets in the chunk, or its rows, are beyond 31 bits.
+    body; at least two entries go into a page, however long their keys are. Raises
+    ``UnsupportedError`` where offsets in the chunk, or its rows, are beyond 31 bits.
     """
     count = len(sizes)
     if keys is None and ordinals is None:
@@ -142,27 +147,27 @@ def place_index_pages(
     if any(len(held) != count for held in given):
         raise ValueError(f"as many keys and ordinals as pages: {count}")
     made = [_Tree(held, leaf, roll_over) for held in given]
-    placing = _Placing(first, sizes)
+    layout = _Layout(first, sizes)
     if interleave:
-        made[0].interleave(placing)
+        made[0].interleave(layout)
     else:
-        placing.data(count)
+        layout.data(count)
         for tree in reversed(made):
             for node, level in tree.post_order()[:-1]:
-                tree.put(node, level, placing)
+                tree.put(node, level, layout)
         for tree in made:
-            tree.put(tree.root, len(tree.levels) - 1, placing)
+            tree.put(tree.root, len(tree.levels) - 1, layout)
     return IndexPagePlan(
         index_page_offset=made[0].root.offset,
-        pages=tuple(placing.pages),
-        data_offsets=tuple(placing.data_offsets),
+        pages=tuple(layout.pages),
+        data_offsets=tuple(layout.data_offsets),
         levels=len(made[0].levels),
         keyed=keys is not None,
     )
 
 
-class _Placing:
-    """What lies where so far, from the first data page at byte ``at`` on."""
+class _Layout:
+    """The pages placed so far; the first data page lies at byte ``at``."""
 
     def __init__(self, at: int, sizes: Sequence[int]) -> None:
         self.at, self.sizes = at, sizes
@@ -170,13 +175,13 @@ class _Placing:
         self.pages: list[PlacedIndexPage] = []
 
     def data(self, stop: int) -> None:
-        """Data pages up to ``stop``, back to back."""
+        """Places data pages up to ``stop``, back to back."""
         for size in self.sizes[len(self.data_offsets) : stop]:
             self.data_offsets.append(self.at)
             self.at += size
 
     def index(self, data: bytes) -> int:
-        """An index page; where it lies."""
+        """Places an index page; returns its offset."""
         at, after = self.at, len(self.data_offsets)
         self.pages.append(PlacedIndexPage(offset=at, after=after, data=data))
         self.at += len(data)
@@ -190,24 +195,24 @@ class _Tree:
         self.leaf, self.held = leaf, list[bytes | int](held)
         self.keyed = isinstance(held[0], bytes)
         if self.keyed:
-            key_bytes(leaf.type, leaf.type_length)  # which booleans have not
+            key_bytes(leaf.type, leaf.type_length)  # raises for booleans
         last = self.held[-1]
         if isinstance(last, int) and last > _MOST:
             raise UnsupportedError(f"row {last} is beyond the 31 bits of an ordinal")
-        self.levels: list[list[_Node]] = []
+        self.levels: list[list[_TreePage]] = []
         below = self.held
         while not self.levels or len(self.levels[-1]) > 1:
             self.levels.append(self._grouped(below, roll_over))
             below = [each.key for each in self.levels[-1]]
 
     @property
-    def root(self) -> _Node:
+    def root(self) -> _TreePage:
         """The last page of the tree."""
         return self.levels[-1][0]
 
-    def _grouped(self, keys: list[bytes | int], roll_over: int) -> list[_Node]:
+    def _grouped(self, keys: list[bytes | int], roll_over: int) -> list[_TreePage]:
         prefix = 4 if self.leaf.type is Type.BYTE_ARRAY else 0
-        level: list[_Node] = []
+        level: list[_TreePage] = []
         start = size = 0
         for at, key in enumerate(keys):
             more = ENTRY_BYTES + (len(key) + prefix if isinstance(key, bytes) else 0)
@@ -218,13 +223,13 @@ class _Tree:
         level.append(self._node(keys, start, len(keys)))
         return level
 
-    def _node(self, keys: list[bytes | int], start: int, stop: int) -> _Node:
-        # Of upper bounds the last is that of all, of first rows the first.
-        return _Node(start, stop, keys[stop - 1 if self.keyed else start])
+    def _node(self, keys: list[bytes | int], start: int, stop: int) -> _TreePage:
+        # The last upper bound bounds all of them; the first row of all is the first.
+        return _TreePage(start, stop, keys[stop - 1 if self.keyed else start])
 
-    def post_order(self) -> list[tuple[_Node, int]]:
+    def post_order(self) -> list[tuple[_TreePage, int]]:
         """The index pages with their levels, children before their parents."""
-        found: list[tuple[_Node, int]] = []
+        found: list[tuple[_TreePage, int]] = []
 
         def below(level: int, at: int) -> None:
             node = self.levels[level][at]
@@ -236,23 +241,23 @@ class _Tree:
         below(len(self.levels) - 1, 0)
         return found
 
-    def interleave(self, placing: _Placing) -> None:
-        """Each index page right behind the last of its children."""
+    def interleave(self, layout: _Layout) -> None:
+        """Places each index page right behind the last of its children."""
         for node, level in self.post_order():
             if not level:
-                placing.data(node.stop)
-            self.put(node, level, placing)
+                layout.data(node.stop)
+            self.put(node, level, layout)
 
-    def put(self, node: _Node, level: int, placing: _Placing) -> None:
-        """The page of a node, whose children have their places."""
+    def put(self, node: _TreePage, level: int, layout: _Layout) -> None:
+        """Places the page of a node whose children are placed."""
         here = slice(node.start, node.stop)
         if level:
             below = self.levels[level - 1][here]
             keys = [each.key for each in below]
             offsets, sizes = [each.offset for each in below], [each.size for each in below]
         else:
-            keys, offsets = self.held[here], placing.data_offsets[here]
-            sizes = list(placing.sizes[here])
+            keys, offsets = self.held[here], layout.data_offsets[here]
+            sizes = list(layout.sizes[here])
         if offsets[-1] + sizes[-1] > _MOST:
             raise UnsupportedError(
                 "a chunk of 2 GiB: offsets in index pages have 31 bits",
@@ -268,7 +273,7 @@ class _Tree:
         )
         data = page.to_bytes(self.leaf.type, self.leaf.type_length)
         node.size = len(data)
-        node.offset = placing.index(data)
+        node.offset = layout.index(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,9 +281,9 @@ class ChunkIndexPages:
     """``plan`` is ``None`` where a chunk can have no tree, and ``reason`` says why; it also says
     why a tree that was to hold keys holds ordinals.
 
-    ``dictionary`` and ``sources`` are offset and length of the pages that were looked at: of the
-    dictionary if there is one, and of each data page; ``uncompressed`` is what all of these take
-    when they are decompressed, headers included.
+    ``dictionary`` and ``sources`` are offset and length of the source pages: of the dictionary if
+    there is one, and of each data page; ``uncompressed`` is their size when decompressed, headers
+    included.
     """
 
     plan: IndexPagePlan | None
@@ -299,11 +304,11 @@ def index_pages_of(
     roll_over: int = ROLL_OVER,
     first_rows: Sequence[int] | None = None,
 ) -> ChunkIndexPages:
-    """Of the pages of a chunk in the clear, in their order; index pages among them are passed over.
+    """The tree of a chunk from its plaintext pages, in their order; index pages are skipped.
 
     ``keyed`` asks for keys. ``first_rows`` are those of its data pages, where the new file has an
-    offset index that says them; a repeated column wants them. In the new file the dictionary begins
-    the chunk, and the data pages follow back to back but for index pages. ``FormatError`` for
+    offset index that says them; a repeated column needs them. In the new file the dictionary begins
+    the chunk, and the data pages follow back to back, apart from index pages. ``FormatError`` for
     damaged pages.
     """
     bounds = PageBounds(leaf) if keyed else None

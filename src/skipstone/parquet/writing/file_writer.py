@@ -268,12 +268,12 @@ class FileWriter:
         made = chunk.applied(old)
         if self.encryptor is None:
             return replace(made, crypto_metadata=None, encrypted_column_metadata=None)
-        return self.encryptor.seal_chunk(made, chunk.path, *chunk.cell)
+        return self.encryptor.encrypt_chunk_metadata(made, chunk.path, *chunk.cell)
 
     def write_footer(self, footer: bytes) -> None:
         """Write ``FileMetaData``, encrypted or signed where the file is encrypted, and its tail."""
         if self.encryptor is not None:
-            footer = self.encryptor.seal_footer(footer)
+            footer = self.encryptor.encrypt_footer(footer)
         if len(footer) > _MAX_SIZE:
             raise UnsupportedError("a footer of more than 2 GiB", hint="write fewer row groups")
         self.out.write(footer)

@@ -261,7 +261,7 @@ def _sealed_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> d
     return {
         leaf.ordinal: leaf.path[0]
         for leaf in template.schema.leaves
-        if Stored.of(leaf).form is Form.FLOATING and encryptor.seals_metadata(leaf.path)
+        if Stored.of(leaf).form is Form.FLOATING and encryptor.separates_metadata(leaf.path)
     }
 
 
