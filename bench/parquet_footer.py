@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.parquet.arrow.metadata_tables import chunks
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.tables.metadata_tables import chunks
 
 from .figure import Figure, Peer, interleaved, median
 

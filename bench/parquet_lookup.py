@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone import ParquetFile
 from skipstone.parquet.encodings import kernels
-from skipstone.parquet.thrift import footer_scan
+from skipstone.parquet.format import footer_scan
 
 from .figure import Figure, Peer, interleaved, median
 from .parquet_big import ROW_GROUPS, VERSION, absent_keys, lay_big, rows_per_group

@@ -12,8 +12,7 @@ import pytest
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.format.crypto import AesGcmV1, EncryptionAlgorithm
-from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.format.metadata import AesGcmV1, EncryptionAlgorithm, FileMetaData
 from skipstone.rewrite import Encryption, encrypt
 from tests.parquet.encryption.keys import InMemoryKms
 

@@ -12,7 +12,7 @@ import pytest
 
 from skipstone import Decryption, Table
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.format.crypto import AesGcmV1, EncryptionAlgorithm
+from skipstone.parquet.format.metadata import AesGcmV1, EncryptionAlgorithm
 from skipstone.rewrite import Encryption
 from skipstone.rewrite.encrypted_file_list import SealedList, list_path, read_list, write_list
 from tests.attack.test_encryption_footers import with_footer

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.encodings import kernels
 from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.parquet.thrift import footer_scan
+from skipstone.parquet.format import footer_scan
 from tests.fuzz.batteries import BATTERIES, DECODING, Damaged
 from tests.fuzz.corpus import BOMB, keys_for
 from tests.fuzz.mutate import mutated

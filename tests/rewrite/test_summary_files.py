@@ -26,8 +26,7 @@ from skipstone.cli.verbs import cli
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.summary import row_groups_by_file
-from skipstone.parquet.format.summary_file import KEY, Summary
+from skipstone.parquet.format.summary_file import KEY, Summary, row_groups_by_file
 from skipstone.parquet.thrift.compact import (
     BINARY,
     I32,

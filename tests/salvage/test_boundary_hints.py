@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.salvage import salvage

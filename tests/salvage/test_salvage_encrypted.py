@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import Tail
 from skipstone.rewrite import Encryption, encrypt
 from skipstone.salvage import salvage

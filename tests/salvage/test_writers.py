@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.parquet.writing.table_writer import write_table

@@ -19,8 +19,8 @@ from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
-from skipstone.parquet.pages.chunk import decode_chunk
 from skipstone.parquet.pages.page import chunk_range
+from skipstone.parquet.pages.page_values import decode_chunk
 from skipstone.predicate.types import EXISTS_DEFAULT
 from skipstone.pruning.calendar import ancient, proleptic
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import StaleError, UnsupportedError
-from skipstone.parquet.format.summary import is_summary
+from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.predicate.types import column_name
 

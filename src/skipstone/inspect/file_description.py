@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone.human import aligned, of_total, plural, size
+from skipstone.parquet.arrow import metadata_tables as tables
 from skipstone.parquet.format.enums import FieldRepetitionType
 from skipstone.parquet.reading.file_reader import names_its_file
-from skipstone.parquet.tables import metadata_tables as tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

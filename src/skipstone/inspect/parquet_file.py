@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import plain
 from skipstone.identity import canonical_path
+from skipstone.parquet.arrow.bounds_text import readable
 from skipstone.parquet.encryption.decryption import decryption_from_json
 from skipstone.parquet.encryption.description import (
     describe_encrypted_footer,
     describe_encryption,
 )
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
-from skipstone.parquet.format.page_index_structs import ColumnIndex
+from skipstone.parquet.format.page_header import ColumnIndex
 from skipstone.parquet.index_pages.index_pages import index_page_root
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_metadata import (
@@ -26,7 +27,6 @@ from skipstone.parquet.reading.page_metadata import (
     read_offset_index,
 )
 from skipstone.parquet.reading.verify import verify_file
-from skipstone.parquet.tables.bounds_text import readable
 from skipstone.storage import open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from skipstone.parquet.arrow.bounds_text import readable
 from skipstone.parquet.format.enums import ConvertedType, Type
-from skipstone.parquet.tables.bounds_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

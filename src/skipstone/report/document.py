@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.parquet.tables.metadata_tables import shown
+from skipstone.parquet.arrow.metadata_tables import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

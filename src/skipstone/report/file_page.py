@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
+from skipstone.parquet.arrow.metadata_tables import shown
 from skipstone.parquet.format.enums import Encoding, PageType
-from skipstone.parquet.tables.metadata_tables import shown
 
 from .bounds_scale import bands, texts
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone._version import __version__
-from skipstone.parquet.tables.metadata_tables import shown
+from skipstone.parquet.arrow.metadata_tables import shown
 from skipstone.planning.explain import one_line
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from skipstone.parquet.format.column_files import (
     note_of,
 )
 from skipstone.parquet.format.footer import Tail
-from skipstone.parquet.format.summary import is_summary
+from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.opened_footer import read_footer
 from skipstone.parquet.reading.page_tables import chunk_place

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.format.statistics import Statistics
+from skipstone.parquet.format.metadata import Statistics
 from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
 from skipstone.parquet.thrift.compact import read_struct
 from skipstone.parquet.writing.bloom_builder import BloomFilling

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
+    from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
     from skipstone.parquet.format.schema import Leaf
 
     from .page_map import Region

@@ -34,8 +34,8 @@ from skipstone.parquet.encryption.modules import (
     ModuleType,
     module_length,
 )
-from skipstone.parquet.format.crypto import EncryptionAlgorithm
 from skipstone.parquet.format.footer import MAGIC
+from skipstone.parquet.format.metadata import EncryptionAlgorithm
 from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.thrift.compact import Reader
 

@@ -39,8 +39,7 @@ from skipstone.parquet.format.metadata import (
     FileMetaData,
     SchemaElement,
 )
-from skipstone.parquet.format.page_header import BloomFilterHeader
-from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_header import BloomFilterHeader, ColumnIndex, OffsetIndex
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.thrift.compact import I32, LIST, STRUCT, Reader
 

@@ -21,8 +21,8 @@ from skipstone.parquet.format.enums import ConvertedType, Encoding, Type
 
 if TYPE_CHECKING:
     from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.format.metadata import Statistics
     from skipstone.parquet.format.schema import Leaf
-    from skipstone.parquet.format.statistics import Statistics
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
 

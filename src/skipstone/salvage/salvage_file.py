@@ -193,7 +193,7 @@ def _decrypted(
     """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
     from skipstone.parquet.encryption.ciphers import AuthenticationError
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
-    from skipstone.parquet.format.crypto import FileCryptoMetaData
+    from skipstone.parquet.format.metadata import FileCryptoMetaData
 
     from .encrypted_page_walk import find_algorithm
     from .encrypted_row_groups import decrypt_row_groups

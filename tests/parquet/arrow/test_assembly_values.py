@@ -12,7 +12,7 @@ import pytest
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.arrow.arrow_values import TooLongError, leaf_array
-from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.logical_types import (

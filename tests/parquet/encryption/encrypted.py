@@ -7,7 +7,9 @@ from dataclasses import replace
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.file_decryptor import FileDecryptor
 from skipstone.parquet.encryption.modules import ModuleType
-from skipstone.parquet.format.crypto import (
+from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_metadata
+from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,
     AesGcmV1,
     ColumnCryptoMetaData,
@@ -16,8 +18,6 @@ from skipstone.parquet.format.crypto import (
     EncryptionWithFooterKey,
     FileCryptoMetaData,
 )
-from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_metadata
 from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.thrift.compact import Reader
 

@@ -17,8 +17,12 @@ from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, modul
 from skipstone.parquet.encryption.open_footer import DecryptedFooter, chunk_decryptor, open_footer
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, Tail
-from skipstone.parquet.format.page_header import BloomFilterHeader, PageHeader
-from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_header import (
+    BloomFilterHeader,
+    ColumnIndex,
+    OffsetIndex,
+    PageHeader,
+)
 from skipstone.parquet.thrift.compact import Reader
 
 if TYPE_CHECKING:

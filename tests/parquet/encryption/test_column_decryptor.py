@@ -14,7 +14,8 @@ from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
 from skipstone.parquet.encryption.modules import ModuleType
-from skipstone.parquet.format.crypto import (
+from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,
     AesGcmV1,
     ColumnCryptoMetaData,
@@ -23,7 +24,6 @@ from skipstone.parquet.format.crypto import (
     EncryptionWithFooterKey,
     FileCryptoMetaData,
 )
-from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.page_header import DataPageHeaderV2, DictionaryPageHeader, PageHeader
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from skipstone.parquet.format.enums import BoundaryOrder
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
 from skipstone.predicate import bind, parse_sql
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause

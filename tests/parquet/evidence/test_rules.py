@@ -35,9 +35,9 @@ from skipstone.parquet.format.metadata import (
     Int96TimestampOrder,
     RowGroup,
     SchemaElement,
+    Statistics,
     TypeDefinedOrder,
 )
-from skipstone.parquet.format.statistics import Statistics
 from skipstone.parquet.thrift.compact import STRUCT, Field, Struct
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ

@@ -22,6 +22,8 @@ from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.footer_layout import BYTES, GROUPS, NARROW, PARTS, WIDE
+from skipstone.parquet.format.footer_scan import COMPILED, PLAIN
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -29,11 +31,10 @@ from skipstone.parquet.format.metadata import (
     PageEncodingStats,
     RowGroup,
     SchemaElement,
+    SizeStatistics,
+    Statistics,
 )
-from skipstone.parquet.format.statistics import SizeStatistics, Statistics
 from skipstone.parquet.thrift.compact import Field, read_struct, write_struct
-from skipstone.parquet.thrift.footer_layout import BYTES, GROUPS, NARROW, PARTS, WIDE
-from skipstone.parquet.thrift.footer_scan import COMPILED, PLAIN
 from tests.fuzz.mutate import mutated
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of, structs
@@ -365,7 +366,7 @@ def test_a_struct_twice_counts_as_its_last() -> None:
 
 def test_small_footers_need_no_compiler_until_they_are_many() -> None:
     script = (
-        "import sys; from skipstone.parquet.thrift.footer_scan import COMPILED, LARGE;"
+        "import sys; from skipstone.parquet.format.footer_scan import COMPILED, LARGE;"
         "sizes = [LARGE // 2, LARGE // 2 - 1, 1_000, 10_000, 10];"
         "found = [COMPILED.for_work(size) is None for size in sizes];"
         "print(found, 'numba' in sys.modules)"

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import FormatError
-from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.arrow.assembly import read_table
 from tests.parquet.format.files import LARGE, golden_files, same, same_table
 
 if TYPE_CHECKING:

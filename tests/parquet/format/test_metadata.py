@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from skipstone.parquet.arrow.bounds_text import readable
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import Schema
-from skipstone.parquet.tables.bounds_text import readable
 from skipstone.parquet.thrift.compact import read_struct, write_struct
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of

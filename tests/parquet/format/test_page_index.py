@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.footer import read_metadata
+from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex, PageLocation
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
-from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import I32, Field
 
 if TYPE_CHECKING:

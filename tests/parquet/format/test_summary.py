@@ -14,7 +14,7 @@ import pytest
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData, RowGroup, SchemaElement
-from skipstone.parquet.format.summary import (
+from skipstone.parquet.format.summary_file import (
     escapes,
     is_summary,
     path_beside,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.whole_file import read_table
+from skipstone.parquet.arrow.assembly import read_table
 from tests.conftest import GOLDEN
 from tests.parquet.format.files import golden_files, nested_types, written
 

@@ -10,7 +10,7 @@ import pytest
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType, Type
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.metadata import ColumnMetaData
+from skipstone.parquet.format.metadata import ColumnMetaData, Statistics
 from skipstone.parquet.format.page_header import (
     DataPageHeader,
     DataPageHeaderV2,
@@ -18,7 +18,6 @@ from skipstone.parquet.format.page_header import (
     IndexPageHeader,
     PageHeader,
 )
-from skipstone.parquet.format.statistics import Statistics
 from skipstone.parquet.pages.page import Page, chunk_range, read_page, walk_pages
 from skipstone.parquet.thrift.compact import BINARY, I32, Field
 from tests.parquet.format.files import golden_files

@@ -13,7 +13,7 @@ import pytest
 
 from skipstone import Decryption, ParquetFile
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_index_structs import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
 from tests import strategies
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from skipstone.parquet.format.metadata import (
     FileMetaData,
     KeyValue,
     SchemaElement,
+    Statistics,
 )
-from skipstone.parquet.format.statistics import Statistics
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift.compact import Field, ListOf, Struct, read_struct, write_struct
 from tests.parquet.format.wire import structs

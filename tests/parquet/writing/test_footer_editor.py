@@ -13,12 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.crypto import ColumnCryptoMetaData, EncryptionWithFooterKey
 from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import FileMetaData, RowGroup
-from skipstone.parquet.format.page_index_structs import OffsetIndex, PageLocation
-from skipstone.parquet.format.statistics import Statistics
+from skipstone.parquet.format.metadata import (
+    ColumnCryptoMetaData,
+    EncryptionWithFooterKey,
+    FileMetaData,
+    RowGroup,
+    Statistics,
+)
+from skipstone.parquet.format.page_header import OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import (
     BINARY,
     I64,

@@ -15,10 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.crypto import ColumnCryptoMetaData, EncryptionWithColumnKey
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.logical_types import IntType, LogicalType
-from skipstone.parquet.format.metadata import ColumnOrder, FileMetaData, SchemaElement
+from skipstone.parquet.format.metadata import (
+    ColumnCryptoMetaData,
+    ColumnOrder,
+    EncryptionWithColumnKey,
+    FileMetaData,
+    SchemaElement,
+)
 from skipstone.parquet.format.schema import Schema
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.pm_columns import infer

@@ -28,7 +28,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, Type
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import FileMetaData
-from skipstone.parquet.format.nested_types import (
+from skipstone.parquet.format.schema import (
     LeafShape,
     ListShape,
     MapShape,
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.logical_types import LogicalType
     from skipstone.parquet.format.metadata import KeyValue, SchemaElement
-    from skipstone.parquet.format.nested_types import Shape
-    from skipstone.parquet.format.schema import Leaf, Schema
+    from skipstone.parquet.format.schema import Leaf, Schema, Shape
 
 __all__ = ["arrow_schema", "leaf_type", "natural_type", "storage_type"]
 

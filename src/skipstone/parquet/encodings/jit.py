@@ -19,8 +19,7 @@ import numpy as np
 from skipstone._numba import compile_kernel
 
 from . import jit_runs as runs
-from .jit_runs import number
-from .jit_words import CHECKED, load, store
+from .jit_runs import CHECKED, load, number, store
 from .kernels import NUMPY, Kernels
 from .values import as_bytes, room
 

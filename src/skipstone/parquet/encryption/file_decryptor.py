@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.format.crypto import FileCryptoMetaData
+from skipstone.parquet.format.metadata import FileCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
 
@@ -29,7 +29,7 @@ from .modules import SIGNATURE_LENGTH, Buffer, ModuleType, module_aad, module_le
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.parquet.format.crypto import (
+    from skipstone.parquet.format.metadata import (
         AesGcmCtrV1,
         AesGcmV1,
         ColumnCryptoMetaData,

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import KeyUnavailableError
-from skipstone.parquet.format.crypto import (
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
+from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,
     AesGcmV1,
     ColumnCryptoMetaData,
@@ -24,7 +25,6 @@ from skipstone.parquet.format.crypto import (
     EncryptionWithFooterKey,
     FileCryptoMetaData,
 )
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_name
 
 from .ciphers import CountedCipher

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.format.crypto import ColumnCryptoMetaData
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
 
 from .modules import ModuleType

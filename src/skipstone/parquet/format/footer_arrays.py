@@ -21,7 +21,9 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import BINARY, I32, I64, LIST, STRUCT, Limits, Reader
-from skipstone.parquet.thrift.footer_layout import (
+from skipstone.parquet.thrift.structs import list_of, struct
+
+from .footer_layout import (
     AT_CHUNK,
     BYTES,
     G_AT,
@@ -32,22 +34,12 @@ from skipstone.parquet.thrift.footer_layout import (
     UNENCODED,
     WIDE,
 )
-from skipstone.parquet.thrift.footer_scan import (
-    COMPILED,
-    LONGEST,
-    PLAIN,
-    Kernels,
-    Scanned,
-    scan,
-    scan_one,
-)
-from skipstone.parquet.thrift.structs import list_of, struct
-
-from .crypto import EncryptionAlgorithm
+from .footer_scan import COMPILED, LONGEST, PLAIN, Kernels, Scanned, scan, scan_one
 from .metadata import (
     ColumnChunk,
     ColumnMetaData,
     ColumnOrder,
+    EncryptionAlgorithm,
     FileMetaData,
     KeyValue,
     RowGroup,

@@ -5,10 +5,11 @@
       row_groups   RowGroup*
         columns    ColumnChunk*            one per leaf, in schema order
           meta_data  ColumnMetaData        absent where it is encrypted
+            statistics, size_statistics, geospatial_statistics
 
 Offsets are bytes from the start of the file, or of ``file_path`` where a chunk names another file
-(``_metadata`` summaries). Sizes of chunks include page headers. Reading 100,000 chunks this way
-takes seconds: ``footer_arrays.py`` scans them into arrays instead.
+(``_metadata`` summaries). Sizes of chunks include page headers. To read 100,000 chunks as these
+objects takes seconds: ``footer_arrays.py`` scans them into arrays instead.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from skipstone.parquet.thrift.structs import (
     BINARY,
     BOOL,
+    DOUBLE,
     I16,
     I32,
     I64,
@@ -30,25 +32,146 @@ from skipstone.parquet.thrift.structs import (
     struct,
 )
 
-from .crypto import ColumnCryptoMetaData, EncryptionAlgorithm
-from .enums import CompressionCodec, ConvertedType, Encoding, FieldRepetitionType, PageType, Type
+from .enums import (
+    CompressionCodec,
+    ConvertedType,
+    Encoding,
+    FieldRepetitionType,
+    PageType,
+    Type,
+)
 from .logical_types import LogicalType
-from .statistics import GeospatialStatistics, SizeStatistics, Statistics
 
 __all__ = [
+    "AesGcmCtrV1",
+    "AesGcmV1",
+    "BoundingBox",
     "ColumnChunk",
+    "ColumnCryptoMetaData",
     "ColumnMetaData",
     "ColumnOrder",
+    "EncryptionAlgorithm",
+    "EncryptionWithColumnKey",
+    "EncryptionWithFooterKey",
+    "FileCryptoMetaData",
     "FileMetaData",
+    "GeospatialStatistics",
     "IEEE754TotalOrder",
     "Int96TimestampOrder",
     "KeyValue",
     "PageEncodingStats",
     "RowGroup",
     "SchemaElement",
+    "SizeStatistics",
     "SortingColumn",
+    "Statistics",
     "TypeDefinedOrder",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics(Declared):
+    """Of a column chunk or a page."""
+
+    max: bytes | None = optional(1, BINARY)
+    min: bytes | None = optional(2, BINARY)
+    null_count: int | None = optional(3, I64)
+    distinct_count: int | None = optional(4, I64)
+    max_value: bytes | None = optional(5, BINARY)
+    min_value: bytes | None = optional(6, BINARY)
+    is_max_value_exact: bool | None = optional(7, BOOL)
+    is_min_value_exact: bool | None = optional(8, BOOL)
+    nan_count: int | None = optional(9, I64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeStatistics(Declared):
+    """Bytes of the byte arrays without their lengths, and how often each level occurs."""
+
+    unencoded_byte_array_data_bytes: int | None = optional(1, I64)
+    repetition_level_histogram: tuple[int, ...] | None = optional(2, list_of(I64))
+    definition_level_histogram: tuple[int, ...] | None = optional(3, list_of(I64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundingBox(Declared):
+    """Smallest and largest coordinate of each axis; ``xmin > xmax`` wraps around."""
+
+    xmin: float = required(1, DOUBLE)
+    xmax: float = required(2, DOUBLE)
+    ymin: float = required(3, DOUBLE)
+    ymax: float = required(4, DOUBLE)
+    zmin: float | None = optional(5, DOUBLE)
+    zmax: float | None = optional(6, DOUBLE)
+    mmin: float | None = optional(7, DOUBLE)
+    mmax: float | None = optional(8, DOUBLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeospatialStatistics(Declared):
+    """Of GEOMETRY and GEOGRAPHY columns; ``geospatial_types`` are WKB codes."""
+
+    bbox: BoundingBox | None = optional(1, struct(BoundingBox))
+    geospatial_types: tuple[int, ...] | None = optional(2, list_of(I32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AesGcmV1(Declared):
+    """All modules with AES-GCM."""
+
+    aad_prefix: bytes | None = optional(1, BINARY)
+    aad_file_unique: bytes | None = optional(2, BINARY)
+    supply_aad_prefix: bool | None = optional(3, BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AesGcmCtrV1(Declared):
+    """Pages with AES-CTR, everything else with AES-GCM."""
+
+    aad_prefix: bytes | None = optional(1, BINARY)
+    aad_file_unique: bytes | None = optional(2, BINARY)
+    supply_aad_prefix: bool | None = optional(3, BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionAlgorithm(Declared):
+    """One of two."""
+
+    AES_GCM_V1: AesGcmV1 | None = optional(1, struct(AesGcmV1))
+    AES_GCM_CTR_V1: AesGcmCtrV1 | None = optional(2, struct(AesGcmCtrV1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionWithFooterKey(Declared):
+    """The column is encrypted with the key of the footer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionWithColumnKey(Declared):
+    """The column has a key of its own; ``key_metadata`` tells how to get it."""
+
+    path_in_schema: tuple[str, ...] = required(1, list_of(STRING))
+    key_metadata: bytes | None = optional(2, BINARY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnCryptoMetaData(Declared):
+    """One of two."""
+
+    ENCRYPTION_WITH_FOOTER_KEY: EncryptionWithFooterKey | None = optional(
+        1, struct(EncryptionWithFooterKey)
+    )
+    ENCRYPTION_WITH_COLUMN_KEY: EncryptionWithColumnKey | None = optional(
+        2, struct(EncryptionWithColumnKey)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCryptoMetaData(Declared):
+    """What lies before an encrypted footer, in the clear."""
+
+    encryption_algorithm: EncryptionAlgorithm = required(1, struct(EncryptionAlgorithm))
+    key_metadata: bytes | None = optional(2, BINARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,21 +10,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skipstone.parquet.thrift.structs import BOOL, I32, Declared, enum, optional, required, struct
+from skipstone.parquet.thrift.structs import (
+    BINARY,
+    BOOL,
+    I32,
+    I64,
+    Declared,
+    enum,
+    list_of,
+    optional,
+    required,
+    struct,
+)
 
-from .enums import Encoding, PageType
-from .statistics import Statistics
+from .enums import (
+    BoundaryOrder,
+    Encoding,
+    PageType,
+)
+from .metadata import Statistics
 
 __all__ = [
     "BloomFilterAlgorithm",
     "BloomFilterCompression",
     "BloomFilterHash",
     "BloomFilterHeader",
+    "ColumnIndex",
     "DataPageHeader",
     "DataPageHeaderV2",
     "DictionaryPageHeader",
     "IndexPageHeader",
+    "OffsetIndex",
     "PageHeader",
+    "PageLocation",
     "SplitBlockAlgorithm",
     "Uncompressed",
     "XxHash",
@@ -133,3 +151,34 @@ class BloomFilterHeader(Declared):
     algorithm: BloomFilterAlgorithm = required(2, struct(BloomFilterAlgorithm))
     hash: BloomFilterHash = required(3, struct(BloomFilterHash))
     compression: BloomFilterCompression = required(4, struct(BloomFilterCompression))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageLocation(Declared):
+    """Where a data page lies."""
+
+    offset: int = required(1, I64)
+    compressed_page_size: int = required(2, I32)
+    first_row_index: int = required(3, I64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetIndex(Declared):
+    """Where the data pages of a chunk lie, in their order; a page begins with a row."""
+
+    page_locations: tuple[PageLocation, ...] = required(1, list_of(struct(PageLocation)))
+    unencoded_byte_array_data_bytes: tuple[int, ...] | None = optional(2, list_of(I64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnIndex(Declared):
+    """Bounds of each data page of a chunk, in the column's order."""
+
+    null_pages: tuple[bool, ...] = required(1, list_of(BOOL))
+    min_values: tuple[bytes, ...] = required(2, list_of(BINARY))
+    max_values: tuple[bytes, ...] = required(3, list_of(BINARY))
+    boundary_order: BoundaryOrder | int = required(4, enum(BoundaryOrder))
+    null_counts: tuple[int, ...] | None = optional(5, list_of(I64))
+    repetition_level_histograms: tuple[int, ...] | None = optional(6, list_of(I64))
+    definition_level_histograms: tuple[int, ...] | None = optional(7, list_of(I64))
+    nan_counts: tuple[int, ...] | None = optional(8, list_of(I64))

@@ -32,7 +32,7 @@ from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift.compact import Field, Limits, Reader
 
 from .enums import BoundaryOrder
-from .page_index_structs import ColumnIndex, OffsetIndex, PageLocation
+from .page_header import ColumnIndex, OffsetIndex, PageLocation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,10 +5,13 @@
     FileMetaData   the row groups of all files, file by file, each chunk with its ``file_path``
     length u32, PAR1
 
-To others this is a summary like any (``summary.py``): bytes before the footer are no concern of
-theirs. The key ``skipstone.summary`` of the footer says where ``Versions`` lie, and their CRC-32;
-they hold that of the bytes of ``row_groups``, so that damage anywhere in between is seen. Key and
-checksums go stale together when somebody else writes the file anew.
+A summary is one footer over the row groups of many files. It has no data of its own: each chunk's
+``file_path`` names the file that its offsets count in, relative to the summary's directory. A chunk
+without a path lies in the summary's own file. Other readers ignore the bytes before the footer.
+
+The key ``skipstone.summary`` of the footer says where ``Versions`` lie, and their CRC-32. They hold
+the CRC-32 of the bytes of ``row_groups``, so that damage anywhere in between is detected. Key and
+checksums go stale together when another writer rewrites the file.
 
 What a file says besides its row groups (schema, key-values, writer, orders of columns) is kept
 once for all files of which it is the same, as a footer without row groups: a *head*. Head and row
@@ -20,24 +23,48 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import (
+    dataclass,
+    replace,
+)
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    TypeVar,
+    get_args,
+)
 
 import numpy as np
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    UnsupportedError,
+)
 from skipstone.identity import TimeUnit
-from skipstone.parquet.thrift.footer_layout import BYTES
-from skipstone.parquet.thrift.footer_scan import LONGEST
+from skipstone.parquet.arrow.metadata_tables import gathered
 from skipstone.parquet.writing.footer_editor import FooterEditor
 
-from .footer import MAGIC, TAIL_LENGTH, Tail, find_footer
+from .footer import (
+    MAGIC,
+    TAIL_LENGTH,
+    Tail,
+    find_footer,
+)
 from .footer_arrays import FooterArrays
+from .footer_layout import BYTES
+from .footer_scan import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import (
+        Mapping,
+        Sequence,
+    )
+
+    from numpy.typing import NDArray
+
 
 __all__ = [
     "KEY",
@@ -45,8 +72,13 @@ __all__ = [
     "Summary",
     "Versions",
     "common_file",
+    "escapes",
     "head_of",
     "is_own",
+    "is_summary",
+    "path_beside",
+    "row_groups_by_file",
+    "split",
     "summary_file",
 ]
 
@@ -368,3 +400,61 @@ def head_of(footer: FooterArrays) -> bytes:
     if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted, and a summary would hold them in clear")
     return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()
+
+
+def is_summary(footer: FooterArrays) -> bool:
+    """Whether any chunk lies in another file."""
+    return bool((footer.places("file_path")[0] >= 0).any())
+
+
+def row_groups_by_file(footer: FooterArrays) -> dict[str | None, NDArray[np.int64]]:
+    """Row groups of each ``file_path``, in the order in which the paths first occur.
+
+    ``None`` is the footer's own file. ``UnsupportedError`` for a row group in several files.
+    """
+    count, leaves = footer.num_row_groups, footer.num_leaves
+    if not leaves or not is_summary(footer):
+        return {None: np.arange(count)} if count else {}
+    start, length = footer.places("file_path")
+    encoded = gathered(footer.buffer, start, length).dictionary_encode("encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False).reshape(count, leaves)
+    mixed = np.flatnonzero((codes != codes[:, :1]).any(axis=1))
+    if len(mixed):
+        raise UnsupportedError(f"row group {int(mixed[0])} lies in several files")
+    names = [
+        None if each is None else each.decode("utf-8", "surrogateescape")
+        for each in encoded.dictionary.to_pylist()
+    ]
+    first = codes[:, 0]
+    return {names[code]: np.flatnonzero(first == code) for code in dict.fromkeys(first.tolist())}
+
+
+def split(footer: FooterArrays) -> dict[str | None, FooterArrays]:
+    """The part of the footer of each file, by ``file_path``."""
+    parts = row_groups_by_file(footer)
+    return {path: footer.select(rows.tolist()) for path, rows in parts.items()}
+
+
+def escapes(path: str) -> str | None:
+    """Why a ``file_path`` may lead out of the summary's directory, ``None`` if it cannot.
+
+    Advice: readers that do not trust the summary ask first.
+    """
+    if not path or "\0" in path:
+        return "no path"
+    if path.startswith(("/", "\\")):
+        return "absolute"
+    head = path.split("/", 1)[0]
+    if ":" in head:
+        return "a scheme or a drive"
+    if ".." in path.replace("\\", "/").split("/"):
+        return "goes up"
+    return None
+
+
+def path_beside(summary: str, path: str) -> str:
+    """Where ``file_path`` leads from the summary at ``summary``: a path or a URL alike."""
+    if path.startswith("/") or "://" in path:
+        return path
+    folder, slash, _ = summary.rpartition("/")
+    return f"{folder}{slash}{path}"

@@ -16,11 +16,11 @@ import pyarrow as pa
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.arrow.arrow_values import leaf_array
-from skipstone.parquet.arrow.whole_file import assemble_rows
+from skipstone.parquet.arrow.assembly import assemble_rows
 from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.pages.chunk import decode_pages
 from skipstone.parquet.pages.column_values import concat
+from skipstone.parquet.pages.page_values import decode_pages
 from skipstone.storage import ByteRange
 
 from .arrow_shape import Kind, check_entries, join

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from skipstone.human import plural
 from skipstone.identity import canonical_path
+from skipstone.parquet.arrow.metadata_tables import chunks, row_groups
 from skipstone.parquet.index_pages.index_pages import IndexPages
-from skipstone.parquet.tables.metadata_tables import chunks, row_groups
 from skipstone.storage import open_storage
 
 from .file_reader import FileReader, names_its_file

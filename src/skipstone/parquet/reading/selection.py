@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
-from skipstone.parquet.format.nested_types import arrow_name
+from skipstone.parquet.format.schema import arrow_name
 from skipstone.predicate.types import column_name, column_path
 
 from .arrow_shape import Kind, Shape, shape_of

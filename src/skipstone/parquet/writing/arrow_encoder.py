@@ -62,10 +62,7 @@ if TYPE_CHECKING:
     )
 
     from skipstone.parquet.format.bloom_filter import BloomFilter
-    from skipstone.parquet.format.metadata import (
-        ColumnChunk,
-        ColumnMetaData,
-    )
+    from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
     from skipstone.parquet.format.schema import (
         Leaf,
         Node,

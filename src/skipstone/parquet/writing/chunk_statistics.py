@@ -25,8 +25,8 @@ import numpy as np
 
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import BoundaryOrder, Type
-from skipstone.parquet.format.page_index_structs import ColumnIndex
-from skipstone.parquet.format.statistics import SizeStatistics, Statistics
+from skipstone.parquet.format.metadata import SizeStatistics, Statistics
+from skipstone.parquet.format.page_header import ColumnIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,10 +33,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import (
-    ColumnOrder,
-    TypeDefinedOrder,
-)
+from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
 from skipstone.parquet.reading.page_metadata import read_offset_index
 from skipstone.parquet.reading.sorted_rows import is_sorted
 
@@ -49,10 +46,7 @@ if TYPE_CHECKING:
     )
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.metadata import (
-        ColumnMetaData,
-        SortingColumn,
-    )
+    from skipstone.parquet.format.metadata import ColumnMetaData, SortingColumn
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from skipstone.parquet.format.metadata import RowGroup
-from skipstone.parquet.format.statistics import Statistics
+from skipstone.parquet.format.metadata import RowGroup, Statistics
 from skipstone.parquet.index_pages.tree import place_index_pages
 
 from .chunk_modules import BloomModules

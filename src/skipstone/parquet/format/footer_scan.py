@@ -14,12 +14,12 @@ import numpy as np
 
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.thrift.compact import LIST, STRUCT, Reader
+from skipstone.parquet.thrift.kernel_wire import STACK, cause, skip
 
 from . import footer_kernel
 from .column_metadata_kernel import meta_data
-from .compact import LIST, STRUCT, Reader
 from .footer_layout import GROUP_SLOTS, NARROW_SLOTS, WIDE_SLOTS
-from .kernel_wire import STACK, cause, skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 
+from .arrow_types import leaf_type
 from .bounds_text import readable
 
 if TYPE_CHECKING:

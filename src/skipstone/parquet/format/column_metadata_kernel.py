@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .compact import BINARY, FALSE, I32, I64, LIST, STRUCT
+from skipstone.parquet.thrift.compact import BINARY, FALSE, I32, I64, LIST, STRUCT
+from skipstone.parquet.thrift.kernel_wire import (
+    ELEMENTS,
+    IMPLAUSIBLE,
+    MISSING,
+    OTHER_TYPE,
+    count,
+    failed,
+    field,
+    items,
+    skip,
+    zigzag,
+)
+
 from .footer_layout import (
     AT_ENCODING_STATS,
     AT_GEOSPATIAL,
@@ -38,18 +51,6 @@ from .footer_layout import (
     TOTAL_COMPRESSED_SIZE,
     TOTAL_UNCOMPRESSED_SIZE,
     UNENCODED,
-)
-from .kernel_wire import (
-    ELEMENTS,
-    IMPLAUSIBLE,
-    MISSING,
-    OTHER_TYPE,
-    count,
-    failed,
-    field,
-    items,
-    skip,
-    zigzag,
 )
 
 __all__ = [

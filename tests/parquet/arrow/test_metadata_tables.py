@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.parquet.arrow.bounds_text import readable
+from skipstone.parquet.arrow.metadata_tables import chunks, gathered, row_groups
+from skipstone.parquet.arrow.page_table import PagesOf, pages
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
@@ -22,9 +25,6 @@ from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.page import walk_pages
-from skipstone.parquet.tables.bounds_text import readable
-from skipstone.parquet.tables.metadata_tables import chunks, gathered, row_groups
-from skipstone.parquet.tables.page_table import PagesOf, pages
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of
 

@@ -8,6 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from skipstone.parquet.thrift.compact import BINARY, I16, I32, I64, LIST, STRUCT
+from skipstone.parquet.thrift.kernel_wire import (
+    ELEMENTS,
+    IMPLAUSIBLE,
+    MISSING,
+    NO_META_DATA,
+    OTHER_COLUMNS,
+    TWICE,
+    count,
+    failed,
+    field,
+    flat,
+    items,
+    skip,
+    zigzag,
+)
+
 from .column_metadata_kernel import (
     encoding_stats,
     encodings,
@@ -19,7 +36,6 @@ from .column_metadata_kernel import (
     statistics,
     tally,
 )
-from .compact import BINARY, I16, I32, I64, LIST, STRUCT
 from .footer_layout import (
     AT_CHUNK,
     AT_CRYPTO,
@@ -38,21 +54,6 @@ from .footer_layout import (
     GROUP_SLOTS,
     OFFSET_INDEX_LENGTH,
     OFFSET_INDEX_OFFSET,
-)
-from .kernel_wire import (
-    ELEMENTS,
-    IMPLAUSIBLE,
-    MISSING,
-    NO_META_DATA,
-    OTHER_COLUMNS,
-    TWICE,
-    count,
-    failed,
-    field,
-    flat,
-    items,
-    skip,
-    zigzag,
 )
 
 __all__ = ["HELPERS", "SMALLEST_CHUNK", "SMALLEST_ROW_GROUP", "row_groups", "schema"]

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.arrow_types import leaf_type
-from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
+
+from .arrow_types import leaf_type
+from .arrow_values import leaf_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,10 @@ from numba.core import cpu
 from numba.extending import register_jitable
 
 from skipstone._numba import compile_kernel, fingerprint
+from skipstone.parquet.thrift import compact as thrift
+from skipstone.parquet.thrift import kernel_wire as footer_wire
 
-from . import compact as thrift
 from . import footer_kernel, footer_layout
-from . import kernel_wire as footer_wire
 from .footer_scan import Kernels
 
 if TYPE_CHECKING:
