@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.planning.objects import plan_objects
 from skipstone.planning.runs import Outgrown, in_turn
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 

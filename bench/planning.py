@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import skipstone
 from skipstone.planning.objects import plan_objects
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.spark.file_index import SkippingFileIndex
 

@@ -247,7 +247,7 @@ def matching_rows(
     SQL text is read by ``parse_sql``; a tree is taken as it is.
     """
     if isinstance(predicate, str):
-        from skipstone.predicate import parse_sql
+        from skipstone.predicate.sql import parse_sql
 
         predicate = parse_sql(predicate)
     oracle = Oracle(table.schema, session_zone)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.row_ranges import take_rows
-from skipstone.predicate import bind, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.strategies import ARROW_TYPES, predicates, tables

@@ -158,7 +158,8 @@ def planned(table: skipstone.Table, where: str, runner: Any) -> skipstone.Plan:
     """The plan by a runner of one's own."""
     from skipstone.planning.objects import plan_objects
     from skipstone.planning.runs import Outgrown
-    from skipstone.predicate import bind, parse_sql
+    from skipstone.predicate.binding import bind
+    from skipstone.predicate.sql import parse_sql
     from skipstone.pruning.partitions import PartitionColumns
 
     listing = table.listing()

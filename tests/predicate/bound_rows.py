@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from skipstone.predicate import column_path
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
+from skipstone.predicate.types import column_path
 from tests.oracle import kind_of, look_up, rows_of, sort_key
 
 if TYPE_CHECKING:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from skipstone.predicate import bind, parse_sql, spark_name, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.types import spark_name
 from tests.oracle import SparkError, matching_rows
 from tests.predicate.bound_rows import opaques, rows_of_bound
 

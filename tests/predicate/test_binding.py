@@ -11,7 +11,10 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import PredicateError
-from skipstone.predicate import bind, from_dnf, leaves, parse_sql, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.dnf import from_dnf
+from skipstone.predicate.render import to_sql
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
     Bound,
@@ -27,6 +30,7 @@ from skipstone.predicate.tree import (
     Op,
     Opaque,
     Or,
+    leaves,
 )
 
 TS, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")

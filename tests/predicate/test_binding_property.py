@@ -8,7 +8,9 @@ import pyarrow as pa
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from skipstone.predicate import bind, parse_sql, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
+from skipstone.predicate.sql import parse_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques, rows_of_bound
 from tests.strategies import ARROW_TYPES, layouts, predicates, tables

@@ -14,20 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate import (
-    Kind,
+from skipstone.predicate.literals import (
+    Keys,
     compare,
-    display,
+    float_key,
+    float_of_key,
+    from_key,
     isin,
-    kind_of,
     order_key,
     order_keys,
     stored,
     to_domain,
 )
-from skipstone.predicate.literals import Keys, float_key, float_of_key, from_key
-from skipstone.predicate.text import Value, sql_text
+from skipstone.predicate.text import Value, display, sql_text
 from skipstone.predicate.tree import Op
+from skipstone.predicate.types import Kind, kind_of
 from tests.oracle import sort_key, values_of
 from tests.strategies import ARROW_TYPES, SPARK_TYPES, columns, values
 

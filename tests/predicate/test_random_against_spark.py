@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from skipstone.predicate import bind, parse_sql, spark_name, to_sql
-from skipstone.predicate.render import column_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import column_sql, to_sql
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.types import spark_name
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques, rows_of_bound
 from tests.predicate.test_against_spark import REWRITES, spark_rows

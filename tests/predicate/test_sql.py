@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import PredicateError
-from skipstone.predicate import parse_sql
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
     Cast,

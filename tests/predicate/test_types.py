@@ -9,17 +9,18 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate import (
+from skipstone.predicate.preimage import exact_cast
+from skipstone.predicate.types import (
+    Kind,
     column_name,
     column_path,
-    exact_cast,
     indexable,
     kind_of,
+    parse_type,
     schema_from_spark,
     spark_name,
     spark_type,
 )
-from skipstone.predicate.types import Kind, parse_type
 from tests.strategies import SPARK_TYPES
 
 TS, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")

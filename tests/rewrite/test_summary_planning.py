@@ -304,7 +304,7 @@ def test_predicates_find_what_brute_force_finds(data: st.DataObject, made: Path)
 
     table = pa.concat_tables([rows(300 * at) for at in range(5)]).select(["id", "f", "s", "n"])
     where = data.draw(predicates(table))
-    from skipstone.predicate import to_sql
+    from skipstone.predicate.render import to_sql
 
     text = to_sql(where)
     expected = matching_rows(table, text)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 
 import skipstone
-from skipstone.predicate import bind, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.table.test_query import build, lay, picked, questions

@@ -28,7 +28,8 @@ from skipstone import Decryption, Table
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.ciphers import AuthenticationError
-from skipstone.predicate import bind, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
 from skipstone.pruning import costs as cost
 from skipstone.rewrite import Encryption, encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix

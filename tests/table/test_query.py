@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import SkipstoneError
-from skipstone.predicate import bind, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
 from skipstone.predicate.types import column_name
 from skipstone.pruning import costs as cost
 from tests.oracle import NotModelled, SparkError, matching_rows

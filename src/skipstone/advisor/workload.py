@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.errors import PredicateError, SkipstoneError
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

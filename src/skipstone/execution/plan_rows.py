@@ -21,7 +21,7 @@ import pyarrow as pa
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.reading.file_reader import read_whole
 from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
-from skipstone.predicate import leaves
+from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable

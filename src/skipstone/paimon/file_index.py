@@ -21,7 +21,8 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.open_footer import is_signed
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import RowSet, Units
 from skipstone.pruning.evaluation import RowTask, evaluate_rows

@@ -32,7 +32,8 @@ from skipstone.human import Report, of_total, plural, size
 from skipstone.identity import canonical_path
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet, Units

@@ -12,7 +12,8 @@ from skipstone.errors import StaleError
 from skipstone.execution.open_files import OpenFiles
 from skipstone.human import of_total, size
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.storage import open_storage
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from skipstone.errors import SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
-from skipstone.predicate import schema_from_spark
+from skipstone.predicate.types import schema_from_spark
 
 from .facts import harmful
 

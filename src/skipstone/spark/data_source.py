@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.types import column_name, spark_type, split_names
 
 from .session import locked

@@ -30,8 +30,10 @@ from skipstone.facts import Store
 from skipstone.facts.xskipper import find_store
 from skipstone.planning.objects import plan_objects
 from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.predicate import bind, schema_from_spark, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
 from skipstone.predicate.tree import leaves
+from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing

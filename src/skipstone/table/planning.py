@@ -22,9 +22,12 @@ from skipstone.indexes.minmax import MinMax
 from skipstone.paimon.top_rows import Order
 from skipstone.planning.objects import plan_objects
 from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.predicate import Const, bind, from_dnf, parse_sql, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.dnf import from_dnf
 from skipstone.predicate.literals import Keys
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.render import to_sql
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.tree import Const, leaves
 from skipstone.predicate.types import column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE

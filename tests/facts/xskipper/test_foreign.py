@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skipstone.facts.xskipper import XskipperLocation, find_store
 from skipstone.planning.objects import plan_objects
-from skipstone.predicate import bind
+from skipstone.predicate.binding import bind
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData

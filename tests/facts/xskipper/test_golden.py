@@ -18,7 +18,8 @@ import skipstone
 from skipstone.errors import UnsupportedError
 from skipstone.facts.xskipper import XskipperLocation, find_store, upgrade_store
 from skipstone.planning.objects import plan_objects
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 from skipstone.xskipper.format.part import read_part

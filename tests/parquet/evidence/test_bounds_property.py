@@ -13,8 +13,9 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from skipstone.parquet.format.metadata import ColumnOrder, IEEE754TotalOrder
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import stored
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.types import spark_type
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.parquet.evidence.written import Written, rewritten, with_chunks, write

@@ -12,8 +12,9 @@ import pytest
 
 from skipstone.indexes.valuelist import evaluate
 from skipstone.parquet.evidence import IndexedFile, row_group_source
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys, order_keys, stored, to_domain
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, spark_type
 from skipstone.pruning import Cause

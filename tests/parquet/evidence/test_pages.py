@@ -12,7 +12,8 @@ import pytest
 from skipstone.parquet.format.enums import BoundaryOrder
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
 from tests.parquet.evidence.written import Written, rewritten, write

@@ -22,7 +22,8 @@ from skipstone.parquet.format.page_header import (
 )
 from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.thrift.compact import BINARY, Field
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
 from tests.parquet.evidence.written import Written, rewritten, with_chunks, write

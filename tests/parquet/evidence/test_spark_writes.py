@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.predicate import bind, parse_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.types import schema_from_spark
 from tests.parquet.evidence.written import Written
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.predicate import bind, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.parquet.reading.tables import write, writer_settings
 from tests.predicate.bound_rows import opaques

@@ -30,8 +30,17 @@ from skipstone.parquet.reading.chunk_pages import ChunkPages
 from skipstone.parquet.reading.file_reader import names_its_file
 from skipstone.parquet.reading.query import column_at
 from skipstone.parquet.reading.row_ranges import group_rows
-from skipstone.predicate import bind, leaves
-from skipstone.predicate.tree import And, ColumnRef, Comparison, Const, Literal, Not, NullTest
+from skipstone.predicate.binding import bind
+from skipstone.predicate.tree import (
+    And,
+    ColumnRef,
+    Comparison,
+    Const,
+    Literal,
+    Not,
+    NullTest,
+    leaves,
+)
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching

@@ -17,7 +17,10 @@ import pyarrow.compute as pc
 
 from skipstone._cache import LruCache
 from skipstone.parquet.evidence import page_source, row_group_source
-from skipstone.predicate import bind, from_dnf, leaves, parse_sql, to_sql
+from skipstone.predicate.binding import bind
+from skipstone.predicate.dnf import from_dnf
+from skipstone.predicate.render import to_sql
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
     Comparison,
@@ -29,6 +32,7 @@ from skipstone.predicate.tree import (
     Or,
     PatternMatch,
     Truth,
+    leaves,
 )
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
