@@ -22,7 +22,7 @@ from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of, factorise
 from skipstone.paimon.format.keys import Ask, In, Range
-from skipstone.paimon.format.open_index import answer, answer_of, needs, open_anew
+from skipstone.paimon.format.open_index import answer, answer_of, needs, open_uncached
 from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.format.types import PaimonType
@@ -109,7 +109,7 @@ def _checked(path: Path, kind: str, ask: Ask, sums: BlockSums) -> tuple[int, int
         index: Index | None = None
         while True:
             try:
-                index = index or open_anew(kind, INT, arrivals.pieces)
+                index = index or open_uncached(kind, INT, arrivals.pieces)
                 return len(answer_of(index, INT, ask).may or ()), read
             except MissingBytes as missing:
                 have = {

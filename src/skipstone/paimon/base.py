@@ -1,4 +1,4 @@
-"""What the kinds of Paimon's file index share: their names, types and place in the container."""
+"""The base of Paimon's index kinds: names, types, and the place of a blob in its container."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FACTORS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def memory_size(text: str) -> int:
-    """Bytes as Paimon writes them: ``16kb``, ``1 mb``, a bare number; units are of 1024.
+    """A size in Paimon's spelling: ``16kb``, ``1 mb``, a bare number; units are powers of 1024.
 
     ``ValueError`` for anything else.
     """
@@ -52,8 +52,8 @@ def memory_size(text: str) -> int:
 
 
 def paimon_column(column: str) -> str:
-    """The name of a column in a container: its own, parts of a path with dots between, and
-    ``m[k]`` for the key of a map."""
+    """The name of a column in a container: the parts of its path with dots between, and ``m[k]``
+    for the key of a map."""
     found = ""
     for part in column_path(column):
         found += f"[{part}]" if isinstance(part, MapKey) else ("." if found else "") + part
@@ -64,11 +64,11 @@ class PaimonIndex(Index):
     """Base of the kinds; see the module."""
 
     sidecar = "container"
-    #: the kind as Paimon calls it: ``range-bitmap``
+    #: Paimon's name of the kind: ``range-bitmap``
     paimon: ClassVar[str]
     #: bytes of a block of the blob that has a checksum, at least
     block: ClassVar[int] = LEAST
-    #: kinds that take types which this one does not
+    #: kinds to use for types that this one does not support
     instead: ClassVar[tuple[str, ...]] = ()
     #: cost of asking about the rows of one file; Bloom filters come first, they may spare the rest
     row_cost: ClassVar[float] = 0.5
@@ -99,21 +99,21 @@ class PaimonIndex(Index):
         return int(self._numbers()["crc"][row])
 
     def sums(self, row: int) -> BlockSums | None:
-        """The checksums of its blocks, ``None`` in facts that have none. ``FormatError``."""
+        """The checksums of the blob's blocks, ``None`` if the fact has none. ``FormatError``."""
         assert self.stored is not None
         cache, values = self.stored.cache, self.stored.values
         if "sums" not in cache:
-            told = values.type.get_field_index("sums") >= 0
-            cache["sums"] = pc.struct_field(values, "sums") if told else None
+            has_sums = values.type.get_field_index("sums") >= 0
+            cache["sums"] = pc.struct_field(values, "sums") if has_sums else None
         if cache["sums"] is None or not (found := cache["sums"][row]).is_valid:
             return None
         return BlockSums.from_bytes(
             memoryview(found.as_buffer()), int(self._numbers()["length"][row])
         )
 
-    def arrivals(self, row: int, blob: Blob) -> VerifiedBlob:
-        """The bytes of ``blob``, which is that of one fact row, to be asked for. ``FormatError``
-        where they are at hand, and not what was written."""
+    def verified(self, row: int, blob: Blob) -> VerifiedBlob:
+        """A reader of ``blob``, the blob of one fact row, that checks every byte. ``FormatError``
+        if the blob is inline and damaged."""
         assert self.stored is not None
         kept: dict[int, Kept] = self.stored.cache.setdefault("kept", {})
         if row not in kept and len(kept) < _KEPT and blob.length > SMALL:
@@ -121,18 +121,18 @@ class PaimonIndex(Index):
         return VerifiedBlob(blob, self.sums(row), self.crc(row), kept.get(row))
 
     def blob(self, row: int) -> Blob | None:
-        """Where the blob of one fact row lies; ``None`` where that is nowhere."""
+        """Where the blob of one fact row lies; ``None`` if it has no place."""
         assert self.stored is not None
         if self.stored.places is None:
             return None
         place = self.stored.places.at(row)
-        told = self._numbers()
-        start, length = int(told["start"][row]), int(told["length"][row])
+        numbers = self._numbers()
+        start, length = int(numbers["start"][row]), int(numbers["length"][row])
         return None if place is None else place.part(start, length)
 
     def _numbers(self) -> dict[str, NDArray[np.int64]]:
-        """What is stored about the blobs of all fact rows: start, length and checksum; start and
-        length are 0 where there is none."""
+        """Start, length and checksum of the blobs of all fact rows; start and length are 0 if
+        there is no blob."""
         assert self.stored is not None
         found: dict[str, NDArray[np.int64]] | None = self.stored.cache.get("numbers")
         if found is None:
@@ -144,7 +144,7 @@ class PaimonIndex(Index):
 
 
 #: The first fields of every stored value: where the blob lies in its container, its CRC-32, and
-#: checksums of its blocks (``arrivals``).
+#: checksums of its blocks (``verified_blob``).
 PLACE: dict[str, pa.DataType] = {
     "start": pa.int32(),
     "length": pa.int32(),

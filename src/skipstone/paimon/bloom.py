@@ -1,14 +1,15 @@
-"""``paimonbloom``: Paimon's Bloom filter, which says that a file does not hold a value.
+"""``paimonbloom``: Paimon's Bloom filter. It proves that a file does not hold a value.
 
-Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, k: int32>``: where the
-blob lies in the file's container, its CRC-32, checksums of its blocks (``arrivals``; values without
-that field are read too), and its number of hash functions. To ask about a value takes the ``k``
-blocks that its probes fall on; a small filter, or one that many values are asked of, is read whole.
+Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, k: int32>``. ``start``
+and ``length`` place the blob in the container of the file; ``crc`` is its CRC-32, ``sums`` has the
+checksums of its blocks (``verified_blob``; values without this field are still read), and ``k`` is
+the number of hash functions. A query for a value reads the ``k`` blocks that hold its probes. A
+small filter is read whole, and so is one that is asked about many values.
 
-Parameters are Paimon's options: ``items``, the distinct values that a file is expected to have
-(1,000,000: 599,071 bytes per column and file, however few rows it has), and ``fpp`` (0.1), the
-share of absent values that are taken for present. The value 0 has a hash of 0, so that nearly all
-filters take it for present.
+Parameters are Paimon's options: ``items``, the distinct values expected per file (1,000,000:
+599,071 bytes per column and file, however few rows it has), and ``fpp`` (0.1), the share of absent
+values that the filter reports as present. The hash of the value 0 is 0, so nearly all filters
+report 0 as present.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ __all__ = ["PaimonBloom"]
 
 log = logging.getLogger("skipstone")
 
-# A filter that more probes than this fall on is read whole.
+# A filter with more probes than this is read whole.
 _MANY = 128
 
 
@@ -63,7 +64,7 @@ class PaimonBloom(PaimonIndex):
     parameters = ("items", "fpp")
     instead = ("bloomfilter", "rangebitmap")
     cost = 20.0
-    #: files whose bytes do not arrive are told apart from the others
+    #: files whose bytes cannot be read do not silence the others
     tolerates_loss = True
 
     def __init__(self, column: str, items: int = ITEMS, fpp: float = FPP) -> None:
@@ -76,7 +77,7 @@ class PaimonBloom(PaimonIndex):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """What is not the default."""
+        """Parameters other than the defaults."""
         found = {} if self.items == ITEMS else {"items": str(self.items)}
         if self.fpp != FPP:
             found["fpp"] = repr(self.fpp)
@@ -104,7 +105,7 @@ class PaimonBloom(PaimonIndex):
     # -- reading back -----------------------------------------------------------------------------
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """The bytes that the probes fall on, of all files that are asked about."""
+        """The bytes that hold the probes, of all files in ``units``."""
         if self.stored is None:
             return ()
         wanted: dict[ByteRange, None] = {}
@@ -132,7 +133,7 @@ class PaimonBloom(PaimonIndex):
             if isinstance(local, Const) and len(rows):
                 found = np.full(len(rows), local.value, np.bool_)
             elif leaf in probes and len(rows):
-                found, corrupt, lost = self._asked(probes[leaf], rows, have)
+                found, corrupt, lost = self._check_files(probes[leaf], rows, have)
                 reasons = (*reasons, *self._silent(corrupt, lost, subject))
             elif not len(rows):
                 answers.append(Answer(bounds=None, reasons=reasons))
@@ -162,7 +163,7 @@ class PaimonBloom(PaimonIndex):
         return found
 
     def _rows(self, units: Units) -> tuple[BoolArray, list[int]]:
-        """Which of the units have a value here, and their fact rows."""
+        """Which units have a stored value, and their fact rows."""
         assert self.stored is not None
         row = self.stored.row_of_file[units.file]
         valid = self.stored.cache.get("known")
@@ -174,8 +175,8 @@ class PaimonBloom(PaimonIndex):
         return held, row[held].tolist()
 
     def _filter(self, row: int) -> tuple[Blob | None, int, BlockSums | None]:
-        """Where the filter of a fact row lies, its hash functions, and checksums of its blocks;
-        ``None`` for no filter."""
+        """The place of a fact row's filter, its number of hash functions, and the checksums of its
+        blocks; ``None`` for no filter."""
         assert self.stored is not None
         ks = self.stored.cache.get("k")
         if ks is None:
@@ -188,11 +189,11 @@ class PaimonBloom(PaimonIndex):
         except FormatError:
             return None, k, None
 
-    def _asked(
+    def _check_files(
         self, probe: _BloomProbe, rows: list[int], have: Fetched
     ) -> tuple[BoolArray, int, int]:
-        """Per fact row whether it may hold any of the keys; how many rows' filters are damaged, and
-        how many did not arrive."""
+        """Per fact row whether it may hold any of the keys; how many filters are damaged, and how
+        many could not be read."""
         found, corrupt, lost = np.ones(len(rows), np.bool_), 0, 0
         for i, row in enumerate(rows):
             blob, k, sums = self._filter(row)
@@ -228,19 +229,19 @@ class PaimonBloom(PaimonIndex):
     def _verify(
         self, row: int, sums: BlockSums | None, start: int, data: memoryview, *, whole: bool
     ) -> None:
-        """``FormatError`` for bytes that are not what was written."""
+        """``FormatError`` for damaged bytes."""
         if sums is not None:
             sums.check(start, data)
         elif whole and zlib.crc32(data) != self.crc(row):
             raise FormatError("an index with another checksum")
 
     def _silent(self, corrupt: int, lost: int, subject: str) -> list[Reason]:
-        """Why nothing is said of some files; a warning says so once."""
+        """Why the filters of some files say nothing; one warning is logged."""
         assert self.stored is not None
         reasons = []
         for count, cause, text in (
             (corrupt, Cause.CORRUPT, "not where the facts say, or damaged"),
-            (lost, Cause.UNREADABLE, "bytes of it did not arrive"),
+            (lost, Cause.UNREADABLE, "bytes of it could not be read"),
         ):
             if not count:
                 continue
@@ -260,7 +261,7 @@ class PaimonBloom(PaimonIndex):
 
 
 class _BloomProbe:
-    """Keys, and where they fall in filters of different sizes."""
+    """Keys, and the positions of their probes in filters of different sizes."""
 
     def __init__(self, ask: In, type: PaimonType) -> None:
         known = safe(ask, type)
@@ -285,8 +286,8 @@ class _BloomProbe:
         return self._places[length, k]
 
     def spans(self, length: int, k: int, sums: BlockSums | None) -> list[tuple[int, int]]:
-        """Offset and length of what is read of a blob: all of it, or the blocks of the bytes that
-        are wanted; without checksums those bytes alone."""
+        """Offset and length of what is read of a blob: all of it, or the blocks that hold the
+        probes; without checksums only the bytes of the probes."""
         block = 1 if sums is None else sums.block
         if (length, k, block) not in self._spans:
             spans = [(0, length)]
@@ -297,7 +298,7 @@ class _BloomProbe:
         return self._spans[length, k, block]
 
     def inside(self, length: int, k: int, start: int, size: int) -> list[int]:
-        """Which of ``size`` bytes from ``start`` on are wanted, counted from there."""
+        """Which of the ``size`` bytes from ``start`` hold probes, counted from ``start``."""
         at = 4 + (self.bits(length, k) >> 3).ravel() - start
         found: list[int] = at[(at >= 0) & (at < size)].tolist()
         return found

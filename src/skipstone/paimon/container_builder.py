@@ -1,9 +1,12 @@
-"""From a column's chunks to the blob of a row index, within a memory budget.
+"""Builds the blobs of row indexes from column chunks, and the container of a file from its blobs.
 
-Values are held as codes: 4 bytes a row, and each distinct key once per chunk. At the end the codes
-of all chunks become one numbering in the order of the keys, and the rows of each key, or the bits
-of each code, are written. That takes some 30 bytes a row for a moment; a file for which it does not
-fit is left out, with the reason, before it is tried. There is no object per row or per value.
+A builder holds values as codes: 4 bytes a row, and each distinct key once per chunk. At the end it
+renumbers the codes of all chunks in the order of the keys, and writes the rows of each key, or the
+bits of each code. That takes about 30 bytes a row for a moment. A file that does not fit the memory
+budget is left out before it is written, with the reason. There is no object per row or per value.
+
+The container has all blobs of the file, ordered by column and then by kind: equal blobs give equal
+bytes. It must stay below 2 GiB: the largest blobs are left out until it does, with the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundle", "Codes", "RowsBuilder", "as_bitmap", "as_bsi", "as_range_bitmap", "bundled"]
 
-# Bytes a row that writing takes for a moment, beside the codes.
+# Bytes a row that writing takes for a moment, in addition to the codes.
 _ROOM = 32
 
 
@@ -103,7 +106,7 @@ class RowsBuilder(Builder):
 
     @property
     def nbytes(self) -> int:
-        """What is held, and what writing will take beside it."""
+        """Bytes held now, and those that writing will take in addition."""
         return self.held + self.rows * _ROOM if self.over is None else 0
 
     def add(self, chunk: Chunk) -> None:
@@ -137,7 +140,7 @@ class RowsBuilder(Builder):
         self.chunks.clear()
 
     def finish(self) -> Built:
-        """The blob, and what is known of the column without it."""
+        """The blob, and the stored value: bounds and number of distinct values."""
         if self.over is not None:
             return Built(None, self.over)
         try:
@@ -205,13 +208,13 @@ def _filled(indices: pa.Array) -> NDArray[np.int32]:
     return np.asarray(indices).astype(np.int32, copy=False)
 
 
-# Room that is left for the head.
+# Bytes reserved for the head.
 _HEAD = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """A container (``None`` where nothing went in), stored values, and why some have none."""
+    """A container (``None`` if it is empty), stored values, and why some indexes have none."""
 
     container: bytes | None
     values: Mapping[Index, pa.Array]
@@ -219,7 +222,7 @@ class Bundle:
 
 
 def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
-    """The container of what was built of one file; every ``Built`` has a blob and a value."""
+    """The container of one file's indexes; every ``Built`` has a blob and a value."""
     chosen: dict[tuple[str, str], tuple[PaimonIndex, bytes]] = {}
     reasons: dict[Index, str] = {}
     for index, each in built.items():
@@ -249,20 +252,20 @@ def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
         reasons.update({index: error.message for index, _ in chosen.values()})
         return Bundle(None, {}, reasons)
     values: dict[Index, pa.Array] = {}
-    for told in ContainerHead.from_bytes(container).columns:
-        for entry in told.indexes:
-            index = chosen[told.name, entry.kind][0]
+    for described in ContainerHead.from_bytes(container).columns:
+        for entry in described.indexes:
+            index = chosen[described.name, entry.kind][0]
             value = built[index].value
             assert value is not None
-            blob = chosen[told.name, entry.kind][1]
+            blob = chosen[described.name, entry.kind][1]
             sums = BlockSums.of(blob, index.block).to_bytes()
             values[index] = _placed(value, (entry.start, entry.length, zlib.crc32(blob), sums))
     return Bundle(container, values, reasons)
 
 
 def _placed(value: pa.Array, place: tuple[int | bytes, ...]) -> pa.Array:
-    """A stored value with these in its fields ``PLACE``."""
-    told = [pa.array([n], type) for n, type in zip(place, PLACE.values(), strict=True)]
+    """A stored value with ``place`` in its fields ``PLACE``."""
+    fields = [pa.array([n], type) for n, type in zip(place, PLACE.values(), strict=True)]
     return pa.StructArray.from_arrays(
-        [*told, *value.flatten()[len(told) :]], fields=list(value.type)
+        [*fields, *value.flatten()[len(fields) :]], fields=list(value.type)
     )

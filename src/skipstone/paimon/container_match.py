@@ -1,7 +1,7 @@
-"""Whether a container is of a data file: what its indexes know against what the footer says.
+"""Checks whether a container belongs to a data file: its indexes against the file's footer.
 
-A container does not name its file. What both sides count must agree, or it is of another file, or
-of another version of it:
+A container does not name its file. Where the two disagree, the container is of another file, or of
+another version of it:
 
 | the footer says of a column | the index must have |
 |---|---|
@@ -9,13 +9,13 @@ of another version of it:
 | nulls | as many |
 | least and greatest integer, date, instant, decimal of up to 18 digits | both, none beyond them |
 
-A Bloom filter has neither rows nor nulls; that it surely lacks the least or the greatest value is
-all that it can give away. Of text and floating point only rows and nulls are compared: a footer may
-have cut text short, and leaves NaN out.
+A Bloom filter counts neither rows nor nulls; it is only checked for the least and the greatest
+value. Of text and floating point only rows and nulls are compared: a footer may have cut text
+short, and leaves NaN out.
 
-The same tells in which unit the keys of a column of milliseconds are: Paimon keeps milliseconds
-there, Skipstone microseconds. Only one of the two has the footer's least and greatest value; both
-do where all values are 0 or null, and then it is the same index.
+The same comparison finds the unit of a column of milliseconds: Paimon's keys are milliseconds,
+Skipstone's are microseconds. Only one unit gives the footer's least and greatest value; both do
+where all values are 0 or null, and then the two indexes are equal.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _COUNTING = ("bitmap", "bsi", "range-bitmap")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnCounts:
-    """A footer about one column: ``nulls`` is -1, ``low`` and ``high`` are ``None`` for unknown.
+    """What a footer says of one column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if unknown.
 
-    ``low`` and ``high`` are of the file's own unit, which is milliseconds if ``in_millis``.
+    ``low`` and ``high`` are in the file's own unit, which is milliseconds if ``in_millis``.
     """
 
     nulls: int = -1
@@ -62,8 +62,8 @@ class ColumnCounts:
 
 
 def column_counts(footer: Any, wanted: Collection[str]) -> dict[str, ColumnCounts]:
-    """By dotted name, what pyarrow's ``FileMetaData`` says of the columns ``wanted``; a name that
-    two columns have is left out."""
+    """What pyarrow's ``FileMetaData`` says of the columns ``wanted``, by dotted name. A name that
+    two columns share is left out."""
     schema = footer.schema
     names = [schema.column(at).path for at in range(len(schema))]
     usual = Counter(names)
@@ -98,7 +98,7 @@ def _counts(footer: Any, at: int) -> ColumnCounts:
 
 
 def _is_signed(logical: str) -> bool:
-    """Whether stored numbers of this logical type are in order, and are the keys of an index."""
+    """Whether stored numbers of this logical type are ordered, and equal the keys of an index."""
     if "isSigned=false" in logical or "nanoseconds" in logical:
         return False
     return logical.partition("(")[0] in ("None", "Int", "Date", "Decimal", "Timestamp")
@@ -112,11 +112,11 @@ def type_in(
     rows: int,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
 ) -> PaimonColumnType | None:
-    """The type that a column (by its name in the container) has in there; ``None`` where that
-    cannot be told. ``type`` is that of the data file.
+    """The type of a column in the container; ``None`` if it cannot be found out. ``name`` is the
+    column's name in the container, ``type`` its type in the data file.
 
-    ``FormatError`` where the container is damaged or of another file, ``OSError`` for bytes that do
-    not arrive.
+    ``FormatError`` if the container is damaged or of another file, ``OSError`` for bytes that
+    cannot be read.
     """
     kinds = (*_COUNTING, PaimonBloom.paimon)
     entries = [each for each in sidecar.head.of_column(name) if each.kind in kinds]
@@ -152,7 +152,7 @@ def _compare(
     rows: int,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
 ) -> None:
-    """``FormatError`` where one index cannot be of the file that ``counts`` are of."""
+    """``FormatError`` if one index contradicts ``counts``: it is of another file."""
     kind = entry.kind
     place = sidecar.blob.part(entry.start, entry.length)
     if place is None:

@@ -1,10 +1,11 @@
 """``bitmap``, ``rangebitmap`` and ``bsi``: which rows of a file hold which values.
 
 Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, distinct: int32,
-min: T, max: T>``: where the blob lies in the file's container, its CRC-32, checksums of its blocks
-(``arrivals``; values without that field are read too), how many distinct values there are, and
-bounds of them as those of ``minmax``. At the object level they say what bounds say, without a byte
-read; the rows are another evidence, made per file (``rows``).
+min: T, max: T>``. ``start`` and ``length`` place the blob in the container of the file; ``crc`` is
+its CRC-32 and ``sums`` has the checksums of its blocks (``verified_blob``; values without this
+field are still read). ``distinct`` counts distinct values; ``min`` and ``max`` are bounds as in
+``minmax``. The bounds answer at the object level without a read. The rows are separate evidence,
+one for each file (``row_evidence``).
 
 Parameters are Paimon's options: ``version`` (2, or 1) and ``index-block-size`` (16 kb) of a bitmap,
 ``chunk-size`` of a range-bitmap (16 kb; 0 b for boolean, tinyint and smallint).
@@ -45,7 +46,7 @@ log = logging.getLogger("skipstone")
 
 
 class RowIndex(PerFile, PaimonIndex):
-    """Base of the kinds that know rows; see the module."""
+    """Base of the kinds that answer at the row level; see the module."""
 
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
     sweeps = True
@@ -57,7 +58,7 @@ class RowIndex(PerFile, PaimonIndex):
         return pa.struct([*numbers, pa.field("min", type), pa.field("max", type)])
 
     def write(self) -> Callable[[Codes], bytes]:
-        """What makes a blob of a column."""
+        """The function that writes the blob of a column."""
         raise NotImplementedError
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
@@ -67,14 +68,14 @@ class RowIndex(PerFile, PaimonIndex):
         return RowsBuilder(type, paimon, stored, self.write(), budget)
 
     def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
-        """What the bounds say of whole files."""
+        """Bounds of whole files, from least and greatest values."""
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
 
     def of_file(self, file: int, shared: dict[Any, Any] | None = None) -> FileRows | None:
-        """The evidence about the rows of one file; ``None`` where this index was not built.
+        """Evidence about the rows of one file; ``None`` if this index was not built for it.
 
-        ``shared`` is what files have in common: the same mapping for all files and one index.
+        ``shared`` holds what all files of one index share; pass the same mapping for all.
         """
         stored = self.stored
         if stored is None:
@@ -97,7 +98,7 @@ class RowIndex(PerFile, PaimonIndex):
 
 
 class IndexedRows:
-    """A source of the row level over indexes that were read back; others are passed over."""
+    """The row level source of those indexes, read back, that know rows."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self.indexes = [index for index in indexes if isinstance(index, RowIndex)]
@@ -107,7 +108,7 @@ class IndexedRows:
         return bool(self.indexes)
 
     def evidence(self, file: int, columns: frozenset[str]) -> list[FileRows]:
-        """What can be asked about the rows of one file."""
+        """The evidence about the rows of one file."""
         found = [
             index.of_file(file, shared)
             for index, shared in zip(self.indexes, self._shared, strict=True)
@@ -136,7 +137,7 @@ class Bitmap(RowIndex):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """What is not the default."""
+        """Parameters other than the defaults."""
         found = {} if self.version == 2 else {"version": str(self.version)}
         if self.index_block_size != BLOCK_SIZE:
             found["index-block-size"] = str(self.index_block_size)
@@ -177,7 +178,7 @@ class RangeBitmap(RowIndex):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """``chunk-size``, where it was set."""
+        """``chunk-size``, if it was set."""
         return {} if self.chunk_size is None else {"chunk-size": str(self.chunk_size)}
 
     @classmethod
@@ -210,5 +211,5 @@ class Bsi(RowIndex):
         range_bitmap.check_type(type)  # longer decimals may not fit, as it does not take them
 
     def write(self) -> Callable[[Codes], bytes]:
-        """There is nothing to set."""
+        """A bsi has no parameters."""
         return as_bsi

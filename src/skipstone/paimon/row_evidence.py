@@ -1,6 +1,6 @@
-"""The rows of one file as one index knows them: evidence of the row level.
+"""The rows of one file according to one index: evidence of the row level.
 
-A leaf becomes questions to the blob (``formats/paimon/asks``), and the answers sets of rows:
+A leaf becomes questions to the blob (``format/keys``), and the answers are sets of rows:
 
 | leaf | questions | rows that may match, must |
 |---|---|---|
@@ -11,11 +11,11 @@ A leaf becomes questions to the blob (``formats/paimon/asks``), and the answers 
 | ``LIKE`` | starts with its literal prefix | the answer, none |
 | ``NOT LIKE`` | that, and "not null" | not null, not null without the answer |
 
-A column that is known to have no nulls is not asked about them. A blob is read in rounds: its head,
-then blocks or chunks of its dictionary, then bitmaps; a small one at once. Every byte is held
-against the checksums of the facts (``arrivals``). Whatever is wrong with a blob makes the index say
-nothing, and a warning says so once. What has no such checksums, as containers of others, is
-believed where it fits together, and a reason says that.
+A column that is known to have no nulls needs no question about them. A blob is read in rounds: its
+head, then blocks or chunks of its dictionary, then bitmaps; a small blob is read at once. Every
+byte is checked against the checksums of the facts (``verified_blob``). If anything is wrong with a
+blob, the index says nothing, and one warning is logged. Blobs without such checksums, as in
+containers of other writers, are trusted where their parts are consistent, and a reason says so.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ __all__ = ["FileRows", "asks_of", "bounds_of"]
 
 log = logging.getLogger("skipstone")
 
-# Rounds after which readers take more at a time than they ask for: strings in version 1 of a
-# bitmap do not say how long they are.
+# Rounds after which reads grow beyond what was asked for: strings in version 1 of a bitmap do not
+# state their total length.
 _PATIENCE = 3
 
 Find: TypeAlias = "Callable[[Ask], reading.RowAnswer]"
@@ -66,8 +66,8 @@ _NEGATED = (Op.NE, Op.NOT_IN, Op.NOT_STARTS_WITH, Op.NOT_LIKE)
 
 
 class _Questions(NamedTuple):
-    """A leaf as it is asked of blobs of one type; the leaf itself is held because the table of
-    these goes by its address."""
+    """The questions of a leaf to blobs of one type. The leaf is kept alive because the cache of
+    questions goes by its address."""
 
     leaf: Leaf
     local: Leaf | Const | None
@@ -87,7 +87,7 @@ class FileRows(BaseEvidence):
     nulls: int
     fact: int = -1
     shared: dict[Any, Any] = field(default_factory=dict)
-    _arrivals: VerifiedBlob | None = None
+    _verified: VerifiedBlob | None = None
     _opened: reading.Index | None = None
     _found: dict[Ask, reading.RowAnswer] = field(default_factory=dict)
     _rounds: int = 0
@@ -114,15 +114,15 @@ class FileRows(BaseEvidence):
         return self.index.row_cost
 
     def decides(self, leaf: Leaf) -> bool:
-        """Whether it knows of each row if ``leaf`` matches, at the price of a few reads.
+        """Whether the index decides ``leaf`` for each row with few reads.
 
-        A bitmap answers a range by joining those of all values in it, which may be all there are.
+        A bitmap index answers a range by joining the bitmaps of all values in the range.
         """
         if self._silence is not None or self.blob is None or leaf.op in (Op.LIKE, Op.NOT_LIKE):
             return False
         try:
             _, local, asks = self._asked(leaf)
-        except Exception:  # it will say why when it is asked
+        except Exception:  # ``answer`` gives the reason
             return False
         if isinstance(local, Const):
             return True
@@ -135,7 +135,7 @@ class FileRows(BaseEvidence):
         )
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """What is still missing for any of the leaves."""
+        """The bytes that are missing for any of the leaves."""
         try:
             return self._needs(leaves, have)
         except Exception as error:  # whatever is wrong with a blob, the query goes on
@@ -143,7 +143,7 @@ class FileRows(BaseEvidence):
             return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """Bounds over the rows of the file, or why nothing is said."""
+        """Bounds over the rows of the file, or the reason why there are none."""
         try:
             if self._silence is None and self.blob is not None:
                 self._bytes().take(have)
@@ -154,9 +154,9 @@ class FileRows(BaseEvidence):
     def _needs(self, leaves: Sequence[Leaf], have: Fetched) -> Sequence[ByteRange]:
         if self._silence is not None or self.blob is None:
             return ()
-        arrivals = self._bytes()
-        arrivals.take(have)
-        if arrivals.whole:
+        verified = self._bytes()
+        verified.take(have)
+        if verified.whole:
             return ()
         wanted: set[tuple[int, int]] = set()
         length = self.blob.length
@@ -164,7 +164,7 @@ class FileRows(BaseEvidence):
             for ask in self._asked(leaf).asks:
                 if length <= SMALL:
                     if not self._is_counted(ask):
-                        return arrivals.ask([(0, length)])
+                        return verified.ask([(0, length)])
                     continue
                 try:
                     self._find(ask)
@@ -176,16 +176,16 @@ class FileRows(BaseEvidence):
         if self._rounds > _PATIENCE:
             more = 8 ** (self._rounds - _PATIENCE)
             wanted = {(at, min(size * more, length - at)) for at, size in wanted}
-        return arrivals.ask(wanted)
+        return verified.ask(wanted)
 
     def _bytes(self) -> VerifiedBlob:
-        if self._arrivals is None:
+        if self._verified is None:
             assert self.blob is not None
             if self.fact < 0:
-                self._arrivals = VerifiedBlob(self.blob)
+                self._verified = VerifiedBlob(self.blob)
             else:
-                self._arrivals = self.index.arrivals(self.fact, self.blob)
-        return self._arrivals
+                self._verified = self.index.verified(self.fact, self.blob)
+        return self._verified
 
     def _asked(self, leaf: Leaf) -> _Questions:
         found: _Questions | None = self.shared.get(id(leaf))
@@ -213,12 +213,12 @@ class FileRows(BaseEvidence):
         if bounds is None:
             text = f"says nothing of {leaf.op} over a column that was {self.type} when indexed"
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
-        if self._arrivals is not None and self._arrivals.unsure:
+        if self._verified is not None and self._verified.unsure:
             return Answer(bounds=bounds, reasons=(self._unsure(),))
         return Answer(bounds=bounds)
 
     def _find(self, ask: Ask) -> reading.RowAnswer:
-        """The answer of the blob, or of the null count. ``MissingBytes`` names what it takes."""
+        """The answer of the blob, or of the null count. ``MissingBytes`` names what it lacks."""
         found = self._found.get(ask)
         if found is not None:
             return found
@@ -236,7 +236,7 @@ class FileRows(BaseEvidence):
         return found
 
     def _is_counted(self, ask: Ask) -> bool:
-        """Whether the null count knows the answer."""
+        """Whether the null count gives the answer."""
         return self.nulls == 0 and (isinstance(ask, Null) or ask == _NOT_NULL)
 
     def _check(self, found: reading.RowAnswer) -> None:
@@ -246,7 +246,7 @@ class FileRows(BaseEvidence):
             )
 
     def _unsure(self) -> Reason:
-        """That bytes were used which nothing vouches for."""
+        """The reason that bytes without a checksum were used."""
         reason: Reason | None = self.shared.get("unsure")
         if reason is None:
             what = "containers of others have no" if self.fact < 0 else "built before there were"
@@ -256,14 +256,14 @@ class FileRows(BaseEvidence):
         return reason
 
     def _fail(self, error: Exception) -> Answer:
-        """From now on nothing is said, because of ``error``; a warning says so once."""
+        """Silences the index because of ``error``, and logs one warning."""
         if self._silence is None:
             text = getattr(error, "message", "") or str(error) or type(error).__name__
             text = getattr(error, "about", "") or text  # the same for all files
             if isinstance(error, UnsupportedError):
                 cause = Cause.UNSUPPORTED
             elif isinstance(error, MissingBytes):
-                cause, text = Cause.UNREADABLE, "bytes of it did not arrive"
+                cause, text = Cause.UNREADABLE, "bytes of it could not be read"
             else:
                 cause = Cause.CORRUPT
             self._silence = Answer.silent(cause, self._subject, text, 1)
@@ -283,7 +283,7 @@ class FileRows(BaseEvidence):
 
 
 def asks_of(leaf: Leaf, type: PaimonType) -> tuple[Ask, ...] | None:
-    """The questions behind a leaf, the one about values first; ``None`` where there are none."""
+    """The questions of a leaf, the one about values first; ``None`` if there are none."""
     op = leaf.op
     if op is Op.IS_NULL:
         return (Null(),)
@@ -296,7 +296,7 @@ def asks_of(leaf: Leaf, type: PaimonType) -> tuple[Ask, ...] | None:
 
 
 def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bounds[RowSet] | None:
-    """What the answers that ``find`` gives to ``asks`` say of the leaf over ``rows`` rows."""
+    """Bounds of the leaf over ``rows`` rows, from the answers of ``find`` to ``asks``."""
     found = find(asks[0])
     if found.may is None:
         return None
@@ -310,7 +310,7 @@ def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bound
             if values is None:
                 return None
             domain = values
-        # Whatever is outside `hit` surely matches; inside, a row does only where nobody knows.
+        # Every row outside `hit` matches. Inside, a row may match only if the answer is inexact.
         must = domain - hit
         may = must if found.exact and op is not Op.NOT_LIKE else domain
     else:
@@ -352,7 +352,7 @@ def _bytes(value: Value, leaf: Leaf) -> bytes:
     key = order_key(value, leaf.type)
     if isinstance(key, bytes):
         return key
-    raise TypeError(f"{value!r} is no beginning of a string")
+    raise TypeError(f"{value!r} is no prefix of a string")
 
 
 def _fits(value: float, type: PaimonType) -> bool:

@@ -57,18 +57,18 @@ class RankedRows:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TopFile:
-    """One file's range-bitmap at ``blob``, of a file with ``row_count`` rows. ``arrivals`` are its
-    bytes as they come, held against their checksums; without it there are none."""
+    """One file's range-bitmap at ``blob``, of a file with ``row_count`` rows. ``verified`` opens
+    the blob with its checksums; without it there are none."""
 
     blob: Blob
     type: PaimonType
     row_count: int
-    arrivals: Callable[[], VerifiedBlob] | None = None
+    verified: Callable[[], VerifiedBlob] | None = None
     _known: VerifiedBlob | None = field(default=None, init=False)
     _damage: FormatError | None = field(default=None, init=False)
 
     def take(self, have: Fetched) -> None:
-        """Bytes that were asked for; the next question says what is wrong with them."""
+        """Takes bytes that ``needs`` named. If they are damaged, the next call raises."""
         try:
             self._bytes().take(have)
         except FormatError as error:
@@ -78,11 +78,11 @@ class TopFile:
         if self._damage is not None:
             raise self._damage
         if self._known is None:
-            self._known = VerifiedBlob(self.blob) if self.arrivals is None else self.arrivals()
+            self._known = VerifiedBlob(self.blob) if self.verified is None else self.verified()
         return self._known
 
     def head_needs(self) -> Sequence[ByteRange]:
-        """What is missing of the head; errors are those of the index."""
+        """The missing bytes of the head; errors are those of the index."""
         try:
             self._open()
         except MissingBytes as missing:
@@ -97,7 +97,7 @@ class TopFile:
     def needs(
         self, k: int, *, descending: bool, nulls_first: bool, ties: bool, among: BitMap | None
     ) -> Sequence[ByteRange]:
-        """What is missing for ``first``."""
+        """The missing bytes for ``first``."""
         try:
             self._first(k, descending, nulls_first, ties, among)
         except MissingBytes as missing:
@@ -153,14 +153,14 @@ class TopFile:
         return RankedRows(rows, [known.get(code) for code in codes.tolist()])
 
     def _with_zeros(self, index: RangeBitmapIndex, chosen: BitMap, among: BitMap | None) -> BitMap:
-        """Where a zero is chosen all are: -0.0 and 0.0 tie, and are two keys."""
+        """If one zero is chosen, all are: -0.0 and 0.0 tie, and have two keys."""
         zeros = index.rows(In((0,)))
         if among is not None:
             zeros = zeros & among
         return chosen | zeros if chosen & zeros else chosen
 
     def _keys(self, index: RangeBitmapIndex, codes: list[int]) -> dict[int, Key]:
-        """The keys of these codes; all missing chunks of the dictionary are asked for at once."""
+        """The keys of these codes. ``MissingBytes`` names all missing chunks of the dictionary."""
         found: dict[int, Key] = {}
         missing: list[MissingBytes] = []
         for code in codes:
@@ -202,10 +202,10 @@ class TopCandidate:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TopRows:
-    """``rows`` by file ordinal, ``None`` for all rows of a file whose count nobody knows.
+    """``rows`` by file ordinal, ``None`` for all rows of a file with an unknown count.
 
-    ``exact``: these are the first rows and no others; else they are among them. ``asked`` files of
-    ``total`` gave rows of their index, ``passed`` were passed over for what their heads say.
+    If ``exact``, these are the first rows and no others; else the first rows are among them. The
+    indexes of ``asked`` files of ``total`` gave rows; ``passed`` were skipped by their heads.
     """
 
     rows: Mapping[int, RowSet | None]
@@ -251,8 +251,8 @@ class _Merge:
     def _tied(self, key: Key) -> Key:
         return 0 if self.zeros and key == -1 else key
 
-    def hopeless(self, best: Any) -> bool:
-        """Whether no value of a file whose best is ``best`` (``None``: no value) is wanted."""
+    def excludes(self, best: Any) -> bool:
+        """Whether a file whose best key is ``best`` (``None``: no value) cannot contribute."""
         full, worst = self.worst()
         if full or (best is None and worst is not None):
             return True
@@ -262,8 +262,8 @@ class _Merge:
         return bool(best < last) if self.order.descending else bool(best > last)
 
     def worst(self) -> tuple[bool, Key | None]:
-        """Whether values are no longer wanted, and else the key that one must not be worse than,
-        ``None`` while there are too few."""
+        """Whether there is room for no more values; else the worst key that still counts, ``None``
+        while there are too few."""
         room = self.limit - (len(self.nulls) if self.order.nulls_first else 0)
         if room <= 0:
             return True, None
@@ -289,7 +289,7 @@ def top_rows(
     ties: bool = False,
     fetch: Fetch,
 ) -> TopRows:
-    """The rows that come first, of all files; see the module. ``limit`` is 0 or more."""
+    """The first rows of all files; see the module. ``limit`` is 0 or more."""
     reasons: list[Reason] = []
     whole = [each for each in candidates if each.index is None]
     ready = [each for each in candidates if each.index is not None]
@@ -303,7 +303,7 @@ def top_rows(
         ready.remove(each)
         whole.append(each)
     merge = _Merge(limit, order, ties, usual is not None and usual.is_float)
-    pending = _by_promise(sorted(ready, key=lambda each: each.file), order)
+    pending = _by_best_key(sorted(ready, key=lambda each: each.file), order)
     how = {"descending": order.descending, "nulls_first": order.nulls_first, "ties": ties}
     among: dict[int, BitMap | None] = {}
 
@@ -315,7 +315,7 @@ def top_rows(
         wave: list[TopCandidate] = []
         while pending and len(wave) < _WAVE:
             candidate = pending.pop(0)
-            if _hopeless(candidate, merge, order):
+            if _excluded(candidate, merge, order):
                 passed += 1
             else:
                 wave.append(candidate)
@@ -368,7 +368,7 @@ def _rounds(
     fetch: Fetch,
     reasons: list[Reason],
 ) -> set[int]:
-    """Fetch what all of them need, round after round; the files whose index cannot be used."""
+    """Fetches what all files need, round after round. Gives the files with unusable indexes."""
     failed: set[int] = set()
     for round in range(_ROUNDS):
         wanted: dict[ByteRange, None] = {}
@@ -408,7 +408,7 @@ def _comparable(a: PaimonType, b: PaimonType | None) -> bool:
     return a == b or (b is not None and a.root in _INTEGERS and b.root in _INTEGERS)
 
 
-def _by_promise(candidates: list[TopCandidate], order: Order) -> list[TopCandidate]:
+def _by_best_key(candidates: list[TopCandidate], order: Order) -> list[TopCandidate]:
     """Files with nulls that come first ahead of all, then by their best key."""
 
     def best(candidate: TopCandidate) -> Any:
@@ -421,12 +421,12 @@ def _by_promise(candidates: list[TopCandidate], order: Order) -> list[TopCandida
     return [*nulls, *sorted(rest, key=best, reverse=order.descending), *empty]
 
 
-def _hopeless(candidate: TopCandidate, merge: _Merge, order: Order) -> bool:
+def _excluded(candidate: TopCandidate, merge: _Merge, order: Order) -> bool:
     """Whether no row of the file can be among the first any more."""
     if order.nulls_first and not candidate.no_nulls:
         return False
     low, high, _ = _index(candidate).bounds()
-    return merge.hopeless(high if order.descending else low)
+    return merge.excludes(high if order.descending else low)
 
 
 def _failure(candidate: TopCandidate, error: Exception) -> Reason:

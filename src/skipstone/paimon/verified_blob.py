@@ -1,15 +1,15 @@
-"""The bytes of a blob as they arrive, each held against a checksum, however few of them are read.
+"""Verifies partial reads of a blob. Every block is checked against its checksum before use.
 
-A fact has, for each blob, checksums of its blocks: then a read is widened to the borders of blocks,
-and no byte is used that nothing vouches for. A flipped bit of a bitmap is a bitmap too: without
-them it would cost a row.
+A fact holds checksums of the blocks of each blob. A read is widened to whole blocks, so that no
+byte is used without a check. A bitmap with a flipped bit is still a valid bitmap: without the
+checksums it would lose a row.
 
     sums    u32 bytes of a block | u32 of each block, the last one may be shorter; little-endian
 
 A checksum is the lower half of XXH3 with 64 bits: CRC-32 takes many times as long, which shows
-where an answer takes megabytes. A blob of up to 32 KiB is one block, since it is read whole; a
-larger one has blocks of the least power of two from 4 KiB on that makes no more than 1,024 of them:
-at most 4 KiB in the facts, and the larger the index, the wider its reads. None is wider than
+where an answer takes megabytes. A blob of up to 32 KiB is one block, since it is read whole. A
+larger one has blocks of the least power of two from 4 KiB on that makes no more than 1,024 blocks:
+at most 4 KiB in the facts, and the larger the index, the wider its reads. No block is larger than
 64 KiB, so that an answer of a few bytes never takes a megabyte: above 64 MiB the checksums are one
 part in 16,384 of the index. Bit slices, of which most answers take nearly all, have blocks from
 32 KiB on.
@@ -21,8 +21,8 @@ part in 16,384 of the index. Bit slices, of which most answers take nearly all, 
 | 9 MiB | 16 KiB | 2.3 KiB | 16 + 16 + 16 KiB |
 | 800 MiB | 64 KiB | 50 KiB | 64 + 64 + 64 KiB |
 
-Facts of before have a CRC-32 of the whole blob alone, and what others wrote has nothing:
-``unsure`` says that bytes were used on trust.
+Older facts have only a CRC-32 of the whole blob, and containers of other writers have no checksum:
+``unsure`` says that bytes were used without one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "LEAST", "SMALL", "BlockSums", "Kept", "VerifiedBlob"]
 
-#: A blob of up to so many bytes is read whole: less than one more request costs.
+#: A blob up to this size is read whole: that costs less than one more request.
 SMALL = 32 * 1024
 #: Bytes of a block of a larger one, at least.
 LEAST = 4 * 1024
@@ -61,20 +61,20 @@ LEAST = 4 * 1024
 KEPT = 1 << 20
 _MOST_BLOCKS = 1024
 _WIDEST = 64 * 1024
-# Bytes between two spans that are read along rather than apart.
+# Spans with a gap of at most this many bytes are read as one.
 _GAP = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
-    """``block`` bytes each, the last maybe fewer, and ``values`` uint32, one of each block."""
+    """Checksums ``values`` (uint32) of blocks of ``block`` bytes; the last may be shorter."""
 
     block: int
     values: NDArray[np.uint32]
 
     @classmethod
     def of(cls, blob: bytes, least: int = LEAST) -> BlockSums:
-        """Of all bytes of a blob, in blocks of ``least`` bytes or more."""
+        """The checksums of a blob, in blocks of ``least`` bytes or more."""
         block = SMALL if len(blob) <= SMALL else least
         while len(blob) > _MOST_BLOCKS * block and block < _WIDEST:
             block *= 2
@@ -84,7 +84,7 @@ class BlockSums:
 
     @classmethod
     def from_bytes(cls, raw: bytes | memoryview, length: int) -> BlockSums:
-        """As the facts have them, of a blob of ``length`` bytes; ``FormatError``."""
+        """From the bytes in the facts, for a blob of ``length`` bytes; ``FormatError``."""
         if len(raw) < 4 or len(raw) % 4:
             raise FormatError("checksums of an index", expected="4 bytes or more", got=len(raw))
         block = int.from_bytes(raw[:4], "little")
@@ -97,53 +97,53 @@ class BlockSums:
         return cls(block, np.frombuffer(raw, "<u4", offset=4))
 
     def to_bytes(self) -> bytes:
-        """For the facts."""
+        """The bytes for the facts."""
         return self.block.to_bytes(4, "little") + self.values.astype("<u4").tobytes()
 
     def check(self, offset: int, data: bytes | memoryview) -> None:
-        """``FormatError`` unless ``data``, which begins at a border of blocks and ends at one or
-        with the blob, is what was written."""
+        """``FormatError`` if ``data`` is damaged. It begins at a block boundary, and ends at one or
+        with the blob."""
         view, block = memoryview(data), self.block
         first, rest = divmod(offset, block)
         if rest or first + -(-len(view) // block) > len(self.values):
-            raise FormatError("bytes between the borders of blocks", offset=offset, got=len(view))
+            raise FormatError("bytes between block boundaries", offset=offset, got=len(view))
         expected = self.values[first : first + -(-len(view) // block)].tolist()
-        for i, told in enumerate(expected):
-            if (got := _sum(view[i * block : (i + 1) * block])) != told:
+        for i, wanted in enumerate(expected):
+            if (got := _sum(view[i * block : (i + 1) * block])) != wanted:
                 raise FormatError(
                     "bytes of an index with another checksum",
                     offset=offset + i * block,
-                    expected=told,
+                    expected=wanted,
                     got=got,
                 )
 
 
 class Kept:
-    """The bytes of a blob that arrived first, up to ``KEPT``, each held against its checksum.
+    """The first verified bytes of a blob, up to ``KEPT``, kept between plans.
 
-    Whatever is asked, the head of an index is read before anything else, so it is among them. A
-    blob that facts have checksums of never changes.
+    The head of an index is read before anything else, so it is among them. A blob with checksums in
+    the facts never changes.
     """
 
     __slots__ = ("opened", "parts")
 
     def __init__(self) -> None:
         self.parts: tuple[tuple[int, bytes], ...] = ()
-        #: its head, taken apart
+        #: the parsed head
         self.opened: BitmapIndex | None = None
 
     def add(self, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
-        """Keep these as well, if they are not too many."""
+        """Keep these bytes too, if there is room."""
         held = dict(self.parts)
         for at, part in parts:
             size = sum(map(len, held.values())) - len(held.get(at, b""))
             if len(part) > len(held.get(at, b"")) and size + len(part) <= KEPT:
                 held[at] = bytes(part)
-        self.parts = tuple(held.items())  # in one step: others read it meanwhile
+        self.parts = tuple(held.items())  # one assignment: other threads read it
 
 
 class VerifiedBlob:
-    """What is at hand of the blob at ``blob``, and how to ask for more; see the module.
+    """The bytes read so far of the blob at ``blob``, and the ranges to read next; see the module.
 
     Without ``sums``, ``crc`` is the CRC-32 of the whole blob, -1 for none.
     """
@@ -153,13 +153,13 @@ class VerifiedBlob:
     def __init__(
         self, blob: Blob, sums: BlockSums | None = None, crc: int = -1, kept: Kept | None = None
     ) -> None:
-        """``kept`` is what earlier ones were told of this blob. ``FormatError`` where the bytes are
-        at hand, and others than were written."""
+        """``kept`` has bytes of this blob from earlier reads. ``FormatError`` if the blob is inline
+        and damaged."""
         self.blob, self._sums, self._crc = blob, sums, crc
         self._kept = kept if sums is not None else None
         self._asked: dict[ByteRange, int] = {}
         self.unsure = False
-        #: every byte is at hand
+        #: every byte has been read
         self.whole = blob.inline is not None
         if blob.inline is not None:
             self._check(0, blob.inline)
@@ -170,7 +170,7 @@ class VerifiedBlob:
                 self.pieces.add(list(self._kept.parts))
 
     def ask(self, spans: Iterable[tuple[int, int]]) -> list[ByteRange]:
-        """What to fetch so that these bytes (offset, length) can be used."""
+        """The ranges to fetch so that these bytes (offset, length) can be verified."""
         length = self.blob.length
         if self._sums is not None:
             block = self._sums.block
@@ -181,10 +181,10 @@ class VerifiedBlob:
         return list(ranges)
 
     def take(self, have: Fetched) -> Pieces:
-        """All that has arrived. ``FormatError`` for bytes that are not what was written."""
+        """Takes what was fetched, and gives all bytes so far. ``FormatError`` for damaged bytes."""
         if self._asked:
-            arrived = [(each, have[each]) for each in self._asked if each in have]
-            parts = [(self._asked.pop(each), data) for each, data in arrived]
+            fetched = [(each, have[each]) for each in self._asked if each in have]
+            parts = [(self._asked.pop(each), data) for each, data in fetched]
             for at, part in parts:
                 self._check(at, part)
                 self.whole = self.whole or len(part) == self.blob.length
@@ -195,11 +195,11 @@ class VerifiedBlob:
         return self.pieces
 
     def opened(self, kind: str, type: PaimonType) -> reading.Index:
-        """The index over what is at hand. ``MissingBytes`` names what its head takes."""
+        """The index over the bytes so far. ``MissingBytes`` names the missing bytes of its head."""
         kept = self._kept
         if kept is not None and kept.opened is not None and kept.opened.type == type:
             return replace(kept.opened, pieces=self.pieces)
-        found = reading.open_anew(kind, type, self.pieces)
+        found = reading.open_uncached(kind, type, self.pieces)
         if kept is not None and isinstance(found, BitmapIndex):
             kept.opened = replace(found, pieces=Pieces(self.blob.length))
         return found
@@ -215,7 +215,7 @@ class VerifiedBlob:
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """Offsets and lengths, with those that nearly touch as one: a range bitmap's slices follow each
+    """Offsets and lengths, with near neighbours joined: the slices of a range-bitmap follow each
     other, and so do the bitmaps of neighbouring values."""
     ordered = sorted(spans)
     if len(ordered) < 2:

@@ -1,20 +1,23 @@
-"""``migrate``: a ``_pm`` for every data file that lacks a good one, without reading rows.
+"""``migrate`` writes a ``_pm`` for every data file that lacks a good one. It reads no rows.
 
-Of a table in QuestDB's layout (a directory with a ``_txn``), each Parquet partition gets its
-``_pm`` beside ``data.parquet``, of the size that ``_txn`` says. Of any other table every file gets
-one below a directory of its own, named as ``export`` names it: ``_pm`` where a directory has one
-data file, else ``<file>._pm``. Nothing is written into the directory of such a table.
+In a table with QuestDB's layout (a directory with a ``_txn``), the ``_pm`` of each Parquet
+partition lies beside ``data.parquet`` and belongs to the size in ``_txn``. For any other table the
+``_pm`` files lie below a separate directory, with the names that ``export`` uses: ``_pm`` where a
+directory has one data file, else ``<file>._pm``. Nothing is written into the directory of such a
+table.
 
-    there, of this size, CRC right, nothing missing     left as it is
-    there, but older (no Bloom filters, ``upgrade``)    made of the footer, or without the data file
-    there, of another size or damaged                   made anew
-    of a later version, with required flags             left as it is, and said
+| the ``_pm`` | what happens |
+|---|---|
+| has this size, its CRC is right, nothing is missing | it stays |
+| is older (no Bloom filters, ``upgrade``) | converted from the footer, or without the data file |
+| belongs to another size, or is damaged | it is rewritten |
+| is of a later version, with required flags | it stays, and the report says so |
 
-A ``_pm`` is written under another name and renamed: whoever has the old one open keeps it, and
-after a crash there is the old or the new one. What is there is never cut or changed in place. A
-table that a running QuestDB has open, or a writer of ours, is refused: its ``_pm`` files are theirs
-to append to. Locks are those of QuestDB, ``flock`` on ``tables.d.lock`` beside the table and on
-``<table>.lock``; and our own ``_lock``.
+A ``_pm`` is written under another name and then renamed. A reader that has the old file open keeps
+it, and after a crash the file is the old or the new one. A file is never cut or changed in place. A
+table that a running QuestDB or a writer of ours has open is refused, because that process appends
+to the ``_pm`` files. The locks are those of QuestDB (``flock`` on ``tables.d.lock`` beside the
+table and on ``<table>.lock``) and our own ``_lock``.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.human import duration, of_total, size
+from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.storage import open_storage
 
@@ -40,23 +43,116 @@ from .pm_of_data_file import ParquetSource, checked, filters, make_partition_pm,
 from .txn_snapshot import DATA, PM, TXN, is_txn_table, read_txn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from skipstone.identity import ObjectId
     from skipstone.storage import Listing, Storage
 
     from .format.pm import PmSnapshot
 
-__all__ = ["Fate", "FileMigration", "MigrateReport", "migrate"]
+__all__ = ["FileMigration", "MigrateReport", "Outcome", "migrate"]
 
 _WORKERS: Final = 8
 _NOT_THERE: Final = "its data file is not there"
 
 
+#: What happened to the ``_pm`` of a file. "made": there was none. "rewritten": it was damaged or of
+#: another file. "upgraded": it was older. "valid": it was good. "left_out": none is needed.
+Outcome: TypeAlias = Literal["made", "rewritten", "upgraded", "valid", "left_out", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMigration(Report):
+    """One data file and its ``pm``; ``why`` it was written, or could not be.
+
+    ``bytes_read`` are of the data file, ``bytes_written`` of the ``_pm``.
+    """
+
+    path: str
+    pm: str
+    outcome: Outcome
+    why: str = ""
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrateReport(Report):
+    """What a migration did, or with ``dry_run`` would do, file by file.
+
+    ``destination`` is where the ``_pm`` files went, ``None`` if beside their files; ``bytes_data``
+    is the size of the data files, ``seconds`` the time it took.
+    """
+
+    table: str
+    destination: str | None
+    files: tuple[FileMigration, ...]
+    dry_run: bool = False
+    bytes_data: int = 0
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Files by outcome."""
+        return dict(Counter(each.outcome for each in self.files))
+
+    @property
+    def ok(self) -> bool:
+        """True when none failed."""
+        return not any(each.outcome == "failed" for each in self.files)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read of data files: footers and Bloom filters."""
+        return sum(each.bytes_read for each in self.files)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the ``_pm`` files that were written."""
+        return sum(each.bytes_written for each in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, the number of files by outcome, and the sums."""
+        return {
+            **super(MigrateReport, self).to_dict(),
+            "files_total": len(self.files),
+            **{name: self.counts.get(name, 0) for name in get_args(Outcome)},
+            "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
+            "ok": self.ok,
+        }
+
+    def __str__(self) -> str:
+        counts, total = self.counts, len(self.files)
+        would = "would write" if self.dry_run else "wrote"
+        written = sum(counts.get(name, 0) for name in ("made", "rewritten", "upgraded"))
+        kinds = [
+            f"{counts.get(name, 0):,} {text}"
+            for name, text in (("made", "new"), ("rewritten", "invalid"), ("upgraded", "older"))
+        ]
+        where = "beside their files" if self.destination is None else f"below {self.destination}"
+        lines = [
+            f"{would} the _pm of {of_total(written, total, 'files')} ({', '.join(kinds)}), {where}",
+            f"{of_total(counts.get('valid', 0), total, 'files')} had a good one already",
+            f"{'needs' if self.dry_run else 'took'} {size(self.bytes_written)} and"
+            f" {duration(1000 * self.seconds)}, read {size(self.bytes_read)} of"
+            f" {size(self.bytes_data)} of data",
+        ]
+        for name, title in (
+            ("rewritten", "rewritten"),
+            ("upgraded", "brought up to date"),
+            ("left_out", "left out"),
+            ("failed", "failed"),
+        ):
+            listed = [f"{each.path}: {each.why}" for each in self.files if each.outcome == name]
+            lines += first_of(f"{title}, {of_total(len(listed), total, 'files')}:", listed)
+        return "\n".join(lines)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """A data file and its ``pm``. ``size`` is the snapshot's, ``length`` what the file has,
-    ``None`` where it is not there. ``since``: a ``pm`` that is older is of another version.
+    """A data file and its ``pm``. ``size`` is the size of the snapshot, ``length`` that of the
+    file, ``None`` if the file does not exist. A ``pm`` older than ``since`` is of another version.
     """
 
     path: str
@@ -67,7 +163,7 @@ class _Target:
 
     @property
     def of_questdb(self) -> bool:
-        """Whether it lies in QuestDB's layout."""
+        """Whether the file lies in QuestDB's layout."""
         return self.since is None
 
 
@@ -81,13 +177,13 @@ def migrate(
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> MigrateReport:
-    """Make what is missing; see the module.
+    """Write the missing ``_pm`` files; see the module.
 
-    ``root`` is canonical: a table, or one ``_pm`` that is brought up to date by itself. ``listing``
-    gives the files of a plain table, ``destination`` is where their ``_pm`` go (or those of a table
-    in QuestDB's layout, which is then not touched). What is wrong with one file is in the report
-    and does not stop the others. ``UnsupportedError`` for a destination within a plain table,
-    ``SkipstoneError`` for a table that somebody has open.
+    ``root`` is canonical: a table, or one ``_pm``, which is then upgraded by itself. ``listing``
+    gives the files of a plain table. ``destination`` is the directory of the ``_pm`` files; with
+    it, a table in QuestDB's layout is not changed. An error with one file is in the report and does
+    not stop the others. ``UnsupportedError`` for a destination within a plain table,
+    ``SkipstoneError`` for a table that another process has open.
     """
     started = time.perf_counter()
     target = storage
@@ -137,7 +233,7 @@ def migrate(
 def _partitions(
     root: str, storage: Storage, home: str | None, done: list[FileMigration]
 ) -> Iterator[_Target]:
-    """The Parquet partitions of the newest snapshot; others go into ``done``."""
+    """The Parquet partitions of the newest snapshot. Other partitions are added to ``done``."""
     txn = read_txn(root, storage)
     if not txn.partitions:
         return
@@ -151,7 +247,7 @@ def _partitions(
         pm = f"{home or root}/{name}/{PM}"
         if not each.parquet_format:
             why = "the partition is not Parquet"
-            done.append(FileMigration(path=path, pm=pm, fate="left_out", why=why))
+            done.append(FileMigration(path=path, pm=pm, outcome="left_out", why=why))
             continue
         try:
             length = storage.stat(path).size
@@ -188,13 +284,13 @@ def _files(listing: Listing, home: str) -> Iterator[_Target]:
 
 
 class _Migration:
-    """What is done with each file."""
+    """Migrates one file after the other."""
 
     def __init__(self, storage: Storage, target: Storage, *, dry_run: bool) -> None:
         self.storage, self.target, self.dry_run = storage, target, dry_run
 
     def one(self, target: _Target) -> FileMigration:
-        """One file; its trouble is its own."""
+        """One file. Its errors do not stop the others."""
         source = ParquetSource(self.storage, target.path, target.size)
         try:
             found = self._one(target, source)
@@ -202,16 +298,16 @@ class _Migration:
             text = error.message if isinstance(error, SkipstoneError) else str(error)
             for known in (target.path, target.pm):
                 text = text.removeprefix(f"{known}: ")
-            found = FileMigration(path=target.path, pm=target.pm, fate="failed", why=text)
+            found = FileMigration(path=target.path, pm=target.pm, outcome="failed", why=text)
         return replace(found, bytes_read=source.bytes_read)
 
     def _one(self, target: _Target, source: ParquetSource) -> FileMigration:
-        def outcome(fate: Fate, why: str = "", data: bytes | None = None) -> FileMigration:
+        def outcome(name: Outcome, why: str = "", data: bytes | None = None) -> FileMigration:
             if data is not None and not self.dry_run:
                 self._put(target, data)
             written = 0 if data is None else len(data)
             return FileMigration(
-                path=target.path, pm=target.pm, fate=fate, why=why, bytes_written=written
+                path=target.path, pm=target.pm, outcome=name, why=why, bytes_written=written
             )
 
         try:
@@ -221,7 +317,7 @@ class _Migration:
                 return outcome("failed", _NOT_THERE)
             return outcome("made", "", self._made(target, source))
         try:
-            snapshot = self._judged(target, source, old)
+            snapshot = self._checked(target, source, old)
         except UnsupportedError as error:
             return outcome("left_out", error.message.removeprefix(f"{target.pm}: "))
         except FormatError as error:
@@ -244,7 +340,7 @@ class _Migration:
         older: tuple[str, ...],
         outcome: Callable[..., FileMigration],
     ) -> FileMigration:
-        """A good one: brought up to date, where the data file has more to say."""
+        """A sound ``_pm``, upgraded where the data file holds more than it."""
         try:
             data = self._made(target, source, snapshot)
         except SkipstoneError:
@@ -273,8 +369,8 @@ class _Migration:
         except FormatError as error:
             raise error.in_file(source.path) from None
 
-    def _judged(self, target: _Target, source: ParquetSource, data: bytes) -> PmSnapshot:
-        """The snapshot of what is there; ``FormatError`` where it is not of the data file."""
+    def _checked(self, target: _Target, source: ParquetSource, data: bytes) -> PmSnapshot:
+        """The snapshot in ``data``; ``FormatError`` where it does not belong to the data file."""
         size = target.size
         if size < 0:
             size = Pm(data, file=target.pm).snapshot().parquet_size
@@ -294,7 +390,7 @@ class _Migration:
         return snapshot
 
     def _put(self, target: _Target, data: bytes) -> None:
-        """Write it, unless the data file is no longer the one that it is of."""
+        """Write ``data``, unless the data file has changed since it was read."""
         if target.since is not None and not self.storage.stat(target.path).same_version(
             target.since
         ):
@@ -310,7 +406,7 @@ def _older(one: ObjectId, other: ObjectId) -> bool:
 
 @contextmanager
 def _alone(root: str) -> Iterator[None]:
-    """Hold the locks that writers of the table take, as far as they are there."""
+    """Hold those locks of the table's writers that exist."""
     if "://" in root:
         yield
         return
@@ -338,125 +434,3 @@ def _alone(root: str) -> Iterator[None]:
                     hint="stop it first, or name a directory outside the table to write them to",
                 ) from None
         yield
-
-
-#: What became of the ``_pm`` of a file: it was not there and is now; it was of another file or
-#: damaged, and was made anew; it was older, and brought up to date; it was good already; none was
-#: made, because there need not be one; none could be made.
-Fate: TypeAlias = Literal["made", "rewritten", "upgraded", "valid", "left_out", "failed"]
-
-_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileMigration:
-    """One data file and its ``pm``; ``why`` it had to be written, or could not be.
-
-    ``bytes_read`` are of the data file, ``bytes_written`` are those of the ``_pm``.
-    """
-
-    path: str
-    pm: str
-    fate: Fate
-    why: str = ""
-    bytes_read: int = 0
-    bytes_written: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigrateReport:
-    """What a migration did, or with ``dry_run`` would do, file by file.
-
-    ``destination`` is where the ``_pm`` files went, ``None`` for beside their files; ``bytes_data``
-    is the size of the data files, ``seconds`` what it took.
-    """
-
-    table: str
-    destination: str | None
-    files: tuple[FileMigration, ...]
-    dry_run: bool = False
-    bytes_data: int = 0
-    seconds: float = 0.0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many files met each fate."""
-        return dict(Counter(each.fate for each in self.files))
-
-    @property
-    def ok(self) -> bool:
-        """True when none failed."""
-        return not any(each.fate == "failed" for each in self.files)
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of data files that were read: footers and Bloom filters."""
-        return sum(each.bytes_read for each in self.files)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the ``_pm`` files that were written."""
-        return sum(each.bytes_written for each in self.files)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        counts = self.counts
-        return {
-            "table": self.table,
-            "destination": self.destination,
-            "dry_run": self.dry_run,
-            "files_total": len(self.files),
-            **{
-                name: counts.get(name, 0)
-                for name in ("made", "rewritten", "upgraded", "valid", "left_out", "failed")
-            },
-            "bytes_data": self.bytes_data,
-            "bytes_read": self.bytes_read,
-            "bytes_written": self.bytes_written,
-            "seconds": self.seconds,
-            "ok": self.ok,
-            "files": [each.to_dict() for each in self.files],
-        }
-
-    def __str__(self) -> str:
-        counts, total = self.counts, len(self.files)
-        would = "would write" if self.dry_run else "wrote"
-        written = sum(counts.get(fate, 0) for fate in ("made", "rewritten", "upgraded"))
-        kinds = [
-            f"{counts.get(fate, 0):,} {text}"
-            for fate, text in (("made", "new"), ("rewritten", "invalid"), ("upgraded", "older"))
-        ]
-        where = "beside their files" if self.destination is None else f"below {self.destination}"
-        lines = [
-            f"{would} the _pm of {of_total(written, total, 'files')} ({', '.join(kinds)}), {where}",
-            f"{of_total(counts.get('valid', 0), total, 'files')} had a good one already",
-            f"{'needs' if self.dry_run else 'took'} {size(self.bytes_written)} and"
-            f" {duration(1000 * self.seconds)}, read {size(self.bytes_read)} of"
-            f" {size(self.bytes_data)} of data",
-        ]
-        for fate, title in (
-            ("rewritten", "made anew"),
-            ("upgraded", "brought up to date"),
-            ("left_out", "left out"),
-            ("failed", "failed"),
-        ):
-            lines += _some(title, [each for each in self.files if each.fate == fate], total)
-        return "\n".join(lines)
-
-
-def _some(title: str, files: Iterable[FileMigration], total: int) -> list[str]:
-    """The title, and the first of the files with the reason."""
-    listed = list(files)
-    if not listed:
-        return []
-    shown = [f"  {each.path}: {each.why}" for each in listed[:_SHOWN]]
-    rest = len(listed) - _SHOWN
-    return [
-        f"{title}, {of_total(len(listed), total, 'files')}:",
-        *shown,
-        *([f"  and {rest:,} more"] if rest > 0 else []),
-    ]

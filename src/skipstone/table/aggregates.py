@@ -178,7 +178,7 @@ def _candidate(
                 blob=place,
                 type=index.paimon_type(stored.type),
                 row_count=int(stored.rows[row]),
-                arrivals=partial(index.arrivals, row, place),
+                verified=partial(index.verified, row, place),
             ),
             no_nulls=int(stored.nulls[row]) == 0,
         )

@@ -36,8 +36,8 @@ __all__ = [
     "answer",
     "answer_of",
     "needs",
-    "open_anew",
     "open_index",
+    "open_uncached",
     "speaks",
 ]
 
@@ -66,10 +66,10 @@ class RowAnswer:
 def open_index(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     """The index of this kind. ``UnsupportedError`` for kinds and versions that nobody here knows,
     ``FormatError``, ``MissingBytes``."""
-    return pieces.opened((kind, type), lambda: open_anew(kind, type, pieces))
+    return pieces.opened((kind, type), lambda: open_uncached(kind, type, pieces))
 
 
-def open_anew(kind: str, type: PaimonType, pieces: Pieces) -> Index:
+def open_uncached(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     """The same, for a caller who keeps the index by himself."""
     if kind not in KINDS:
         raise UnsupportedError(f"file index of kind {kind!r} is not known")
