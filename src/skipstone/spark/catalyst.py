@@ -103,6 +103,10 @@ class _Junction:
     children: list[Any]
 
 
+class _UnusableOperand(ValueError):
+    """An operand that no index can use; its text is the reason."""
+
+
 _Node: TypeAlias = "_Column | _Pending | _Junction | Literal | Cast | Expr"
 
 
@@ -184,7 +188,10 @@ class _Reader:
                 simple = name.rsplit(".", 1)[-1]
                 stack.append(self.opaque(index, f"no index can use {simple}"))
             else:
-                stack.append(method(index, node, children))
+                try:
+                    stack.append(method(index, node, children))
+                except (_UnusableOperand, UnreadableLiteral) as error:
+                    stack.append(self.opaque(index, str(error)))
         if len(stack) != 1:
             raise ValueError(f"{len(stack)} roots")
         return self.predicate(stack[0])
@@ -217,6 +224,13 @@ class _Reader:
                 return Opaque(".".join(node.path), f"no index can use type {shown}")
             return ColumnRef(node.path)
         return Opaque("a predicate as an operand", "no index can use a predicate as an operand")
+
+    def usable(self, node: _Node) -> ColumnRef | Literal | Cast:
+        """The node as an operand that an index can use; raises ``_UnusableOperand``."""
+        found = self.operand(node)
+        if isinstance(found, Opaque):
+            raise _UnusableOperand(found.reason)
+        return found
 
     @staticmethod
     def atomic(type: Any) -> pa.DataType | None:
@@ -337,24 +351,16 @@ class _Reader:
     # -- predicates --------------------------------------------------------------------------------
 
     def compare(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        left, right = (self.operand(child) for child in children)
-        for side in (left, right):
-            if isinstance(side, Opaque):
-                return self.opaque(index, side.reason)
+        left, right = (self.usable(child) for child in children)
         return Comparison(_COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
 
     _EqualTo = _EqualNullSafe = _LessThan = _LessThanOrEqual = compare
     _GreaterThan = _GreaterThanOrEqual = compare
 
     def _In(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        operand = self.operand(children[0])
+        operand = self.usable(children[0])
         pending = [child for child in children[1:] if isinstance(child, _Pending)]
-        if isinstance(operand, Opaque):
-            return self.opaque(index, operand.reason)
-        try:
-            fetched = self.fetch_list(index, children[1:]) if len(pending) > 8 else None
-        except UnreadableLiteral as error:
-            return self.opaque(index, str(error))
+        fetched = self.fetch_list(index, children[1:]) if len(pending) > 8 else None
         values: Sequence[object] = fetched or [self.operand(child) for child in children[1:]]
         literals = tuple(value for value in values if isinstance(value, Literal))
         if len(literals) != len(values):
@@ -374,16 +380,11 @@ class _Reader:
         return [Literal(None if part.strip() == "null" else int(part), type) for part in parts]
 
     def _InSet(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        operand = self.operand(children[0])
-        if isinstance(operand, Opaque):
-            return self.opaque(index, operand.reason)
+        operand = self.usable(children[0])
         type = self.type_of(children[0])
         if type is None:
             return self.opaque(index, "an IN list of unknown type")
-        try:
-            values = fetch_set(self.jvm, self.node_at(index), type)
-        except UnreadableLiteral as error:
-            return self.opaque(index, str(error))
+        values = fetch_set(self.jvm, self.node_at(index), type)
         return Membership(operand, tuple(Literal(value, type) for value in values))
 
     def type_of(self, node: _Node) -> pa.DataType | None:
@@ -392,18 +393,11 @@ class _Reader:
             return self.atomic(node.type)
         return node.type if isinstance(node, Cast) else None
 
-    def null_test(self, index: int, children: list[_Node]) -> Expr:
-        operand = self.operand(children[0])
-        if isinstance(operand, Opaque):
-            return self.opaque(index, operand.reason)
-        return NullTest(operand)
-
     def _IsNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        return self.null_test(index, children)
+        return NullTest(self.usable(children[0]))
 
     def _IsNotNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        test = self.null_test(index, children)
-        return test if isinstance(test, Opaque) else Not(test)
+        return Not(NullTest(self.usable(children[0])))
 
     def _IsNaN(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand = self.operand(children[0])
@@ -413,44 +407,32 @@ class _Reader:
         # isnan(NULL) is FALSE, so its negation matches nulls: that is <=>, not =.
         return Comparison("<=>", operand, Literal(float("nan"), type))
 
-    def match(self, index: int, children: list[_Node]) -> tuple[ColumnRef | Cast, str] | Opaque:
-        """Operand and pattern of a test of strings, both plain."""
-        left, right = (self.operand(child) for child in children)
+    def match(self, children: list[_Node]) -> tuple[ColumnRef | Cast, str]:
+        """The operand and the pattern of a test of strings."""
+        left, right = (self.usable(child) for child in children)
         if not isinstance(left, ColumnRef | Cast) or not isinstance(right, Literal):
-            reasons = [side.reason for side in (left, right) if isinstance(side, Opaque)]
-            return self.opaque(index, reasons[0] if reasons else "a pattern that is no literal")
+            raise _UnusableOperand("a pattern that is no literal")
         kind = self.type_of(children[0])
         if not isinstance(right.value, str) or kind is None or not pa.types.is_string(kind):
-            return self.opaque(index, "no index can use a pattern over other than strings")
+            raise _UnusableOperand("no index can use a pattern over other than strings")
         return left, right.value
 
     def _StartsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        found = self.match(index, children)
-        if isinstance(found, Opaque):
-            return found
-        return PatternMatch(found[0], found[1], prefix_only=True)
+        operand, prefix = self.match(children)
+        return PatternMatch(operand, prefix, prefix_only=True)
 
     def _EndsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        found = self.match(index, children)
-        return (
-            found if isinstance(found, Opaque) else PatternMatch(found[0], f"%{_plain(found[1])}")
-        )
+        operand, suffix = self.match(children)
+        return PatternMatch(operand, f"%{_plain(suffix)}")
 
     def _Contains(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        found = self.match(index, children)
-        return (
-            found if isinstance(found, Opaque) else PatternMatch(found[0], f"%{_plain(found[1])}%")
-        )
+        operand, text = self.match(children)
+        return PatternMatch(operand, f"%{_plain(text)}%")
 
     def _Like(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        found = self.match(index, children)
-        if isinstance(found, Opaque):
-            return found
-        try:  # JSON has the escape as null: a Char has no form there
-            escape = str(self.node_at(index).escapeChar())
-        except UnreadableLiteral as error:
-            return self.opaque(index, str(error))
-        return PatternMatch(found[0], found[1], escape=escape)
+        operand, pattern = self.match(children)
+        # JSON has the escape as null: a Char has no form there.
+        return PatternMatch(operand, pattern, escape=str(self.node_at(index).escapeChar()))
 
     def _Not(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         return Not(self.predicate(children[0]))

@@ -436,9 +436,9 @@ def _facts(
 
 
 def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    borders = np.flatnonzero(np.diff(keys)) + 1
+    starts = np.flatnonzero(np.diff(keys)) + 1
     if len(keys):
-        yield from itertools.pairwise([0, *borders.tolist(), len(keys)])
+        yield from itertools.pairwise([0, *starts.tolist(), len(keys)])
 
 
 class _File:

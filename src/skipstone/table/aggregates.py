@@ -123,22 +123,22 @@ def first_rows(
         for index in matched.evidence({order.column})
         if isinstance(index, RangeBitmap) and index.column == order.column
     ]
-    beside = table.sidecars_of(listing, {order.column})
+    adjacent = table.sidecars_of(listing, {order.column})
     if not table.file_index.read_enabled:
         indexes = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
     folders = PartitionColumns.of_paths(table.path, listing.paths).values
     if order.column.lower() in {name.lower() for name in folders}:
-        indexes, beside = [], None
+        indexes, adjacent = [], None
     found = top_rows(
         [
-            _candidate(plan, file, indexes, beside, order.column)
+            _candidate(plan, file, indexes, adjacent, order.column)
             for file in np.flatnonzero(plan.keep).tolist()
         ],
         limit,
         order,
         ties=len(orders) > 1,
-        fetch=_fetch(table, beside),
+        fetch=_fetch(table, adjacent),
     )
     return FirstRows(
         rows={listing.paths[file]: rows for file, rows in found.rows.items()},
@@ -155,7 +155,7 @@ def _candidate(
     plan: Plan,
     file: int,
     indexes: Sequence[RangeBitmap],
-    beside: AdjacentRows | None,
+    adjacent: AdjacentRows | None,
     column: str,
 ) -> TopCandidate:
     """A file of the plan, with its index where the candidate rows surely match."""
@@ -182,17 +182,17 @@ def _candidate(
             ),
             no_nulls=int(stored.nulls[row]) == 0,
         )
-    found = beside.top_file(file, column) if beside is not None and sure else None
+    found = adjacent.top_file(file, column) if adjacent is not None and sure else None
     return TopCandidate(file=file, rows=rows, among=among, index=found)
 
 
-def _fetch(table: OpenTable, beside: AdjacentRows | None) -> Any:
+def _fetch(table: OpenTable, adjacent: AdjacentRows | None) -> Any:
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
-        theirs = [] if beside is None else [r for r in ranges if r.path in beside.versions]
+        theirs = [] if adjacent is None else [r for r in ranges if r.path in adjacent.versions]
         ours = [each for each in ranges if each not in set(theirs)]
         found = dict(table.store.storage.read_ranges(ours)) if ours else {}
-        if beside is not None and theirs:
-            found.update(beside.fetch(theirs))
+        if adjacent is not None and theirs:
+            found.update(adjacent.fetch(theirs))
         return found
 
     return fetch
