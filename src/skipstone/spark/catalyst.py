@@ -312,7 +312,7 @@ class _Reader:
             return self.opaque(index, "no index can use an element of an expression")
         return _Column((*parent.path, MapKey(key.value)), parent.type["valueType"])
 
-    # Of a map: NULL for a key that it lacks, whatever ANSI says.
+    # Of a map: NULL for a key that it lacks, also under ANSI rules.
     _ElementAt = _GetMapValue
 
     def _Literal(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:

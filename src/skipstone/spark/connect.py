@@ -74,8 +74,8 @@ def read_connect(
     """The rows of the table at ``path`` that match ``where``, from the files that may have some.
 
     Pruning happens now; a file that changes later is read. Without ``where``, or when planning
-    fails, every file is read (and a warning says why). ``paths`` are the files of a table that does
-    not consist of all files in its directory.
+    fails, every file is read, and a warning has the reason. ``paths`` are the files of a table
+    that does not consist of all files in its directory.
     """
     # Hadoop reads these characters as patterns.
     files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or ()] or [path]

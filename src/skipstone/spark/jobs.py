@@ -197,10 +197,10 @@ def _described(spark: SparkSession, text: str) -> Iterator[None]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Tasks that run at once, as far as the session tells."""
+    """The number of tasks that run at once, as far as it is known."""
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
-    # Connect does not tell; leaf-node parallelism is the documented stand-in where it is set.
+    # Unknown under Connect; leaf-node parallelism, where set, is the documented substitute.
     found: Any = spark.conf.get("spark.sql.leafNodeDefaultParallelism", None)
     return int(found) if found else 8
 

@@ -77,7 +77,7 @@ def against_pages(spark: SparkSession, where: str | None) -> str | None:
 
 
 def undecidable(plan: Plan) -> str | None:
-    """Why the rows of a plan cannot be told without Spark; ``None`` where they can."""
+    """Why the rows of a plan cannot be decided without Spark; ``None`` where they can."""
     if not isinstance(plan.reader, QueryReader):
         return "the table is not of Parquet files"
     try:
@@ -88,9 +88,9 @@ def undecidable(plan: Plan) -> str | None:
 
 
 def by_cost(plan: Plan) -> Choice:
-    """The quicker way to the rows of a plan that was made without a look into files.
+    """The quicker way to the rows of a plan that was made without opening files.
 
-    Looks into the files that it counts: the footers and the places of pages.
+    It opens the files that it counts: their footers and page indexes.
     """
     reader = plan.reader
     assert isinstance(reader, QueryReader)
@@ -100,7 +100,7 @@ def by_cost(plan: Plan) -> Choice:
         if plan.keep[at] and detail.rows is not None and len(detail.rows) < plan.row_counts[at]
     ]
     if not narrowed:
-        return Choice(False, "no index says which rows, and files are left out either way")
+        return Choice(False, "no index selects rows, and files are skipped either way")
     kept = np.flatnonzero(plan.keep)
     whole = int(plan.listing.sizes[kept].sum())
     if SPARK.native_seconds(whole) <= SPARK.start:

@@ -1,4 +1,4 @@
-"""A file relation of a plan: what Spark says about it, and the ``Pruner`` that skips its files.
+"""A file relation of a plan: its attributes in Spark, and the ``Pruner`` that skips its files.
 
 Spark lists files and reads predicates. A pruner matches the listing with its facts, once per file
 index, and decides per predicate; ``file_index`` knows only this protocol.
@@ -224,7 +224,7 @@ def _jvm_zone(session: SparkSession) -> str:
     jvm = getattr(session, "_jvm", None) if hasattr(session, "_jsparkSession") else None
     if jvm is not None:
         return str(jvm.java.time.ZoneId.systemDefault().toString())
-    # Spark Connect: only the server can say, as the value of an expression.
+    # Spark Connect: only the server has it, as the value of an expression.
     row = session.sql("SELECT java_method('java.time.ZoneId', 'systemDefault')").first()
     return str(row[0]) if row is not None else ""
 

@@ -380,8 +380,8 @@ class QueryScans:
         parts = []
         for scan in self.scans:
             html = getattr(scan.report, "_repr_html_", None)
-            said = [*scan._whole_files, *map(str, scan.reasons)]
-            notes = "".join(f"<li>{escape(text)}</li>" for text in said)
+            texts = [*scan._whole_files, *map(str, scan.reasons)]
+            notes = "".join(f"<li>{escape(text)}</li>" for text in texts)
             parts.append(
                 f"<p><b>{escape(scan.table)}</b> ({escape(scan.format)})<br>"
                 f"{escape(scan.summary)}</p>"

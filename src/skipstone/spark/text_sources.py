@@ -13,7 +13,7 @@ builders of one file at a time, within the memory that the settings allow. The k
 
 What makes a fact true of *every* query with the same fingerprint:
 
-- Spark's readers parse only the columns that a query asks for, and a malformed record is NULL,
+- Spark's readers parse only the columns that a query needs, and a malformed record is NULL,
   partly NULL, dropped or an error depending on which those are. So a file with any record that is
   malformed **when all columns are parsed** is reported and has no facts.
 - The identity of a file is taken before it is read and again after its last row, and a file that
@@ -109,7 +109,7 @@ class SourceTable:
       canonical types;
     - ``read_schema``: with the partition columns too;
     - ``uris``: of every file that Spark reads there, canonical path -> ``_metadata.file_path``;
-    - ``fingerprint``: under which its facts are stored and asked for.
+    - ``fingerprint``: that of its facts.
     """
 
     root: str

@@ -234,18 +234,18 @@ def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, grea
         )
     field = reader.schema.field(0)
     bounds = reader.bounds(column) if reader.bounds is not None else None
-    told = np.zeros_like(plan.keep)
+    known = np.zeros_like(plan.keep)
     type = spark_type(field.type)
     assert type is not None  # every sortable column has one
     found: list[pa.Array] = []
     if bounds is not None and type == bounds.type and not is_text(type):
-        told = plan.must & _exact(bounds, plan)
-        ends = (bounds.hi if greatest else bounds.lo).take(told & bounds.lo.valid).to_list()
+        known = plan.must & _exact(bounds, plan)
+        ends = (bounds.hi if greatest else bounds.lo).take(known & bounds.lo.valid).to_list()
         keys = [key for key in ends if key is not None]
         if keys:
             value = from_key(max(keys) if greatest else min(keys), type)
             found.append(pa.array([_scalar(value, type)], type))
-    rest = replace(plan, keep=plan.keep & ~told)
+    rest = replace(plan, keep=plan.keep & ~known)
     if rest.keep.any():
         read = stored(reader.table_of(rest).column(0), type)
         found.append(read.drop_null())

@@ -74,14 +74,14 @@ def build_table(
 ) -> BuildReport:
     """See ``Table.build``."""
     table.store.require_own()
-    asked = table.file_index if options is None else FileIndexOptions.parse(options)
-    wanted = parse_indexes([*_listed(indexes), *asked.indexes])
+    own = table.file_index if options is None else FileIndexOptions.parse(options)
+    wanted = parse_indexes([*_listed(indexes), *own.indexes])
     if not wanted:
         hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
         if isinstance(session, str | list | tuple):
             hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
         raise SkipstoneError("no index was named", hint=hint)
-    settings = _settings(table, request, asked)
+    settings = _settings(table, request, own)
     return _run_build(table, spark, wanted, settings, request.progress, encryption)
 
 
@@ -98,11 +98,11 @@ def refresh_table(
     return _run_build(table, spark, known, settings, request.progress)
 
 
-def _settings(table: OpenTable, request: BuildRequest, asked: FileIndexOptions) -> BuildSettings:
+def _settings(table: OpenTable, request: BuildRequest, options: FileIndexOptions) -> BuildSettings:
     """The settings of the job. The limit of inline containers is the last one that was stated, be
     it by an earlier build."""
     given = request.decryption
-    limit = asked.in_manifest_threshold
+    limit = options.in_manifest_threshold
     if limit is None:
         limit = table.store.snapshot().inline_limit
     settings = BuildSettings(
@@ -228,12 +228,12 @@ def _refuse_in_clear(
     path = listing.paths[0]
     try:
         with table.storage.open(path) as source:
-            sealed = sealed_columns(source, path, settings.decryption)
+            encrypted = sealed_columns(source, path, settings.decryption)
     except (SkipstoneError, OSError):
         return  # the file's task reports the error
     for index in wanted:
         names = column_path(index.column)
-        if any(tuple(map(str, names))[: len(each)] == each for each in sealed):
+        if any(tuple(map(str, names))[: len(each)] == each for each in encrypted):
             raise UnsupportedError(
                 f"{index!r}: {path} encrypts the column, and the index would be in the clear",
                 hint="encrypt the index (encryption=…), or say plaintext_index=True",

@@ -111,11 +111,11 @@ def encrypt_table(
         notes.append("file indexes (.index) beside the files are in the clear: remove them")
     if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(table)):
         notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
-    refreshed, said = None, ""
+    refreshed, note = None, ""
     if index_encryption is not None and index.dropped:
-        refreshed, said = index.rebuilt(index_encryption)
+        refreshed, note = index.rebuilt(index_encryption)
     elif any(each.fate == "done" for each in done):
-        refreshed, said = index.refreshed()
+        refreshed, note = index.refreshed()
     if plaintext_index and (kept := index.clear(made)):
         notes.append(f"kept in the clear, as requested: {', '.join(kept)}")
     if dropped and index_encryption is None and table.storage.has_children(table.location.packs):
@@ -130,7 +130,7 @@ def encrypt_table(
         aad_prefix=None if listed is None else listed.beginning,
         dropped=dropped,
         refreshed=refreshed,
-        notes=(*notes, *([said] if said else [])),
+        notes=(*notes, *([note] if note else [])),
         seconds=time.perf_counter() - started,
     )
 
@@ -170,18 +170,18 @@ def decrypt_table(
         if missing:
             notes.append(f"on the list of files, but missing: {', '.join(missing[:_SHOWN])}")
         remove_list(table.path)
-    refreshed, said = None, ""
+    refreshed, note = None, ""
     if any(each.fate == "done" for each in done):
         # The files are in the clear now, though the table was opened with keys.
         clear = keys.replaced(allow_plaintext_files=True) if table.keys else None
-        refreshed, said = IndexAfterRewrite(table, spark, clear).refreshed()
+        refreshed, note = IndexAfterRewrite(table, spark, clear).refreshed()
     return TableReport(
         table=table.path,
         verb="decrypt",
         files=tuple(done),
         aad_prefix=beginning,
         refreshed=refreshed,
-        notes=(*notes, *([said] if said else [])),
+        notes=(*notes, *([note] if note else [])),
         seconds=time.perf_counter() - started,
     )
 
@@ -228,11 +228,11 @@ def rekey_table(
         place, prefix = list_path(table.path), TablePrefix(table.path, known.beginning).of("")
         if not work.is_done(place, old, None if new_kms is None else new, prefix):
             rekey(place, kms=old, new_kms=new, master_keys=master_keys, aad_prefix=prefix)
-    refreshed, said = None, ""
+    refreshed, note = None, ""
     if any(each.fate == "done" and each.output == each.path for each in done):
         bound = bound_to(table.path, None, beginning)
         keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
-        refreshed, said = IndexAfterRewrite(
+        refreshed, note = IndexAfterRewrite(
             table, None if callable(kms) else spark, keys
         ).refreshed()
     return TableReport(
@@ -241,7 +241,7 @@ def rekey_table(
         files=tuple(done),
         aad_prefix=beginning,
         refreshed=refreshed,
-        notes=(said,) if said else (),
+        notes=(note,) if note else (),
         seconds=time.perf_counter() - started,
     )
 
@@ -300,11 +300,11 @@ class _FileList:
         from skipstone.rewrite.encrypted_file_list import SealedList, TablePrefix, new_beginning
         from skipstone.rewrite.file_jobs import unbound
 
-        asked = unbound(made.aad_prefix)
-        if asked is None and made.aad_prefix is not None:
+        stated_prefix = unbound(made.aad_prefix)
+        if stated_prefix is None and made.aad_prefix is not None:
             return None
         known = _known_list(table, made, old)
-        beginning = asked or (known.beginning if known is not None else None)
+        beginning = stated_prefix or (known.beginning if known is not None else None)
         if beginning is None and not made.store_aad_prefix:
             raise SkipstoneError(
                 "an AAD prefix that is not stored must be given",

@@ -124,11 +124,11 @@ def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable
         wanted = {"timestamp": own.timestamp} | {
             name: value for name, value in settings.items() if name != "durable"
         }
-        asked = LiveDefinition.of(own.schema, **wanted)
+        requested = LiveDefinition.of(own.schema, **wanted)
         for name in settings.keys() - {"durable"}:
-            if getattr(asked, name) != getattr(own, name):
+            if getattr(requested, name) != getattr(own, name):
                 raise SkipstoneError(
-                    f"{root} has {name}={getattr(own, name)!r}, not {getattr(asked, name)!r}",
+                    f"{root} has {name}={getattr(own, name)!r}, not {getattr(requested, name)!r}",
                     hint="leave it out, or ingest into another table",
                 )
     except BaseException:

@@ -182,13 +182,13 @@ def _native(
 
     find = finder({table.path: table.index_location}, store_cache(spark))
 
-    def told(relation: RelationInfo) -> Pruner | None:
+    def find_with_choice(relation: RelationInfo) -> Pruner | None:
         pruner = find(relation)
         if isinstance(pruner, FactsPruner) and choice is not None:
             pruner.reasons = (*pruner.reasons, _reason(choice))
         return pruner
 
-    frame = skip_frame(_plain(table, spark, options), told)
+    frame = skip_frame(_plain(table, spark, options), find_with_choice)
     return frame if where is None else frame.where(where)
 
 
@@ -298,7 +298,7 @@ def _paged(
     options = {key: str(value) for key, value in given.items() if value is not None}
     try:
         frame = spark.read.schema(own).format("skipstone").options(**options).load(table.path)
-        if frame.columns != names:  # asks the server, under Connect
+        if frame.columns != names:  # a request to the server, under Connect
             return None, "Spark gives the columns in another order"
     except Exception as error:  # such as a server without Skipstone: Spark's reader remains
         return None, f"format skipstone is not available: {str(error).partition(chr(10))[0]}"

@@ -86,14 +86,14 @@ class Table(FileVerbs):
 
     A directory with a ``_txn`` is a table of QuestDB, or a live table of Skipstone: its files are
     those of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are not
-    Parquet are left out, and every result says so; else they are an ``UnsupportedError``.
+    Parquet are left out, and every result shows it; else they are an ``UnsupportedError``.
 
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
     to its key, or a KMS client. With them, an index in the clear is not believed.
 
     ``decryption`` has the keys of encrypted data files, or is a function that makes it. All that
     reads the files in this process uses them, and builds do (``DataKeys``). Files in the clear
-    among them are read where it says ``allow_plaintext_files``.
+    among them are read with its ``allow_plaintext_files``.
     """
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Table(FileVerbs):
         plans read instead of the file. Bloom filters stay in the file (``pm="external"``) or are
         copied (``"inlined"``); ``"none"`` makes no ``_pm``.
 
-        ``encryption`` says which label's key encrypts what of the index; indexes added later are
+        ``encryption`` maps parts of the index to the labels of keys; indexes added later are
         encrypted the same way. ``decryption`` has the keys of encrypted data files, by default the
         table's. Columns that their file encrypts are indexed in the clear only with
         ``plaintext_index=True``.
@@ -185,7 +185,7 @@ class Table(FileVerbs):
     def advise(
         self, sample: int = 20, *, queries: Iterable[WeightedPredicate | Query] | None = None
     ) -> Advice | Savings:
-        """Propose indexes, with a reason and a size each, from a look at ``sample`` files.
+        """Propose indexes, with a reason and a size each, from ``sample`` files.
 
         >>> print(table.advise(queries=["user_id = 'u-8814'", (10, "ts > '2026-01-01'")]))
 
@@ -243,7 +243,7 @@ class Table(FileVerbs):
         ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` beside
         the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below ``destination``.
         ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one data file, else
-        as ``<data file>._pm``. What others cannot use is left out, and the report says why;
+        as ``<data file>._pm``. What others cannot use is left out, with the reason in the report;
         ``UnsupportedError`` where nothing remains.
         """
         return export_table(self, destination, kind)
@@ -360,7 +360,7 @@ class Table(FileVerbs):
 
         >>> table.min("ts", "user_id = 'u-8814'")
 
-        From ``minmax`` where it knows the value exactly; of other files the pages that may hold it
+        From ``minmax`` where its bound is exact; of other files the pages that may hold the value
         are read.
         """
         return extreme(self, column, where, time_zone, greatest=False)

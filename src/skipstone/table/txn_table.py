@@ -32,7 +32,7 @@ _REMEMBERED = 100_000
 
 
 class Partial(int):
-    """A row count over some partitions only, which its text says."""
+    """A row count over some partitions only; its text has the coverage."""
 
     coverage: Coverage
 
