@@ -35,7 +35,7 @@ from skipstone.parquet.format.column_files import (
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.opened_footer import read_footer
+from skipstone.parquet.reading.opened_footer import load_footer
 from skipstone.parquet.reading.page_tables import chunk_place
 from skipstone.parquet.reading.pinned_reader import PinnedReader
 from skipstone.parquet.writing.chunk_modules import bloom_modules, index_ranges
@@ -263,7 +263,7 @@ def _named_by(target: Path) -> list[Path]:
     reader = PinnedReader(LocalStorage())
     try:
         reader.pin(reader.storage.stat(str(target)))
-        noted = column_files(read_footer(reader, str(target), None).footer)
+        noted = column_files(load_footer(reader, str(target), None).footer)
     except (SkipstoneError, OSError, ValueError):
         return []
     own = re.compile(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone.human import Report
 from skipstone.predicate.types import column_name
 
 from .decryption import key_label
@@ -30,7 +31,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptedColumn:
+class EncryptedColumn(Report):
     """``key`` is "footer key" or "column key"; ``unavailable`` is why it cannot be read, if it
     cannot."""
 
@@ -41,7 +42,7 @@ class EncryptedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptionDescription:
+class EncryptionDescription(Report):
     """``columns`` is ``None`` where the footer hides them.
 
     ``aad_prefix`` is "stored", "to be supplied" or "none"; ``signature`` of a plaintext footer is
@@ -58,26 +59,12 @@ class EncryptionDescription:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; the stored prefix as text where it is UTF-8, as hex otherwise."""
-        found: dict[str, Any] = {
-            "algorithm": self.algorithm,
-            "footer": self.footer,
-            "footer_key_label": self.footer_key_label,
-            "aad_prefix": self.aad_prefix,
-        }
+        found = Report.to_dict(self)
         if self.stored_aad_prefix is not None:
             found["stored_aad_prefix"] = _readable(self.stored_aad_prefix)
-        if self.signature is not None:
-            found["signature"] = self.signature
-        if self.columns is not None:
-            found["columns"] = [
-                {
-                    "column": each.column,
-                    "key": each.key,
-                    "key_label": each.key_label,
-                    "unavailable": each.unavailable,
-                }
-                for each in self.columns
-            ]
+        for name in ("stored_aad_prefix", "signature", "columns"):
+            if found[name] is None:
+                del found[name]
         return found
 
 

@@ -207,8 +207,8 @@ class Encryption:
         return not self.encrypt_others
 
     def check_columns(self, leaves: Iterable[Path]) -> None:
-        """``SkipstoneError`` where a name is of no column: what it meant would stay in the clear,
-        or take another key."""
+        """``SkipstoneError`` where a name is of no column: the column it meant would stay
+        plaintext, or take another key."""
         known = {leaf[:length] for leaf in leaves for length in range(1, len(leaf) + 1)}
         for path in (*self._columns, *self._plaintext):
             if path not in known:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import KeyUnavailableError
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
@@ -51,20 +51,6 @@ class FileEncryptor:
     ``KeyUnavailableError`` where the KMS wraps no key.
     """
 
-    __slots__ = (
-        "_ciphers",
-        "_crypto",
-        "_entries",
-        "_footer",
-        "algorithm",
-        "ctr",
-        "encryption",
-        "file",
-        "file_aad",
-        "file_unique",
-        "footer_key_metadata",
-    )
-
     def __init__(self, encryption: Encryption, leaves: tuple[Path, ...], file: str) -> None:
         encryption.check_columns(leaves)
         self.encryption, self.file = encryption, file
@@ -74,18 +60,15 @@ class FileEncryptor:
         self.ctr = encryption.algorithm == "AES_GCM_CTR_V1"
         stored = prefix if encryption.store_aad_prefix else None
         supply = prefix is not None and stored is None
+        given: dict[str, Any] = {
+            "aad_prefix": stored,
+            "aad_file_unique": unique,
+            "supply_aad_prefix": supply,
+        }
         self.algorithm = (
-            EncryptionAlgorithm(
-                AES_GCM_CTR_V1=AesGcmCtrV1(
-                    aad_prefix=stored, aad_file_unique=unique, supply_aad_prefix=supply
-                )
-            )
+            EncryptionAlgorithm(AES_GCM_CTR_V1=AesGcmCtrV1(**given))
             if self.ctr
-            else EncryptionAlgorithm(
-                AES_GCM_V1=AesGcmV1(
-                    aad_prefix=stored, aad_file_unique=unique, supply_aad_prefix=supply
-                )
-            )
+            else EncryptionAlgorithm(AES_GCM_V1=AesGcmV1(**given))
         )
         self._entries: dict[str, KeyMaterial] = {}
         footer = encryption.key_of_footer()

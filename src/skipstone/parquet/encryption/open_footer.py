@@ -199,10 +199,10 @@ def _decrypt_columns(
 
 
 def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
-    """Whether the footer that Arrow read of ``source`` is in the clear over encrypted columns: a
-    signature follows it then.
+    """Whether ``source``, whose footer Arrow read, has a plaintext footer over encrypted columns:
+    then a signature follows the footer.
 
-    Arrow ends the process when it is asked about an encrypted column chunk without the key.
+    Arrow ends the process when it reads an encrypted column chunk without the key.
     """
     end = source.seek(0, io.SEEK_END)
     source.seek(end - TAIL_LENGTH)

@@ -115,8 +115,7 @@ class DictionaryEvidence(ColumnEvidence):
             if at:
                 counts = np.array([len(each) for each in parts], np.int64)
                 found.append(_Values(file, np.array(at, np.int64), joined(parts), counts))
-        said = tuple(reasons)
-        return [self._answer(leaf, units, found, said) for leaf in leaves]
+        return [self._answer(leaf, units, found, tuple(reasons)) for leaf in leaves]
 
     def _answer(
         self, leaf: Leaf, units: Units, found: Sequence[_Values], reasons: tuple[Reason, ...]

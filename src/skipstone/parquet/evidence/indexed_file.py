@@ -28,7 +28,7 @@ from skipstone.parquet.format.index_pages import ROLL_OVER, read_root
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.pruning import Answer, BaseEvidence, Cause, Reason
+from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Reason
 from skipstone.storage import ByteRange
 
 from .stored_values import Stored
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import Leaf as Column
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Fetched
+    from skipstone.pruning import BoolArray, Fetched
 
     from .value_bounds import ValueBounds
 
-__all__ = ["LONGEST_ROOTS", "ColumnEvidence", "IndexedFile", "chunk_bytes", "page_index_of", "why"]
+__all__ = ["ColumnEvidence", "IndexedFile", "bounds_of_parts", "chunk_bytes", "why"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -93,6 +93,23 @@ def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> t
         dictionary_page_offset=of("dictionary_page_offset"),
     )
     return chunk_range(meta, file_size=size, created_by=footer.created_by)
+
+
+def bounds_of_parts(
+    leaf: Leaf, count: int, parts: Iterable[tuple[IntArray, IntArray, ValueBounds]]
+) -> Bounds[BoolArray] | None:
+    """Bounds of ``count`` units, from positions, their places in bounds, and the bounds.
+
+    Units without bounds may match. ``None`` where nothing is said about ``leaf``.
+    """
+    must, may = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+    decided = False
+    for at, place, bounds in parts:
+        found = bounds.bounds_of(leaf)
+        if found is not None:
+            must[at], may[at] = found.must[place], found.may[place]
+            decided = True
+    return Bounds(must, may) if decided else None
 
 
 class ColumnEvidence(BaseEvidence):
@@ -270,7 +287,7 @@ class IndexedFile:
             return None
         if not start <= offset < stop:
             return None
-        return ByteRange(self.home(leaf)[0], offset, min(stop - offset, LONGEST_ROOTS))
+        return ByteRange(self.home(leaf)[0], offset, min(stop - offset, _LONGEST_ROOTS))
 
     def _take_tree(
         self, kind: str, key: tuple[int, int], need: ByteRange, have: Fetched
@@ -283,7 +300,7 @@ class IndexedFile:
         places: OffsetIndexArrays | Reason
         bounds: ColumnIndexArrays | Reason | None
         try:
-            places, bounds = page_index_of(
+            places, bounds = _page_index_of(
                 data,
                 leaf,
                 base=need.offset,
@@ -347,10 +364,10 @@ class IndexedFile:
 
 
 #: two roots that rolled over, with their headers
-LONGEST_ROOTS = 2 * (ROLL_OVER + 256)
+_LONGEST_ROOTS = 2 * (ROLL_OVER + 256)
 
 
-def page_index_of(
+def _page_index_of(
     data: bytes | memoryview,
     leaf: Column,
     *,

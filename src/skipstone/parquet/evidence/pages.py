@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.source import Source
 
-from .indexed_file import ColumnEvidence
+from .indexed_file import ColumnEvidence, bounds_of_parts
 from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
 
@@ -173,22 +173,14 @@ class PageIndexEvidence(ColumnEvidence):
             groups = _groups(units, ordinal)
             if groups:
                 self._collect(file, ordinal, groups, units, parts, reasons)
-        said = self.named(reasons)
+        named = self.named(reasons)
         answers = []
         for leaf in leaves:
-            must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
-            decided = False
-            for at, page, bounds in parts:
-                found = bounds.bounds_of(leaf)
-                if found is not None:
-                    must[at], may[at] = found.must[page], found.may[page]
-                    decided = True
-            if decided:
-                answers.append(Answer(bounds=Bounds(must, may), reasons=said))
-            elif said and not parts:
-                answers.append(Answer(bounds=None, reasons=said))
-            else:
+            found = bounds_of_parts(leaf, len(units), parts)
+            if found is None and (parts or not named):
                 answers.append(self.silent(leaf))
+            else:
+                answers.append(Answer(bounds=found, reasons=named))
         return answers
 
     def _collect(

@@ -35,7 +35,7 @@ from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
 from .dictionary import plain_values
-from .indexed_file import ColumnEvidence, why
+from .indexed_file import ColumnEvidence, bounds_of_parts, why
 from .stored_values import Form
 from .value_bounds import ValueBounds
 
@@ -87,7 +87,7 @@ class _Search:
         self.rows = places.rows(int(file.footer.group("num_rows")[group]))
         self.first_row = places.first_row_index + file.footer.row_starts[group]
         self.seen: dict[int, _ReadPage] = {}
-        self.asked: set[int] = set()
+        self.requested: set[int] = set()
         self.dictionary: Values | None = None
         self.failed: Reason | None = None
 
@@ -137,7 +137,7 @@ class _Search:
                 pages += [page for page in self._pivots(start, stop) if page not in self.seen]
         if not pages:
             return []
-        self.asked.update(pages)
+        self.requested.update(pages)
         ranges = [self._range(page) for page in pages]
         place = self._dictionary_range()
         return ranges if place is None or self.dictionary is not None else [place, *ranges]
@@ -155,7 +155,7 @@ class _Search:
             place = self._dictionary_range()
             if self.dictionary is None and place is not None and place in have:
                 self.dictionary = self._read_dictionary(have[place], place.offset)
-            for page in sorted(self.asked - self.seen.keys()):
+            for page in sorted(self.requested - self.seen.keys()):
                 data = have.get(self._range(page))
                 if data is not None:
                     self.seen[page] = self._decode(page, data)
@@ -259,13 +259,11 @@ class SortedEvidence(ColumnEvidence):
         reasons = self.named(failed)
         answers = []
         for leaf in leaves:
-            must, may = np.zeros(len(units), np.bool_), np.ones(len(units), np.bool_)
-            for at, page, bounds in parts:
-                found = bounds.bounds_of(leaf)
-                if found is not None:
-                    must[at], may[at] = found.must[page], found.may[page]
             if parts:
-                answers.append(Answer(bounds=Bounds(must, may), reasons=reasons))
+                found = bounds_of_parts(leaf, len(units), parts)
+                if found is None:
+                    found = Bounds.unknown(len(units))
+                answers.append(Answer(bounds=found, reasons=reasons))
             elif reasons:
                 answers.append(Answer(bounds=None, reasons=reasons))
             else:

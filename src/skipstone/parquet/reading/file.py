@@ -22,7 +22,7 @@ from skipstone.parquet.index_pages.index_pages import IndexPages
 from skipstone.storage import open_storage
 
 from .file_reader import FileReader, names_its_file
-from .opened_footer import TAIL_GUESS, read_footer
+from .opened_footer import TAIL_GUESS, load_footer
 from .page_metadata import column_index, offset_index, page_table, read_bloom_filter
 from .pinned_reader import PinnedReader
 from .query import FileQueries
@@ -88,7 +88,7 @@ class ParquetFile(FileReader):
             reader.pin(found)
         else:
             found = reader.pin_beginning(reader.storage.stat(where), size)
-        super().__init__(found, reader, read_footer(reader, where, decryption, tail))
+        super().__init__(found, reader, load_footer(reader, where, decryption, tail))
 
     @classmethod
     def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.parquet.encryption.open_footer import open_footer
 from skipstone.parquet.format.column_files import column_files
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import Tail
 
 from .page_tables import adjacent_path
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from .pinned_reader import PinnedReader
 
-__all__ = ["TAIL_GUESS", "OpenedFooter", "files_of_leaves", "read_footer"]
+__all__ = ["TAIL_GUESS", "OpenedFooter", "files_of_leaves", "load_footer"]
 
 #: bytes read from a file's end at first: most footers are shorter
 TAIL_GUESS = 64 * 1024
@@ -54,7 +54,7 @@ class OpenedFooter:
     column_files: Mapping[str, ObjectId] = field(default_factory=dict)
 
 
-def read_footer(
+def load_footer(
     reader: PinnedReader,
     path: str,
     decryption: Decryption | None,
@@ -75,10 +75,9 @@ def read_footer(
         if tail is None:
             length = min(TAIL_GUESS, size)
             tail = reader.one(path, size - length, length)
-        end = Tail.from_bytes(tail[-TAIL_LENGTH:], size)
-        if end.length + TAIL_LENGTH <= len(tail):
-            data = tail[len(tail) - TAIL_LENGTH - end.length : -TAIL_LENGTH]
-        else:
+        end = Tail.from_bytes(tail, size)
+        data = end.footer_in(tail)
+        if data is None:
             data = reader.one(path, end.offset, end.length)
         found = open_footer(
             data,

@@ -51,7 +51,7 @@ class PageTable:
     ``offset`` and ``length`` are int64 ``(P,)``, in bytes of the file, headers included;
     ``first_row`` is int64 ``(P + 1,)``, counted from the first row of the row group, the last one
     its number of rows. ``values`` int64 ``(P,)`` are the values of each entry, nulls counted;
-    ``None`` where only the page headers tell. ``ordinal`` int64 ``(P,)`` is the number of each
+    ``None`` where only the page headers say. ``ordinal`` int64 ``(P,)`` is the number of each
     entry's first data page in the chunk. ``dictionary`` is offset and length, 0 for none; where the
     one entry is the ``whole`` chunk, it may begin with the dictionary, and end before its bytes do.
     """

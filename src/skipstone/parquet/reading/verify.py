@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Problem", "Verification", "verify_file"]
 
-# Problems that are kept of each chunk: the first ones tell the story.
+# Problems that are kept per chunk.
 _MOST = 10
 
 

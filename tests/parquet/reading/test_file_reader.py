@@ -1,23 +1,28 @@
-"""All rows of some columns by Arrow from the bytes of the file: the same as page by page, or not at
-all."""
+"""Whole columns by Arrow equal those page by page, and errors name their file once."""
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone.errors import FormatError
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.file_reader import read_whole
+from skipstone.parquet.reading.file_reader import names_its_file, read_whole
 from skipstone.storage import LocalStorage
 from skipstone.storage.base import metered
 from tests.parquet.reading.tables import tables, write, writer_settings
 from tests.parquet.reading.test_page_fetch import same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @given(data=st.data(), table=tables(depth=1), settings=writer_settings())
@@ -72,3 +77,50 @@ def test_a_damaged_page_is_told_by_who_knows_the_place(tmp_path: Path) -> None:
     file = ParquetFile(path)
     assert read_whole(file, file.selection.fields(["n"])) is None
     assert not file.verify().ok
+
+
+class Reading:
+    path = "/data/é.parquet"
+
+    @names_its_file
+    def fails(self, file: str | None) -> int:
+        raise FormatError("a page", file=file, offset=7, expected=1, got=2)
+
+    @names_its_file
+    def gives(self, count: int) -> Iterator[int]:
+        yield from range(count)
+        raise FormatError("a page", offset=count)
+
+    @names_its_file
+    def answers(self) -> int:
+        return 3
+
+
+def test_the_file_is_added_and_nothing_lost() -> None:
+    with pytest.raises(FormatError) as caught:
+        Reading().fails(None)
+    error = caught.value
+    assert (error.file, error.offset, error.expected, error.got) == (Reading.path, 7, 1, 2)
+    assert error.message == "/data/é.parquet: at byte 7: a page: expected 1, got 2"
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+
+
+def test_another_file_stays() -> None:
+    with pytest.raises(FormatError) as caught:
+        Reading().fails("/data/other")
+    assert caught.value.file == "/data/other"
+    assert caught.value.__cause__ is None
+
+
+def test_generators_while_they_are_read() -> None:
+    seen: list[object] = []
+    with pytest.raises(FormatError) as caught:
+        seen.extend(Reading().gives(2))
+    assert (caught.value.file, caught.value.offset) == (Reading.path, 2)
+    assert list(_first(Reading().gives(2))) == [0]
+    assert Reading().answers() == 3
+
+
+def _first(values: Iterator[int]) -> Iterator[int]:
+    yield next(values)
