@@ -219,7 +219,7 @@ def test_a_batch_counts_once(root: str, caplog: pytest.LogCaptureFixture) -> Non
         assert table.append(run(10, first=10, start=HOUR), batch_id=5).applied
         assert not caplog.records
         assert not table.append(run(10), batch_id=3).applied
-        assert "batch 3 is passed over, 5 is committed" in caplog.text
+        assert "batch 3 is skipped, 5 is committed" in caplog.text
         assert table.append(SCHEMA.empty_table(), batch_id=6).applied
         assert table.append(run(1, first=99)).applied
     with LiveTable.open(root) as table:

@@ -1,8 +1,8 @@
-"""Live partitions: a table of Parquet files that grows in place, in QuestDB's layout.
+"""Live tables: Parquet files that grow in place, in QuestDB's layout.
 
-Row groups are appended to a partition's ``data.parquet`` behind its old footer, the ``_pm`` beside
-it learns of them, and ``_txn`` commits all partitions at once. Readers keep the snapshot that they
-began with, and never wait.
+Row groups are appended to a partition's ``data.parquet`` after its old footer, its ``_pm`` gets a
+new footer for them, and ``_txn`` commits all partitions at once. Readers keep the snapshot that
+they began with, and never wait.
 """
 
 from .definition import LiveDefinition

@@ -31,10 +31,10 @@ NO_BATCH: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a call did: ``applied`` is False where ``reason`` says why nothing was to be done.
+    """What a call did; if ``applied`` is False, it did nothing, and ``reason`` says why.
 
-    ``txn`` is the table's after the call; ``rows`` were added, ``row_groups`` and ``bytes_written``
-    written, old rows among them where late ones joined them.
+    ``txn`` is that of the table after the call. ``rows`` counts added rows. ``row_groups`` and
+    ``bytes_written`` include old rows that late rows were merged with.
     """
 
     txn: int
@@ -47,7 +47,7 @@ class Commit:
 
 
 def already_committed(root: str, txn: Txn, batch_id: int | None) -> Commit | None:
-    """What to answer where a batch is committed already; ``None`` where it is new, or none."""
+    """The result for a batch that is committed already; ``None`` for a new one, or no batch."""
     if batch_id is None:
         return None
     given: object = batch_id
@@ -56,9 +56,9 @@ def already_committed(root: str, txn: Txn, batch_id: int | None) -> Commit | Non
     if batch_id > txn.seq_txn:
         return None
     if batch_id < txn.seq_txn:
-        # A stream repeats its last batch, and no other.
+        # A stream repeats only its last batch.
         log.warning(
-            "%s: batch %d is passed over, %d is committed; the ids of a new checkpoint begin"
+            "%s: batch %d is skipped, %d is committed; the ids of a new checkpoint begin"
             " with 0 again",
             root,
             batch_id,
@@ -79,9 +79,9 @@ def next_record(
     batch_id: int | None = None,
     name_txn: int | None = None,
 ) -> Txn:
-    """``txn`` with these partitions, by their timestamp, in place of theirs or added.
+    """``txn`` with these partitions, by their timestamp, replaced or added.
 
-    ``name_txn``: the number that their directories have, if it is a new one.
+    ``name_txn``: the number of their directories, if it is new.
     """
     entries = {
         partition.timestamp: replace(partition, row_count=count)
@@ -120,11 +120,11 @@ def next_record(
 
 
 def publish(disk: Disk, root: str, txn: Txn) -> None:
-    """The record and its place, durable; then the version, durable: that is the commit."""
+    """Write the record and its place durably, then the version durably: that is the commit."""
     path = f"{root}/{TXN}"
     record, place, version = commit(Path(path).read_bytes(), txn)
     with disk.writing(path) as descriptor:
-        # The place is that of the record which is not current: nobody looks at either yet.
+        # The place is that of the record that is not current, so no reader looks at either yet.
         disk.write(descriptor, [record.data], record.offset)
         disk.write(descriptor, [place.data], place.offset)
         disk.sync(descriptor)

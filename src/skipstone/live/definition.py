@@ -1,15 +1,15 @@
-"""What a live table is, for good: ``_live.json`` in its root, which says that the table is ours.
+"""The definition of a live table, which never changes: ``_live.json`` in its root.
 
     {"format": "skipstone live table", "version": 1, "schema": base64 of Arrow's IPC schema,
      "timestamp": "ts", "partition_by": "day", "sort_by": [["ts", "ascending"]],
      "row_group_rows": 100000, "compression": "zstd", "bloom_filters": ["id"]}
 
-The designated timestamp is a column of the root, never null. Every field of the root has a field id
-(its position, where the schema names none): the ``_pm`` finds columns by them.
+The designated timestamp is a top-level column, never null. Every top-level field has a field id
+(its position, where the schema has none): the ``_pm`` identifies columns by them.
 
-A partition is **ordered** where rows are sorted by the timestamp before anything else: then its row
-groups follow one another in time, and late rows go into those where they belong. Under another
-order only the rows within each row group are sorted.
+A partition is **ordered** if rows are sorted by the timestamp first: then its row groups follow one
+another in time, and late rows go into the row groups of their time. Under another order only the
+rows within each row group are sorted.
 """
 
 from __future__ import annotations

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from skipstone.errors import FormatError
+from skipstone.human import Report
 from skipstone.questdb.format.partition_names import Partitioning, directory
 from skipstone.questdb.format.txn import Txn, created
 from skipstone.questdb.txn_snapshot import DATA, PM, TXN, read_txn
@@ -65,11 +66,11 @@ __all__ = [
     "unnamed",
 ]
 
-#: Marks a directory of older snapshots; its time of change says since when.
+#: Marks a superseded directory; its modification time says since when.
 SUPERSEDED: Final = "_superseded"
 OWN_FILES: Final = (DATA, PM, SUPERSEDED)
 
-# By the table's own unit: a directory that looks like another's is somebody else's.
+# By the unit of the table: other names are not partitions of it.
 _NAMES: Final = {
     "none": "default",
     "year": r"\d{4}",
@@ -81,14 +82,14 @@ _NAMES: Final = {
 
 
 class Unnamed(NamedTuple):
-    """Names of directories, sorted."""
+    """Directories that no partition of the snapshot uses, sorted by name."""
 
     never_committed: tuple[str, ...]
     superseded: tuple[str, ...]
 
 
 def base_name(name: str) -> str:
-    """A directory's name without its number."""
+    """The name of a directory without its number."""
     return name.partition(".")[0]
 
 
@@ -98,7 +99,7 @@ def named(txn: Txn, partitioning: Partitioning) -> tuple[str, ...]:
 
 
 def unnamed(root: str, txn: Txn, partitioning: Partitioning) -> Unnamed:
-    """Our directories that ``txn`` does not name."""
+    """The directories of partitions that ``txn`` does not name."""
     current = set(named(txn, partitioning))
     bases = {base_name(name) for name in current}
     never: list[str] = []
@@ -117,13 +118,14 @@ def unnamed(root: str, txn: Txn, partitioning: Partitioning) -> Unnamed:
 
 
 def recover(disk: Disk, root: str, definition: LiveDefinition) -> None:
-    """Cut the tails of ``data.parquet``, remove directories that were never committed.
+    """Truncate ``data.parquet`` to its committed size, and remove never committed directories.
 
-    Only under the writer's lock. A ``_pm`` is never cut. ``FormatError`` where committed bytes are
-    missing; nothing is removed then, as what is left may be these bytes under another name.
+    Call it only under the writer's lock. A ``_pm`` is never truncated. ``FormatError`` where
+    committed bytes are missing; nothing is removed then, because a directory that is left may hold
+    them.
     """
     if not Path(root, TXN).exists():
-        # Nothing was ever committed: its maker died between the mark and this.
+        # Nothing was ever committed: the creator died before it wrote _txn.
         disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
     txn, partitioning = read_txn(root, open_storage(root)), definition.partitioning
     longer: list[tuple[str, int]] = []
@@ -150,15 +152,15 @@ _MOST_DEAD: Final = 1 << 30
 
 
 def is_due(size: int, dead: int) -> bool:
-    """Both comparisons strict, as QuestDB has them."""
+    """Whether compaction is due. Both comparisons are strict, as in QuestDB."""
     return 2 * dead > size or dead > _MOST_DEAD
 
 
 def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[Encoded]:
-    """All rows in row groups that are full, but the last; at most two of them in memory at once.
+    """All rows in full row groups (but the last), of which at most two are in memory at once.
 
     In an ordered partition they follow one another in time as before. Under another order the rows
-    of each new row group are sorted, as those of the old ones were.
+    of each new row group are sorted.
     """
     full, held, count = definition.row_group_rows, list[pa.Table](), 0
     every = range(len(state.footer.rows))
@@ -178,7 +180,7 @@ def _encoded(definition: LiveDefinition, rows: pa.Table) -> Encoded:
 
 
 def mark_superseded(disk: Disk, directory: str, txn: int) -> None:
-    """Mark a directory that no snapshot from ``txn`` on names."""
+    """Mark a directory that snapshots from ``txn`` on do not use."""
     with disk.writing(f"{directory}/{SUPERSEDED}", create=True) as descriptor:
         disk.write(descriptor, [f"by txn {txn}\n".encode()], 0)
 
@@ -186,12 +188,12 @@ def mark_superseded(disk: Disk, directory: str, txn: int) -> None:
 def remove_superseded(
     disk: Disk, root: str, superseded: Sequence[str], *, older_than: float
 ) -> tuple[str, ...]:
-    """Remove those of the directories that were marked ``older_than`` seconds ago; their names."""
+    """Remove the directories that were marked ``older_than`` seconds ago; returns their names."""
     removed = []
     for name in superseded:
         mark = Path(root, name, SUPERSEDED)
         if not mark.exists():
-            # Its writer died between the commit and the mark: from now on it counts.
+            # Its writer died between the commit and the mark: the time counts from now.
             mark_superseded(disk, f"{root}/{name}", 0)
         if time.time() - mark.stat().st_mtime >= older_than:
             disk.remove(f"{root}/{name}", OWN_FILES)
@@ -200,8 +202,8 @@ def remove_superseded(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
-    """One partition; ``dead_bytes`` of the ``bytes`` of data.parquet belong to no snapshot's rows.
+class PartitionDescription(Report):
+    """One partition; the snapshot does not use ``dead_bytes`` of the ``bytes`` of data.parquet.
 
     ``name`` is its directory without the number of its last compaction.
     """
@@ -215,13 +217,13 @@ class PartitionDescription:
 
     @property
     def live_bytes(self) -> int:
-        """What a compaction would keep."""
+        """The bytes that compaction keeps."""
         return self.bytes - self.dead_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveDescription:
-    """A snapshot. ``batch_id`` is the last one committed, ``None`` where there was none.
+class LiveDescription(Report):
+    """A snapshot. ``batch_id`` is the last committed one, ``None`` if there was none.
 
     ``superseded`` are directories of older snapshots that ``vacuum`` has not removed yet.
     """
@@ -249,22 +251,18 @@ class LiveDescription:
 
     @property
     def dead_bytes(self) -> int:
-        """Those of them that no snapshot of now reads."""
+        """The bytes of them that the snapshot does not use."""
         return sum(each.dead_bytes for each in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        totals = {
-            "rows": self.rows,
-            "row_groups": self.row_groups,
-            "bytes": self.bytes,
-            "dead_bytes": self.dead_bytes,
-        }
-        return {**asdict(self), **totals}
+        """As JSON-ready values, with the totals."""
+        totals = ("rows", "row_groups", "bytes", "dead_bytes")
+        return Report.to_dict(self) | {name: getattr(self, name) for name in totals}
 
 
 def described(root: str, definition: LiveDefinition, txn: Txn) -> LiveDescription:
-    """Of the snapshot ``txn``: a footer of each ``_pm`` is read, and nothing else."""
+    """The description of the snapshot ``txn``; reads one footer of each ``_pm``, and nothing
+    else."""
     found = []
     for partition, name, count in zip(
         txn.partitions, named(txn, definition.partitioning), txn.row_counts, strict=True

@@ -140,28 +140,28 @@ class WriterLock:
             ) from None
         now = datetime.now(UTC).isoformat(timespec="seconds")
         text = f"process {os.getpid()} of {socket.gethostname()} since {now}\n".encode()
-        # Not through Disk: no reader depends on it.
+        # Not written through Disk: no reader depends on it.
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)
 
     @property
     def held(self) -> bool:
-        """True until it was released."""
+        """True until ``release``."""
         return self._descriptor >= 0
 
     def release(self) -> None:
-        """Let another writer in; once more does nothing."""
+        """Let another writer in. A second call does nothing."""
         if self._descriptor >= 0:
             from fcntl import LOCK_UN, flock
 
-            # A forked child shares the lock: closing leaves it with the other, unlocking does not.
+            # A forked child shares the lock: closing keeps it for the parent, unlocking does not.
             if self._process == os.getpid():
                 flock(self._descriptor, LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # A table that nobody closed and nobody can use any more keeps no other out.
+        # A table that was garbage-collected without close must not block other writers.
         if getattr(self, "_descriptor", -1) >= 0:
             with suppress(ImportError):  # at the end of the interpreter
                 self.release()
@@ -179,7 +179,7 @@ def local_root(root: str) -> str:
 
 
 def refuse_foreign(root: str) -> None:
-    """``UnsupportedError`` where a QuestDB owns the directory."""
+    """``UnsupportedError`` if a QuestDB owns the directory."""
     there = [name for name in ("_meta", "_cv", "_txn") if Path(root, name).exists()]
     if there and not Path(root, MARKER).exists():
         raise UnsupportedError(
@@ -189,7 +189,7 @@ def refuse_foreign(root: str) -> None:
 
 
 def refuse_taken(root: str) -> None:
-    """``SkipstoneError`` where something is in the directory, or it is a file."""
+    """``SkipstoneError`` if the directory is not empty, or is a file."""
     if Path(root).exists() and not Path(root).is_dir():
         raise SkipstoneError(
             f"{root} is a file: a live table is a directory",
@@ -197,7 +197,7 @@ def refuse_taken(root: str) -> None:
         )
     if not Path(root).exists():
         return
-    # What a maker that died before its mark leaves behind is nothing.
+    # The files of a creator that died before it wrote the definition do not count.
     if any(each.name not in (LOCK, f"{MARKER}.tmp") for each in Path(root).iterdir()):
         raise SkipstoneError(
             f"{root} is not empty", hint="open the live table that is there, or take a new path"

@@ -1,18 +1,18 @@
-"""One partition on disk: what is there at a snapshot, and what a writer adds to it.
+"""One partition on disk: the row groups of a snapshot, and how a writer adds to them.
 
     data.parquet   PAR1 | row groups … | footer, tail | row groups … | footer, tail | …
                                          dead                          the snapshot's
     _pm            header, blocks, footer, blocks, footer, …
 
 An edit lists the row groups of the next snapshot: numbers of those that stay, and new ones. Only
-the new ones and a footer are written, behind the old footer. Nothing that a snapshot names is
-changed, so a reader of an older one is not disturbed; what no snapshot names any more is dead, and
-counted in UNUSED_BYTES: old footers with their tails, and replaced row groups with their indexes
-and Bloom filters.
+the new ones and a footer are written, after the old footer. Bytes that a snapshot uses never
+change, so readers of older snapshots are not disturbed. Bytes that the snapshot does not use are
+dead, and counted in UNUSED_BYTES: old footers with their tails, and replaced row groups with their
+indexes and Bloom filters.
 
 The order of an edit: data.parquet, durable; the tail of the ``_pm``, durable; its first 8 bytes,
-durable; then it is for ``_txn`` to commit. A ``_pm`` is never cut: the footer of an edit that was
-not committed stays in it, and belongs to no size that ``_txn`` names.
+durable; then ``_txn`` commits. A ``_pm`` is never truncated: the footer of an edit that was not
+committed stays in it, and belongs to no size that ``_txn`` names.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _INLINED: Final = MIN_STAT_INLINED | MAX_STAT_INLINED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """A partition as a writer knows it.
+    """The state of a partition that a writer needs.
 
     ``size`` of data.parquet, of which ``unused`` bytes are dead; ``leaf``: the ordinal of the
     timestamp; ``lows`` and ``highs``: its least and largest value in each row group, in its unit.
@@ -75,7 +75,7 @@ class PartitionState:
 
     @classmethod
     def load(cls, directory: str, size: int, timestamp: str) -> Self:
-        """From the files; ``FormatError`` where they do not belong together."""
+        """From the files; ``FormatError`` if they do not belong together."""
         path = f"{directory}/{DATA}"
         data = mapped(path)
         if len(data) < size:
@@ -83,7 +83,7 @@ class PartitionState:
         tail = Tail.from_bytes(data[size - TAIL_LENGTH : size], size)
         footer = FooterArrays.scan(data[tail.offset : size - TAIL_LENGTH], tail.offset)
         snapshot = snapshot_of(directory, size)
-        snapshot.verify()  # an append carries the CRC on
+        snapshot.verify()  # an append continues its CRC
         if snapshot.num_rows.tolist() != footer.group("num_rows").tolist():
             raise FormatError("a _pm of other row groups", file=f"{directory}/{PM}")
         leaf = _leaf(footer, timestamp)
@@ -107,7 +107,7 @@ def snapshot_of(directory: str, size: int) -> PmSnapshot:
 
 
 def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str) -> PartitionState:
-    """A new partition of these row groups in a directory that is there and empty."""
+    """Write a new partition of these row groups into an empty directory."""
     placed: list[Placed] = []
     footer: FooterEditor | None = None
     leaf = ordinal = 0
@@ -120,15 +120,15 @@ def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str)
                 raise UnsupportedError("Arrow wrote two schemas for one table")
             put = part.place(at, ordinal)
             at = disk.write(data, put.pieces, at)
-            # What was written is not kept in memory.
+            # Written bytes are not kept in memory.
             placed.append(replace(put, pieces=()))
             ordinal += len(put.rows)
         if footer is None:
             raise ValueError("a partition of no row groups")
         footer = _with(footer, placed)
-        told = footer.to_bytes()
-        tail = Tail(at + len(told) + TAIL_LENGTH, len(told), encrypted=False)
-        disk.write(data, [told, tail.to_bytes()], at)
+        footer_bytes = footer.to_bytes()
+        tail = Tail(at + len(footer_bytes) + TAIL_LENGTH, len(footer_bytes), encrypted=False)
+        disk.write(data, [footer_bytes, tail.to_bytes()], at)
         disk.sync(data)
     made = _pm_of(footer, tail, placed, unused=0)
     with disk.writing(f"{directory}/{PM}", create=True) as pm:
@@ -149,9 +149,9 @@ def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str)
 
 
 def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> PartitionState:
-    """The next snapshot: ``order`` has numbers of row groups that stay, and what is new.
+    """Write the next snapshot: ``order`` has numbers of row groups that stay, and new ones.
 
-    It counts for nobody until ``_txn`` names its size.
+    No reader uses it until ``_txn`` names its size.
     """
     fresh: list[Placed] = []
     rows, groups = list[int](), list[bytes]()
@@ -159,7 +159,7 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
     for part in order:
         if not isinstance(part, Encoded):
             group = state.footer.row_groups[part]
-            # Its number changes where others before it were divided.
+            # Its number changes if an earlier one was divided.
             groups.append(
                 group if part == len(groups) else moved_row_group(group, 0, ordinal=len(groups))
             )
@@ -167,9 +167,9 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
             continue
         if part.editor.columns != state.footer.columns:
             raise UnsupportedError(
-                f"{state.directory} was written by a version of Arrow that spells this schema in"
-                " another way",
-                hint="compact the partition, which writes it anew",
+                f"{state.directory} was written by a version of Arrow that encodes this schema"
+                " differently",
+                hint="compact the partition, which rewrites it",
             )
         put = part.place(at, len(groups))
         fresh.append(put)
@@ -177,11 +177,11 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
         groups += put.row_groups
         at = put.stop
     footer = state.footer.with_row_groups(rows, groups)
-    told = footer.to_bytes()
-    tail = Tail(at + len(told) + TAIL_LENGTH, len(told), encrypted=False)
+    footer_bytes = footer.to_bytes()
+    tail = Tail(at + len(footer_bytes) + TAIL_LENGTH, len(footer_bytes), encrypted=False)
     with disk.writing(f"{state.directory}/{DATA}") as data:
         pieces = [piece for each in fresh for piece in each.pieces]
-        disk.write(data, [*pieces, told, tail.to_bytes()], state.size)
+        disk.write(data, [*pieces, footer_bytes, tail.to_bytes()], state.size)
         disk.sync(data)
     kept = {part for part in order if not isinstance(part, Encoded)}
     unused = state.unused + state.footer_length + TAIL_LENGTH
@@ -233,7 +233,7 @@ def _with(footer: FooterEditor, placed: Sequence[Placed]) -> FooterEditor:
 
 
 def _pm_of(footer: FooterEditor, tail: Tail, placed: Sequence[Placed], *, unused: int) -> bytes:
-    """The ``_pm`` of new row groups, as they lie in the file that ``tail`` ends."""
+    """The ``_pm`` of new row groups in the file that ``tail`` ends."""
     scanned = FooterArrays.scan(footer.to_bytes(), tail.offset)
     filters = {offset: data for each in placed for offset, data in each.filters.items()}
     columns = PmColumns.of(scanned)
@@ -242,7 +242,7 @@ def _pm_of(footer: FooterEditor, tail: Tail, placed: Sequence[Placed], *, unused
         columns,
         PmFooter.of_parquet(tail.size, tail.length, unused_bytes=unused),
         blooms={place: filters[place.offset] for place in bloom_places(scanned)},
-        # QuestDB would order them wrongly: it does not know the logical types.
+        # QuestDB orders them wrongly: it does not know the logical types.
         silent=columns.doubtful(scanned.column_orders),
     )
 
@@ -275,7 +275,7 @@ def _new_times(
 
 
 def _extent(row_group: bytes) -> int:
-    """Bytes of a row group that is no longer named: pages, page indexes, Bloom filters."""
+    """Bytes of a row group: pages, page indexes, Bloom filters."""
     total = 0
     for chunk in ParquetRowGroup.from_bytes(row_group).columns:
         total += (chunk.offset_index_length or 0) + (chunk.column_index_length or 0)

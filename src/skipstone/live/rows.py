@@ -45,9 +45,9 @@ _NUMPY_UNITS: dict[str, str] = {"year": "Y", "month": "M", "day": "D", "hour": "
 
 
 def conform(definition: LiveDefinition, rows: Any) -> pa.Table:
-    """A table of exactly the definition's schema; ``SkipstoneError`` names the column at fault.
+    """A table of exactly the definition's schema; ``SkipstoneError`` names the wrong column.
 
-    Columns are found by name, whatever their order; types are cast where nothing is lost.
+    Columns are matched by name, in any order; types are cast where that is exact.
     """
     schema = definition.schema
     if isinstance(rows, pa.RecordBatch):
@@ -103,9 +103,9 @@ def txn_time(definition: LiveDefinition, time: int) -> int:
 
 
 def partition_starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
-    """When the partition of each time begins, in the same unit; 0 for all in "none".
+    """The beginning of each time's partition, in the same unit; 0 for all in "none".
 
-    ``SkipstoneError`` for times that no partition can be named after.
+    ``SkipstoneError`` for times that no partition name can express.
     """
     if partition_by == "none" or not len(at):
         return np.zeros(len(at), np.int64)
@@ -119,7 +119,7 @@ def partition_starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
         )
     whole = _NUMPY_UNITS[partition_by]
     stamps = at.view(f"M8[{unit}]")
-    # Most rows of one write lie in one partition: then nothing is computed for each.
+    # Most writes touch one partition: then nothing is computed per row.
     first, last = edges.view(f"M8[{unit}]").astype(f"M8[{whole}]")
     if first == last:
         return np.full(len(at), first.astype(f"M8[{unit}]").astype(np.int64))
@@ -146,13 +146,13 @@ def split(definition: LiveDefinition, rows: pa.Table) -> list[tuple[int, pa.Tabl
 
 
 def merged_size(definition: LiveDefinition, rows: int) -> int:
-    """Rows of each row group when ``rows`` are divided evenly into as few as may be."""
+    """Rows per row group if ``rows`` are divided evenly into as few as possible."""
     groups = max(1, -(-rows // definition.row_group_rows))
     return -(-rows // groups)
 
 
 def merged(definition: LiveDefinition, parts: Sequence[pa.Table]) -> pa.Table:
-    """Rows of several tables, sorted; of equal rows the first table's come first."""
+    """Rows of several tables, sorted; among equal rows those of the first table come first."""
     rows = pa.concat_tables(parts)
     return _sorted(definition, rows, times(definition, rows))
 
@@ -160,7 +160,7 @@ def merged(definition: LiveDefinition, parts: Sequence[pa.Table]) -> pa.Table:
 def by_row_group(
     definition: LiveDefinition, highs: Sequence[int], rows: pa.Table
 ) -> tuple[dict[int, pa.Table], pa.Table]:
-    """Sorted rows by the row group of an ordered partition that they belong to, and those behind.
+    """Splits sorted rows by the row group of an ordered partition that covers them; and later rows.
 
     ``highs`` are the largest timestamps of the row groups. A row goes into the first row group that
     has a later one; so each row group ends before the next begins, or at the same instant.
@@ -181,7 +181,7 @@ def _sorted(definition: LiveDefinition, rows: pa.Table, at: Int64s) -> pa.Table:
     if not definition.sort_by:
         return rows
     try:
-        # Nulls come last: the default, and what the sorting columns of the footer say.
+        # Nulls come last: Arrow's default, and what the sorting columns of the footer declare.
         order = pc.sort_indices(rows, sort_keys=list(definition.sort_by))
     except (pa.ArrowException, TypeError) as error:
         raise SkipstoneError(
@@ -193,7 +193,8 @@ def _sorted(definition: LiveDefinition, rows: pa.Table, at: Int64s) -> pa.Table:
 def encode(
     definition: LiveDefinition, rows: pa.Table, *, row_group_rows: int | None = None
 ) -> Encoded:
-    """Rows of the definition's schema, sorted already, as row groups of at most so many rows."""
+    """Rows of the definition's schema, already sorted, as row groups of at most
+    ``row_group_rows``."""
     blooms: Any = dict.fromkeys(definition.bloom_filters, True) or None
     return encode_rows(
         rows,

@@ -1,9 +1,10 @@
-"""Row groups encoded elsewhere: tasks write files beside the table, its writer places their bytes.
+"""Row groups that tasks encode: they write staged files, and the table's writer appends their
+bytes.
 
     <root>/_staging/<uuid>/<file>.parquet     rows of one partition, sorted
 
-Nothing there is part of the table. A file counts where its task says that it was finished; what is
-left of others is removed with the directory. The file system is shared by all.
+Staged files are no part of the table. A file counts if its task reports it; other files are removed
+with the directory. All tasks share the file system.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def stage(definition: LiveDefinition, rows: pa.Table, directory: str) -> list[St
 
 
 def clear(root: str) -> None:
-    """Remove what dead writers left: whoever holds the lock has staged nothing yet."""
+    """Remove the files of dead writers. The holder of the lock has staged nothing yet."""
     shutil.rmtree(f"{root}/{STAGING}", ignore_errors=True)
 
 
@@ -74,10 +75,10 @@ def by_partition(staged: Iterable[Staged]) -> Iterator[tuple[int, list[Staged]]]
 def placeable(
     definition: LiveDefinition, state: PartitionState | None, files: Sequence[Staged]
 ) -> pa.Table | list[Encoded]:
-    """What is to be added to a partition (``None``: a new one): row groups, or else their rows.
+    """What to add to a partition (``None``: a new one): row groups, or else their rows.
 
-    Row groups can be taken as they are where they keep the order of the partition, and where the
-    Arrow that wrote them spells the schema as the one that wrote the partition.
+    Row groups are appended unchanged if they keep the order of the partition, and their writer
+    encoded the schema as the writer of the partition did.
     """
     encoded = [Encoded.of(mapped(each.path)) for each in files]
     columns = {each.editor.columns for each in encoded}

@@ -6,13 +6,13 @@
     <root>/<partition>[.<txn>]/data.parquet, _pm   the rows (``partition.py``)
 
 A commit writes the new row groups of all its partitions, makes them durable, and then says so in
-``_txn``: record, place, version. Whoever reads ``_txn`` before the version reads the old snapshot,
-whoever reads it after that the new one. A writer that dies leaves bytes behind the sizes in
-``_txn``, and directories that it does not name; the next writer cuts and removes them, never a
-reader. So between commits every ``data.parquet`` ends with its footer, and any Parquet reader
-reads it; while rows are being written, only readers that know the size do.
+``_txn``: record, place, version. A reader of ``_txn`` before the version sees the old snapshot, a
+later reader the new one. A writer that dies leaves bytes after the sizes in ``_txn``, and
+directories that it does not name. The next writer removes both; readers never do. So between
+commits every ``data.parquet`` ends with its footer, and any Parquet reader reads it; while rows are
+being written, only readers that know the size do.
 
-POSIX file systems only: an object store cannot write behind the end of what is there.
+POSIX file systems only: an object store cannot append.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ __all__ = ["Commit", "LiveTable"]
 
 
 class LiveTable:
-    """See the module. Made by ``create`` and ``open``; a context manager that lets go at its end.
+    """See the module. ``create`` and ``open`` return it; a context manager that closes it.
 
-    One thread at a time. After an error of a write the table is as before it.
+    Use it from one thread at a time. A failed write leaves the table unchanged.
     """
 
     def __init__(
@@ -167,9 +167,9 @@ class LiveTable:
         self._states.clear()
 
     def unmake(self) -> None:
-        """Take a table back to which nothing was ever committed; any other stays as it is.
+        """Remove a table to which nothing was ever committed; any other stays.
 
-        The lock's file stays: another writer may have it open, and a new table takes it over.
+        The lock file stays: another writer may have it open, and a new table uses it.
         """
         names = {each.name for each in Path(self.root).iterdir()}
         if self.txn.txn == 0 and names <= {MARKER, TXN, LOCK}:
@@ -213,8 +213,8 @@ class LiveTable:
     def append(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Commit:
         """Add rows, each to the partition of its time; one commit, whole or not at all.
 
-        Rows come in any order and are sorted. In an ordered table, rows that are older than what
-        their partition ends with go into the row groups where they belong, which are written anew.
+        Rows come in any order and are sorted. In an ordered table, rows that are older than the end
+        of their partition go into the row groups of their time, which are rewritten.
 
         ``batch_id`` makes a call safe to repeat: it is committed with the rows, and a call with the
         same or a lower one does nothing, and says so in the result.
@@ -230,10 +230,10 @@ class LiveTable:
             return self._append(txn, parts, batch_id)
 
     def append_staged(self, staged: Sequence[Staged], *, batch_id: int | None = None) -> Commit:
-        """Add rows that others have encoded (``staging.stage``), as ``append`` does.
+        """Add rows that tasks have encoded (``staging.stage``), as ``append`` does.
 
-        Files that follow one another in time, and what is there, are taken as they are. Others are
-        read, and their rows go where they belong.
+        Files that follow the partition and one another in time are appended unchanged. Others are
+        read, and their rows are merged.
         """
         txn = self._ready()
         if (done := already_committed(self.root, txn, batch_id)) is not None:
@@ -292,10 +292,10 @@ class LiveTable:
             )
 
     def compact(self, partition: str | None = None) -> tuple[str, ...]:
-        """Write partitions anew without dead bytes, in row groups that are full; their names.
+        """Rewrite partitions without dead bytes, in full row groups; returns their names.
 
         By default those of which more than half, or more than 1 GiB, is dead; ``partition`` names
-        one to be done in any case. Each gets a new directory and a commit of its own. The old
+        one to compact in any case. Each gets a new directory and a commit of its own. The old
         directory stays for the readers of older snapshots until ``vacuum``.
         """
         txn = self._ready()
@@ -334,12 +334,12 @@ class LiveTable:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """What fails on the way to a commit is cleared away at once, or else before the next."""
+        """Clears away a failed write at once, or else before the next write."""
         self._whole = False
         try:
             yield
         except BaseException:
-            # A reader of any kind shall find the old footer at the end again.
+            # Readers that do not know the size need the old footer at the end again.
             with suppress(OSError, SkipstoneError):
                 self._recover()
             raise
@@ -425,7 +425,7 @@ class LiveTable:
     def _merged(
         self, state: PartitionState, order: list[int | Encoded], rows: pa.Table
     ) -> pa.Table:
-        """Puts late rows into the row groups of ``order`` where they belong; the other rows."""
+        """Merges late rows into the row groups of ``order``; returns the other rows."""
         late, rows = by_row_group(self.definition, state.highs, rows)
         if late:
             old = read_row_groups(self.definition, state.directory, state.size, list(late))
@@ -461,7 +461,7 @@ class LiveTable:
         batch_id: int | None = None,
         name_txn: int | None = None,
     ) -> Commit:
-        """Say in ``_txn`` that these partitions, by their timestamp, are the table's now."""
+        """Commit these partitions, by their timestamp, to ``_txn``."""
         after = next_record(self.definition, txn, states, batch_id=batch_id, name_txn=name_txn)
         publish(self._disk, self.root, after)
         self._states |= {state.directory: state for state in states.values()}
