@@ -1,8 +1,8 @@
-"""The errors of Skipstone: one base, few causes, each ends with a hint.
+"""The errors of Skipstone: one base, few causes, each with a hint.
 
 Every class also inherits the built-in that a caller would expect, so that ``except ValueError``
 around a parser or ``except LookupError`` around a key keeps working. Errors are raised by builds,
-checks and inspections only; a query turns every one of them into "says nothing" with a reason.
+checks and inspections only. In a query the index then proves nothing, and the plan has the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class SkipstoneError(Exception):
-    """Base of all errors: a message in one line, and a hint what to do about it."""
+    """Base of all errors: a message of one line, and a hint for the user."""
 
     default_hint = "run the same call with --help, or see the documentation"
 
@@ -43,10 +43,10 @@ def _rebuild(cls: type[SkipstoneError], state: dict[str, object]) -> SkipstoneEr
 
 
 class FormatError(SkipstoneError, ValueError):
-    """Bytes are not what their format says.
+    """Bytes do not follow their format.
 
-    ``file`` and ``offset`` (bytes from the start of ``file``) say where; ``expected`` and ``got``
-    say what, in numbers where there are numbers.
+    ``file`` and ``offset`` (bytes from the start of ``file``) name the place; ``expected`` and
+    ``got`` the difference, in numbers where possible.
     """
 
     default_hint = (
@@ -64,7 +64,7 @@ class FormatError(SkipstoneError, ValueError):
         hint: str | None = None,
     ) -> None:
         self.file, self.offset, self.expected, self.got = file, offset, expected, got
-        #: the message without where and what
+        #: the message without place and difference
         self.about = message
         where = ""
         if file is not None:
@@ -77,7 +77,7 @@ class FormatError(SkipstoneError, ValueError):
         super().__init__(f"{where}{message}{detail}", hint=hint)
 
     def in_file(self, file: str) -> FormatError:
-        """The same error with its file, for callers who know it; itself if it has one."""
+        """The same error with its file; the error itself if it has one."""
         if self.file is not None:
             return self
         return FormatError(
@@ -91,19 +91,19 @@ class FormatError(SkipstoneError, ValueError):
 
 
 class UnsupportedError(SkipstoneError, NotImplementedError):
-    """The bytes or the request are right, but this is not something that Skipstone does."""
+    """The bytes or the request are valid, but Skipstone does not support them."""
 
     default_hint = "see the list of what is supported in the documentation"
 
 
 class StaleError(SkipstoneError, OSError):
-    """Index and data have drifted apart, and the call was asked to notice."""
+    """The index or the data changed, in a call that must notice it."""
 
     default_hint = "run `skipstone refresh TABLE`"
 
 
 class KeyUnavailableError(SkipstoneError, LookupError):
-    """A key that is needed was not given. Only its label is ever named, never the key."""
+    """A needed key was not given. The message names its label, never the key."""
 
     default_hint = "pass the key with this label"
 
@@ -111,8 +111,8 @@ class KeyUnavailableError(SkipstoneError, LookupError):
 class PredicateError(SkipstoneError, ValueError):
     """A predicate cannot be understood.
 
-    ``text`` is the predicate, ``position`` the 0-based character where the trouble starts (``None``
-    where there is no text), ``nearest`` the column name that may have been meant.
+    ``text`` is the predicate, ``position`` the 0-based character of the error (``None`` without a
+    text), ``nearest`` the column name that was probably meant.
     """
 
     default_hint = "predicates are Spark SQL expressions over the columns of the table"

@@ -1,4 +1,7 @@
-"""Numbers and values for people: counts with denominator and unit, sizes in decimal units."""
+"""Numbers and values for people, and the base of all reports.
+
+Counts have a denominator and a unit; sizes have decimal units.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def size(nbytes: float) -> str:
 
 def duration(milliseconds: float) -> str:
     """``0.4 ms``, ``38 ms``, ``2.1 s``, ``2m11s``, ``1h05m``, ``1d00h``."""
-    # Borders lie where rounding would show the next unit's figure: "60.0 s", "1000 ms".
+    # The limits lie where rounding would show "60.0 s" or "1000 ms".
     if milliseconds < 9.95:
         return f"{milliseconds:.1f} ms"
     if milliseconds < 999.5:
@@ -73,12 +76,12 @@ def percent(part: float, whole: float) -> str:
 
 
 def plural(count: int, unit: str) -> str:
-    """``1 part``, ``3 parts``: for units whose plural is an "s" more."""
+    """``1 part``, ``3 parts``: for units with a plural in "s"."""
     return f"{count:,} {unit if count == 1 else unit + 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """The rows under each other, two blanks between columns; ``numbers`` are set to the right.
+    """A table with two blanks between columns; the columns ``numbers`` are right-aligned.
 
     All rows have the same number of cells. Blanks at the end of a line are dropped.
     """
@@ -93,7 +96,7 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str
 
 
 def plain(value: Any) -> Any:
-    """A Python value as a reader of JSON would like it; bytes as hex, other types as their text."""
+    """A JSON-ready value for people: bytes as hex, other types as their text."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -108,16 +111,17 @@ def plain(value: Any) -> Any:
 
 
 class Report:
-    """What a verb did: a frozen dataclass whose ``str()`` people read, and ``to_dict()`` programs.
+    """The result of a verb: a frozen dataclass with ``str()`` for people, ``to_dict()`` for
+    programs.
 
-    Fields are values that JSON has, tuples and mappings of these, other reports, and values whose
-    ``str()`` says all (a ``Reason``). Sizes are bytes, times seconds or milliseconds as named.
+    Fields are JSON values, tuples and mappings of these, other reports, and values with a complete
+    ``str()`` (a ``Reason``). Sizes are bytes, times seconds or milliseconds as named.
     """
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, all of them."""
+        """All fields as JSON-ready values."""
         named = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
         return {field.name: _json_ready(getattr(self, field.name)) for field in named}
 

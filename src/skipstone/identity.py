@@ -1,4 +1,4 @@
-"""The identity of one version of one file: what every fact hangs on.
+"""The identity of one version of one file. Every fact belongs to one.
 
 ``ObjectId`` = canonical path, size in bytes, mtime in the listing's unit, etag. Two identities are
 the same file version when path and size agree, the mtimes agree in the coarser of their two units,
@@ -47,7 +47,7 @@ _ESCAPED = re.compile(
 
 
 def canonical_path(path: str | os.PathLike[str]) -> str:
-    """``path`` in the one spelling that identities compare: raw, absolute, family and bucket.
+    """``path`` in the only spelling that identities compare: raw, absolute, family and bucket.
 
     ``file:/x``, ``file:///x`` and ``/x`` are all ``/x``. A relative path is taken from the working
     directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
@@ -67,7 +67,7 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
 def encode_uri(path: str) -> str:
     """A raw path as Spark's ``_metadata.file_path`` prints it (``/a b`` -> ``file:/a%20b``).
 
-    Object stores keep the scheme that ``path`` has: what Spark prints is the spelling it was given.
+    Object stores keep the scheme of ``path``, because Spark prints the spelling it was given.
     """
     match = _SCHEME.match(path)
     if match is None or match.group(1) == "file":

@@ -43,9 +43,9 @@ __all__ = ["BYTES", "advise_queries"]
 #: Stored bytes of a sample: all kinds are built over it, which takes some seconds per 100 MB.
 BYTES = 256 << 20
 _SEED = 8_814
-# An index that saves less of what is read than this is not worth the trouble of having it.
+# An index that saves a smaller share of the bytes read is not proposed.
 _LEAST = 0.01
-# Pairs that are tried together.
+# The most pairs that are tried together.
 _PAIRS = 60
 
 
@@ -88,7 +88,7 @@ def advise_queries(
 
 
 def _sample(listing: Listing, sample: int, budget: int) -> tuple[list[int], list[str]]:
-    """Ordinals of the files to try on, always the same ones, within the budget; at least one."""
+    """Ordinals of the sampled files, with a fixed seed, within the budget; at least one."""
     order = np.random.default_rng(_SEED).permutation(len(listing))[:sample]
     fits = np.cumsum(listing.sizes[order]) <= budget
     fits[0] = True

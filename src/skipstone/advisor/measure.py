@@ -65,7 +65,7 @@ _CHANCE = 1.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One column of all sampled files; shares between 0 and 1, ``None`` where nothing tells.
+    """One column of all sampled files; shares between 0 and 1, ``None`` where unknown.
 
     ``distinct`` is the mean over files, ``distinct_by_file`` each file's with its size in bytes;
     ``distinct_overall`` is what the files that were read showed together, ``distinct_total`` what
@@ -173,7 +173,7 @@ def _others(
     owners: NDArray[np.int64],
     estimated: Sequence[float],
 ) -> NDArray[np.float64]:
-    """How many files, beside the one it was drawn from, hold each drawn value.
+    """How many files, other than the one it was drawn from, hold each drawn value.
 
     A file of which only some of its distinct values were seen holds a value more often than it was
     seen to, in proportion.
@@ -217,13 +217,13 @@ def _overlap(ranges: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> float | None:
 _BLOOM_HEADER = 300
 # What is left of text: hexadecimal digits halve, words shrink more, random letters less.
 _TEXT = 0.5
-# What a row of the store takes beside its indexes, compressed; and a part, of which a build leaves
-# about two, with its footer and what the footer says of each column.
+# Compressed bytes of a row of the store without its indexes; and of a part, of which a build leaves
+# about two, with its footer and the footer's entry for each column.
 _PER_FILE, _PER_PART, _PER_COLUMN, _PARTS = 30, 8_000, 900, 2
 
 
 def store_bytes(files: int, columns: int) -> int:
-    """Bytes of a store over ``files`` files, beside the indexes of ``columns`` columns."""
+    """Bytes of a store over ``files`` files, without the indexes of ``columns`` columns."""
     return _PER_FILE * files + _PARTS * (_PER_PART + _PER_COLUMN * columns)
 
 

@@ -40,9 +40,9 @@ __all__ = ["HELPS", "advise"]
 
 #: most that a lookup may still read, as a share of all files, for an index to be proposed
 HELPS = 0.7
-# Ranges are as good as values when a lookup reads at most this share of all files more by them.
+# Ranges are as good as values if a lookup by ranges reads at most this share of all files more.
 _AS_GOOD = 0.05
-# A bloom filter replaces a list of values when it is so many times smaller.
+# A bloom filter replaces a list of values that is this many times larger.
 _SMALLER = 2.0
 _MAX_FILES_NAMED = 3
 

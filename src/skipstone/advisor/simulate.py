@@ -1,10 +1,9 @@
-"""What an index would save, by trying it: built over a sample of files, and asked by the planner.
+"""What an index would save: it is built over a sample of files, and the planner uses it.
 
-The candidates of each column of the predicates are all kinds that take its type. They are built as
-a build builds them, into a directory of their own that goes when all is said; each query is then
-planned with any set of them as every plan is made, and what reading that plan takes is forecast
-from the pages that are left. So whatever a kind cannot do for a query, or what a page index says
-anyway, counts for nothing, and its size is the size that it has.
+The candidates for each column of the predicates are all kinds that support its type. A normal build
+makes them, in a temporary directory. Each query is then planned with sets of them, and the bytes to
+read are forecast from the pages that are left. So a kind that does not help a query, or not beyond
+the page index, saves nothing; and its size is its real size.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "Simulation", "Spent"]
 
-# Deprecated, and what comes unasked with every index.
+# Deprecated, or part of every index.
 _NO_CANDIDATES = frozenset({"bsi", NullCounts.name})
-# Of the key that candidates over encrypted files are sealed with.
+# The label of the key that encrypts candidates over encrypted files.
 _LABEL = "advise"
 
 
@@ -69,14 +68,14 @@ class Candidate:
 
     @property
     def of_rows(self) -> bool:
-        """Whether it knows which rows, and not only which files."""
+        """Whether it tells rows, not only files."""
         return self.index.sidecar is not None and self.index.name != PaimonBloom.name
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one query reads of the sample: bytes of pages, and of indexes that are read for it
-    alone; and the files that it opens."""
+    """What one query reads of the sample: bytes of pages and of its own index reads, and the files
+    that it opens."""
 
     bytes: int
     files: int
@@ -97,7 +96,7 @@ class Simulation:
         self.decryption = decryption
         self.sealing: Sealing | None = None
         if decryption is not None:
-            # Of encrypted columns nothing lies about in the clear, not even while it is tried.
+            # Candidates over encrypted columns are encrypted too, even during a simulation.
             keys = keys_of({_LABEL: os.urandom(16)})
             assert keys is not None  # as they are given
             self.sealing = Sealing(IndexEncryption(footer_key=_LABEL), keys)
@@ -197,7 +196,7 @@ class Simulation:
             inside=self.footers,
             costs=self.costs,
         )
-        # Of a file that nobody can read nothing is known, with an index or without.
+        # Unreadable files do not count, with an index or without.
         plan = replace(plan, keep=plan.keep & self.readable)
         reader = QueryReader(self.footers, tree).reader()
         forecast = foresee(reader, plan, look=True, at_most=False)
@@ -207,13 +206,13 @@ class Simulation:
 
 
 class _Some(Matched):
-    """What is known of the files, with some of the indexes only."""
+    """The facts about the files, with only some of the indexes."""
 
     whole: Matched
     kept: frozenset[tuple[str, str]]
 
     def evidence(self, columns: Collection[str]) -> list[Index]:
-        """Those of the whole that are among the kept, and null counts of their columns."""
+        """The kept indexes, and null counts of their columns."""
         indexed = {column for column, _ in self.kept}
         return [
             each
@@ -226,7 +225,7 @@ class _Some(Matched):
 def _of_some(whole: Matched, kept: Sequence[Index]) -> Matched:
     fields: dict[str, Any] = {name: getattr(whole, name) for name in Matched.__dataclass_fields__}
     made = _Some(**fields)
-    # What evidence was read back is kept with the whole.
+    # Evidence that was read is cached in the whole.
     object.__setattr__(made, "whole", whole)
     object.__setattr__(made, "kept", frozenset((each.column, each.name) for each in kept))
     return made

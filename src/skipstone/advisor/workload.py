@@ -1,8 +1,8 @@
-"""The queries that indexes are to serve: predicates, and how often each is asked.
+"""The queries that indexes serve: predicates with weights.
 
 As a file, one predicate to a line:
 
-    # blank lines and what begins with # say nothing
+    # blank lines and comments are skipped
     user_id = 'u-8814'
     40<TAB>ts >= '2024-03-01' AND country = 'NO'
 
@@ -39,7 +39,7 @@ _WEIGHTED = re.compile(r"\s*(?P<weight>[0-9.eE+-]+)[ ]*\t(?P<where>.*)", re.DOTA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One predicate, asked ``weight`` times; ``place`` says where it was given: ``line 3``."""
+    """One predicate, run ``weight`` times; ``place`` names its origin: ``line 3``."""
 
     where: str
     weight: float = 1.0
@@ -47,7 +47,7 @@ class Query:
 
 
 def parse_queries(text: str) -> list[Query]:
-    """The queries of a file's text; ``SkipstoneError`` with the line for what is none."""
+    """The queries of a file's text; ``SkipstoneError`` with the line of a wrong one."""
     if text.lstrip("\ufeff \t\r\n").startswith("["):
         return queries_of(_json(text.lstrip("\ufeff")), "element")
     found = []

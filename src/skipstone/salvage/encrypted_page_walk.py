@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 __all__ = [
-    "ChunkPlace",
+    "ChunkOrdinals",
     "EncryptedMap",
     "EncryptedPage",
     "PlaintextRun",
@@ -79,7 +79,7 @@ _UNIQUE: Final = range(4, 33)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ChunkPlace:
+class ChunkOrdinals:
     """The place of a column chunk."""
 
     row_group: int
@@ -91,7 +91,7 @@ class EncryptedPage:
     """A page: ``ordinal`` counts data pages, -1 is the dictionary. Its body is a module, from
     ``body`` to ``stop``."""
 
-    place: ChunkPlace
+    place: ChunkOrdinals
     ordinal: int
     header: PageHeader
     start: int
@@ -117,8 +117,8 @@ class PlaintextRun:
 
     start: int
     stop: int
-    after: ChunkPlace | None
-    before: ChunkPlace | None = None
+    after: ChunkOrdinals | None
+    before: ChunkOrdinals | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -245,9 +245,9 @@ class _Walk:
         length = int.from_bytes(self.data[at : at + LENGTH_SIZE], "little")
         return _LEAST <= length <= min(_LARGEST_HEADER, len(self.data) - at - LENGTH_SIZE)
 
-    def expected(self, last: EncryptedPage | None) -> Iterator[tuple[ChunkPlace, int]]:
+    def expected(self, last: EncryptedPage | None) -> Iterator[tuple[ChunkOrdinals, int]]:
         """What most likely follows a page."""
-        after = ChunkPlace(0, -1) if last is None else last.place
+        after = ChunkOrdinals(0, -1) if last is None else last.place
         if last is not None and last.ordinal < MAX_ORDINAL:
             yield last.place, last.ordinal + 1
         later = (place for place in self.chunks_near(after) if place > after)
@@ -255,21 +255,21 @@ class _Walk:
             yield place, -1
             yield place, 0
 
-    def chunks_near(self, place: ChunkPlace) -> Iterator[ChunkPlace]:
+    def chunks_near(self, place: ChunkOrdinals) -> Iterator[ChunkOrdinals]:
         """The chunks of columns that have a key, those of near row groups first."""
         for distance in range(MAX_ORDINAL + 1 if self.columns else 0):
             groups = (place.row_group + distance, place.row_group - distance)
             for row_group in groups if distance else groups[:1]:
                 if 0 <= row_group <= MAX_ORDINAL:
-                    yield from (ChunkPlace(row_group, column) for column in self.columns)
+                    yield from (ChunkOrdinals(row_group, column) for column in self.columns)
 
-    def guesses(self, at: int, last: EncryptedPage | None) -> Iterator[tuple[ChunkPlace, int]]:
+    def guesses(self, at: int, last: EncryptedPage | None) -> Iterator[tuple[ChunkOrdinals, int]]:
         """The places that a header may have. Only so many pages lie between as fit there.
 
         A quarter of them are later pages of the same chunk, a quarter the beginnings of other
         chunks, the rest pages within these.
         """
-        start = ChunkPlace(0, 0) if last is None else last.place
+        start = ChunkOrdinals(0, 0) if last is None else last.place
         lost = (at - (len(MAGIC) if last is None else last.stop)) // _SMALLEST_PAGE
         quarter = _GUESSES // 4
         if last is not None:
@@ -284,7 +284,7 @@ class _Walk:
             for ordinal in range(1, within):
                 yield place, ordinal
 
-    def decryptor(self, cipher: Cipher, place: ChunkPlace) -> ColumnDecryptor:
+    def decryptor(self, cipher: Cipher, place: ChunkOrdinals) -> ColumnDecryptor:
         return ColumnDecryptor(
             cipher,
             self.file.file_aad,
@@ -296,7 +296,7 @@ class _Walk:
             None,
         )
 
-    def opened(self, at: int, place: ChunkPlace, ordinal: int) -> EncryptedPage | None:
+    def opened(self, at: int, place: ChunkOrdinals, ordinal: int) -> EncryptedPage | None:
         """The page at ``at``, if it is this one."""
         kind = ModuleType.DICTIONARY_PAGE_HEADER if ordinal < 0 else ModuleType.DATA_PAGE_HEADER
         for cipher in self.ciphers[place.column]:
@@ -330,7 +330,7 @@ class _Walk:
         if not self.may_be_header(at):
             return None
         groups = sorted({page.place.row_group for page in self.found.pages})
-        places = [ChunkPlace(group, column) for group in groups for column in self.columns]
+        places = [ChunkOrdinals(group, column) for group in groups for column in self.columns]
         # They lie in the order of the chunks, so the next place is nearly always the right one.
         turn = self.last_metadata + 1
         kinds = self.like_metadata(at)
@@ -343,7 +343,7 @@ class _Walk:
                 return min(after, len(self.data)), kind in _INDEXES
         return None
 
-    def module_end(self, at: int, kind: ModuleType, place: ChunkPlace) -> int | None:
+    def module_end(self, at: int, kind: ModuleType, place: ChunkOrdinals) -> int | None:
         """The end of the module at ``at``, if it is this one; of a Bloom filter both modules."""
         self.guesses_left -= 1
         if self.guesses_left < 0:

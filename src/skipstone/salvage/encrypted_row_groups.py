@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
 
-from .encrypted_page_walk import ChunkPlace, walk_encrypted
+from .encrypted_page_walk import ChunkOrdinals, walk_encrypted
 from .found_row_groups import FoundRowGroup, FoundRowGroups
 from .page_check import PageCheck
 from .page_map import Region
@@ -96,7 +96,7 @@ class _Decrypter:
         self.without_key = [
             footer is None and decryption.key_of_column(leaf.path) is None for leaf in leaves
         ]
-        self.chunks: dict[ChunkPlace, list[EncryptedPage]] = defaultdict(list)
+        self.chunks: dict[ChunkOrdinals, list[EncryptedPage]] = defaultdict(list)
         for page in found.pages:
             self.chunks[page.place].append(page)
         for place, pages in self.chunks.items():
@@ -108,9 +108,9 @@ class _Decrypter:
         self.image = Image()
         self.at = 0
         # The byte ranges of chunks and runs in the image.
-        self.ranges: dict[ChunkPlace, tuple[int, int]] = {}
+        self.ranges: dict[ChunkOrdinals, tuple[int, int]] = {}
         self.runs: list[tuple[PlaintextRun, int, int]] = []
-        self.plain: dict[ChunkPlace, I64] = {}
+        self.plain: dict[ChunkOrdinals, I64] = {}
 
     def run(self, folder: Path) -> tuple[Image, FoundRowGroups]:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -202,22 +202,22 @@ class _Decrypter:
         )
         return made
 
-    def rows(self, place: ChunkPlace) -> I64:
+    def rows(self, place: ChunkOrdinals) -> I64:
         return walk_pages_of(self.image.data, *self.ranges[place])[0]
 
-    def count(self, check: PageCheck, place: ChunkPlace, rows: I64) -> int:
+    def count(self, check: PageCheck, place: ChunkOrdinals, rows: I64) -> int:
         """Rows of a chunk, before its pages are checked."""
         leaf = self.leaves[place.column]
         begun = [check.begins(row, leaf) for row in rows]
         return sum(each[0] for each in begun if each is not None)
 
-    def group(self, ordinal: int, rows: dict[ChunkPlace, I64], count: int) -> FoundRowGroup:
+    def group(self, ordinal: int, rows: dict[ChunkOrdinals, I64], count: int) -> FoundRowGroup:
         chunks: list[I64] = []
         why = ""
         starts = [p.start for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
         stops = [p.stop for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
         for leaf in self.leaves:
-            place = ChunkPlace(ordinal, leaf.ordinal)
+            place = ChunkOrdinals(ordinal, leaf.ordinal)
             if place in rows:
                 why = why or self.missing(leaf, self.chunks[place])
                 chunks.append(rows[place])
@@ -259,7 +259,7 @@ class _Decrypter:
             stop = run.before.row_group * width + run.before.column
         else:
             stop = ((run.after.row_group if run.after else 0) + 1) * width
-        slots = [ChunkPlace(*divmod(at, width)) for at in range(first, stop)]
+        slots = [ChunkOrdinals(*divmod(at, width)) for at in range(first, stop)]
         if any(each.column in self.encrypted or each.row_group not in known for each in slots):
             return
         region = Region(
