@@ -1,8 +1,8 @@
-"""Parquet's own metadata as evidence: row groups and pages, and what may be concluded of them.
+"""Parquet's own metadata as evidence, for row groups and for pages.
 
 ``IndexedFile`` is a file as evidence sees it; ``row_group_source`` and ``page_source`` are the two
-levels of the plan. What bytes mean is in ``stored.py``; what bounds say is decided by
-``index/interval.py``, as at every level.
+levels of the plan. ``stored_values.py`` decodes the bytes of bounds; ``pruning/interval.py``
+decides what bounds prove, as at every level.
 """
 
 from .indexed_file import IndexedFile
