@@ -23,6 +23,37 @@ from skipstone.parquet.thrift.kernel_wire import (
     zigzag,
 )
 
+from .footer_fields import (
+    META_BLOOM_FILTER_LENGTH,
+    META_BLOOM_FILTER_OFFSET,
+    META_CODEC,
+    META_DATA_PAGE_OFFSET,
+    META_DICTIONARY_PAGE_OFFSET,
+    META_ENCODING_STATS,
+    META_ENCODINGS,
+    META_GEOSPATIAL_STATISTICS,
+    META_INDEX_PAGE_OFFSET,
+    META_KEY_VALUE_METADATA,
+    META_NUM_VALUES,
+    META_SIZE_STATISTICS,
+    META_STATISTICS,
+    META_TOTAL_COMPRESSED_SIZE,
+    META_TOTAL_UNCOMPRESSED_SIZE,
+    META_TYPE,
+    PAGES_COUNT,
+    PAGES_ENCODING,
+    PAGES_PAGE_TYPE,
+    SIZES_UNENCODED_BYTE_ARRAY_DATA_BYTES,
+    STATS_DISTINCT_COUNT,
+    STATS_IS_MAX_VALUE_EXACT,
+    STATS_IS_MIN_VALUE_EXACT,
+    STATS_MAX,
+    STATS_MAX_VALUE,
+    STATS_MIN,
+    STATS_MIN_VALUE,
+    STATS_NAN_COUNT,
+    STATS_NULL_COUNT,
+)
 from .footer_layout import (
     AT_ENCODING_STATS,
     AT_GEOSPATIAL,
@@ -126,23 +157,23 @@ def statistics(
         kind, previous, at = field(data, at, end, previous)
         if at < 0 or kind == 0:
             return at
-        if kind == BINARY and previous == 1:
+        if kind == BINARY and previous == STATS_MAX:
             at = place(data, at, end, narrow, n, AT_MAX * n + row)
-        elif kind == BINARY and previous == 2:
+        elif kind == BINARY and previous == STATS_MIN:
             at = place(data, at, end, narrow, n, AT_MIN * n + row)
-        elif kind == I64 and previous == 3:
+        elif kind == I64 and previous == STATS_NULL_COUNT:
             at = tally(data, at, end, wide, NULL_COUNT * n + row)
-        elif kind == I64 and previous == 4:
+        elif kind == I64 and previous == STATS_DISTINCT_COUNT:
             at = tally(data, at, end, wide, DISTINCT_COUNT * n + row)
-        elif kind == BINARY and previous == 5:
+        elif kind == BINARY and previous == STATS_MAX_VALUE:
             at = place(data, at, end, narrow, n, AT_MAX_VALUE * n + row)
-        elif kind == BINARY and previous == 6:
+        elif kind == BINARY and previous == STATS_MIN_VALUE:
             at = place(data, at, end, narrow, n, AT_MIN_VALUE * n + row)
-        elif kind <= FALSE and previous == 7:
+        elif kind <= FALSE and previous == STATS_IS_MAX_VALUE_EXACT:
             narrow[MAX_EXACT * n + row] = 3 - kind
-        elif kind <= FALSE and previous == 8:
+        elif kind <= FALSE and previous == STATS_IS_MIN_VALUE_EXACT:
             narrow[MIN_EXACT * n + row] = 3 - kind
-        elif kind == I64 and previous == 9:
+        elif kind == I64 and previous == STATS_NAN_COUNT:
             at = tally(data, at, end, wide, NAN_COUNT * n + row)
         else:
             at = skip(data, at, end, kind, stack)
@@ -161,7 +192,7 @@ def size_statistics(
         kind, previous, at = field(data, at, end, previous)
         if at < 0 or kind == 0:
             return at
-        if kind == I64 and previous == 1:
+        if kind == I64 and previous == SIZES_UNENCODED_BYTE_ARRAY_DATA_BYTES:
             at = tally(data, at, end, wide, UNENCODED * n + row)
         else:
             at = skip(data, at, end, kind, stack)
@@ -212,11 +243,11 @@ def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: 
                 return at
             if kind == 0:
                 break
-            if kind == I32 and previous == 1:
+            if kind == I32 and previous == PAGES_PAGE_TYPE:
                 page, at = zigzag(data, at, end)
-            elif kind == I32 and previous == 2:
+            elif kind == I32 and previous == PAGES_ENCODING:
                 encoding, at = zigzag(data, at, end)
-            elif kind == I32 and previous == 3:
+            elif kind == I32 and previous == PAGES_COUNT:
                 pages, at = zigzag(data, at, end)
             else:
                 at = skip(data, at, end, kind, stack)
@@ -265,53 +296,53 @@ def meta_data(
         if kind == 0:
             break
         if kind == I64:
-            if previous == 5:
+            if previous == META_NUM_VALUES:
                 at = size_of(data, at, end, wide, NUM_VALUES * n + row)
-            elif previous == 6:
+            elif previous == META_TOTAL_UNCOMPRESSED_SIZE:
                 at = size_of(data, at, end, wide, TOTAL_UNCOMPRESSED_SIZE * n + row)
-            elif previous == 7:
+            elif previous == META_TOTAL_COMPRESSED_SIZE:
                 at = size_of(data, at, end, wide, TOTAL_COMPRESSED_SIZE * n + row)
-            elif previous == 9:
+            elif previous == META_DATA_PAGE_OFFSET:
                 at = size_of(data, at, end, wide, DATA_PAGE_OFFSET * n + row)
-            elif previous == 10:
+            elif previous == META_INDEX_PAGE_OFFSET:
                 at = size_of(data, at, end, wide, INDEX_PAGE_OFFSET * n + row)
-            elif previous == 11:
+            elif previous == META_DICTIONARY_PAGE_OFFSET:
                 at = size_of(data, at, end, wide, DICTIONARY_PAGE_OFFSET * n + row)
                 # Byte 0 holds the magic: some writers mean "none".
                 if at >= 0 and wide[DICTIONARY_PAGE_OFFSET * n + row] == 1:
                     wide[DICTIONARY_PAGE_OFFSET * n + row] = 0
-            elif previous == 14:
+            elif previous == META_BLOOM_FILTER_OFFSET:
                 at = size_of(data, at, end, wide, BLOOM_FILTER_OFFSET * n + row)
             else:
                 at = skip(data, at, end, kind, stack)
         elif kind == I32:
-            if previous == 1:
+            if previous == META_TYPE:
                 physical, at = zigzag(data, at, end)
                 if at >= 0 and physical != expected:
                     return failed(at, OTHER_TYPE)
-            elif previous == 4:
+            elif previous == META_CODEC:
                 at = small(data, at, end, narrow, CODEC * n + row)
-            elif previous == 15:
+            elif previous == META_BLOOM_FILTER_LENGTH:
                 at = small(data, at, end, narrow, BLOOM_FILTER_LENGTH * n + row)
             else:
                 at = skip(data, at, end, kind, stack)
         elif kind == LIST:
-            if previous == 2:
+            if previous == META_ENCODINGS:
                 at = encodings(data, at, end, wide, ENCODINGS * n + row)
-            elif previous == 13:
+            elif previous == META_ENCODING_STATS:
                 narrow[AT_ENCODING_STATS * n + row] = at + 1
                 at = encoding_stats(data, at, end, narrow, DICT_ONLY * n + row, stack)
             else:
-                if previous == 8:
+                if previous == META_KEY_VALUE_METADATA:
                     narrow[AT_KEY_VALUE * n + row] = at + 1
                 at = skip(data, at, end, kind, stack)
         elif kind == STRUCT:
-            if previous == 12:
+            if previous == META_STATISTICS:
                 at = statistics(data, at, end, wide, narrow, n, row, stack)
-            elif previous == 16:
+            elif previous == META_SIZE_STATISTICS:
                 at = size_statistics(data, at, end, wide, narrow, n, row, stack)
             else:
-                if previous == 17:
+                if previous == META_GEOSPATIAL_STATISTICS:
                     narrow[AT_GEOSPATIAL * n + row] = at + 1
                 at = skip(data, at, end, kind, stack)
         else:

@@ -21,7 +21,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import BINARY, I32, I64, LIST, STRUCT, Limits, Reader
-from skipstone.parquet.thrift.structs import list_of, struct
+from skipstone.parquet.thrift.structs import field_ids, list_of, struct
 
 from .footer_layout import (
     AT_CHUNK,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FooterArrays"]
 
+_IDS = field_ids(FileMetaData)
 # Footers up to this length have their schema checked at once.
 _EAGER = 256 << 10
 # Schemas up to this length are shared by files that have the same, as those of a table do.
@@ -133,14 +134,14 @@ class FooterArrays:
         limits = Limits(values=max(1 << 16, 2 * len(self.data)))
         return Reader(self.data, start, end, base=self.base, limits=limits)
 
-    def _value(self, id: int, kind: int) -> Any:
-        place = self.scanned.fields.get(id)
+    def _value(self, name: str, kind: int) -> Any:
+        place = self.scanned.fields.get(_IDS[name])
         if place is None or place[0] != kind:
             return None
         return self._reader(place[1], place[2]).value(kind)
 
-    def _structs(self, id: int, kind: Any) -> Any:
-        place = self.scanned.fields.get(id)
+    def _structs(self, name: str, kind: Any) -> Any:
+        place = self.scanned.fields.get(_IDS[name])
         if place is None or place[0] != LIST:
             return None
         return list_of(struct(kind)).read(self._reader(place[1], place[2]))
@@ -148,7 +149,7 @@ class FooterArrays:
     @cached_property
     def version(self) -> int:
         """``FileMetaData.version``: 1 and 2 say nothing about the features used."""
-        found = self._value(1, I32)
+        found = self._value("version", I32)
         if found is None:
             raise FormatError("footer: a required field is missing: version", offset=self.base)
         return int(found)
@@ -161,7 +162,7 @@ class FooterArrays:
         """
         if self.selected is not None:
             return int(self.row_starts[-1])
-        found = self._value(3, I64)
+        found = self._value("num_rows", I64)
         if found is None or found < 0:
             raise FormatError("footer: num_rows", offset=self.base, expected=">= 0", got=found)
         return int(found)
@@ -169,25 +170,25 @@ class FooterArrays:
     @cached_property
     def created_by(self) -> str | None:
         """The writer."""
-        found = self._value(6, BINARY)
+        found = self._value("created_by", BINARY)
         return None if found is None else found.decode("utf-8", "surrogateescape")
 
     @cached_property
     def key_value_metadata(self) -> tuple[KeyValue, ...] | None:
         """Free metadata of the file."""
-        found: tuple[KeyValue, ...] | None = self._structs(5, KeyValue)
+        found: tuple[KeyValue, ...] | None = self._structs("key_value_metadata", KeyValue)
         return found
 
     @cached_property
     def column_orders(self) -> tuple[ColumnOrder, ...] | None:
         """The order of the bounds of each leaf."""
-        found: tuple[ColumnOrder, ...] | None = self._structs(7, ColumnOrder)
+        found: tuple[ColumnOrder, ...] | None = self._structs("column_orders", ColumnOrder)
         return found
 
     @cached_property
     def encryption_algorithm(self) -> EncryptionAlgorithm | None:
         """Set in files with a plaintext footer and encrypted columns."""
-        place = self.scanned.fields.get(8)
+        place = self.scanned.fields.get(_IDS["encryption_algorithm"])
         if place is None or place[0] != STRUCT:
             return None
         return EncryptionAlgorithm.read(self._reader(place[1], place[2]))
@@ -195,7 +196,7 @@ class FooterArrays:
     @cached_property
     def footer_signing_key_metadata(self) -> bytes | None:
         """How to get the key that signs a plaintext footer."""
-        found: bytes | None = self._value(9, BINARY)
+        found: bytes | None = self._value("footer_signing_key_metadata", BINARY)
         return found
 
     @cached_property
@@ -207,7 +208,7 @@ class FooterArrays:
                 return _shared(written)[0]
             except FormatError:
                 pass  # again, for the place in this file
-        found: tuple[SchemaElement, ...] = self._structs(2, SchemaElement)
+        found: tuple[SchemaElement, ...] = self._structs("schema", SchemaElement)
         return found
 
     @cached_property
@@ -224,15 +225,15 @@ class FooterArrays:
     @property
     def schema_bytes(self) -> bytes:
         """The field ``schema`` as it lies in the file."""
-        return self._bytes_of(2)
+        return self._bytes_of("schema")
 
     @property
     def key_value_bytes(self) -> bytes:
         """The field ``key_value_metadata`` as it lies in the file; empty where there is none."""
-        return self._bytes_of(5)
+        return self._bytes_of("key_value_metadata")
 
-    def _bytes_of(self, id: int) -> bytes:
-        _, start, stop = self.scanned.fields.get(id, (0, 0, 0))
+    def _bytes_of(self, name: str) -> bytes:
+        _, start, stop = self.scanned.fields.get(_IDS[name], (0, 0, 0))
         return self.data[start:stop]
 
     @cached_property

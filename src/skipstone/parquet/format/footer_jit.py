@@ -19,7 +19,7 @@ from skipstone._numba import compile_kernel, fingerprint
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift import kernel_wire as footer_wire
 
-from . import footer_kernel, footer_layout
+from . import column_metadata_kernel, footer_fields, footer_kernel, footer_layout, metadata
 from .footer_scan import Kernels
 
 if TYPE_CHECKING:
@@ -65,7 +65,15 @@ def compiled() -> Kernels:
     """The kernels."""
     for helper in footer_kernel.HELPERS:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
-    found = fingerprint(footer_kernel, footer_layout, footer_wire, thrift)
+    found = fingerprint(
+        column_metadata_kernel,
+        footer_fields,
+        footer_kernel,
+        footer_layout,
+        footer_wire,
+        metadata,
+        thrift,
+    )
     # Code without checks of bounds must not be loaded by a run with them, nor the other way round.
     version = found or 0, bool(getattr(config, "BOUNDSCHECK", None))
     compile = partial(compile_kernel, cache=found is not None, **_NO_COUNTING)

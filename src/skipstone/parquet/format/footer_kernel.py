@@ -36,6 +36,24 @@ from .column_metadata_kernel import (
     statistics,
     tally,
 )
+from .footer_fields import (
+    CHUNK_COLUMN_INDEX_LENGTH,
+    CHUNK_COLUMN_INDEX_OFFSET,
+    CHUNK_CRYPTO_METADATA,
+    CHUNK_ENCRYPTED_COLUMN_METADATA,
+    CHUNK_FILE_PATH,
+    CHUNK_META_DATA,
+    CHUNK_OFFSET_INDEX_LENGTH,
+    CHUNK_OFFSET_INDEX_OFFSET,
+    ELEMENT_TYPE,
+    GROUP_COLUMNS,
+    GROUP_FILE_OFFSET,
+    GROUP_NUM_ROWS,
+    GROUP_ORDINAL,
+    GROUP_SORTING_COLUMNS,
+    GROUP_TOTAL_BYTE_SIZE,
+    GROUP_TOTAL_COMPRESSED_SIZE,
+)
 from .footer_layout import (
     AT_CHUNK,
     AT_CRYPTO,
@@ -75,7 +93,7 @@ def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) 
                 return 0, at
             if kind == 0:
                 break
-            if previous == 1 and kind == I32:
+            if previous == ELEMENT_TYPE and kind == I32:
                 physical, at = zigzag(data, at, end)
                 if at >= 0 and not 0 <= physical < 8:
                     return 0, failed(at, IMPLAUSIBLE)
@@ -110,22 +128,22 @@ def column_chunk(
             return at
         if kind == 0:
             break
-        if kind == STRUCT and previous == 3:
+        if kind == STRUCT and previous == CHUNK_META_DATA:
             at = meta_data(data, at, end, wide, narrow, n, row, expected, stack)
-        elif kind == I64 and previous == 4:
+        elif kind == I64 and previous == CHUNK_OFFSET_INDEX_OFFSET:
             at = size_of(data, at, end, wide, OFFSET_INDEX_OFFSET * n + row)
-        elif kind == I32 and previous == 5:
+        elif kind == I32 and previous == CHUNK_OFFSET_INDEX_LENGTH:
             at = small(data, at, end, narrow, OFFSET_INDEX_LENGTH * n + row)
-        elif kind == I64 and previous == 6:
+        elif kind == I64 and previous == CHUNK_COLUMN_INDEX_OFFSET:
             at = size_of(data, at, end, wide, COLUMN_INDEX_OFFSET * n + row)
-        elif kind == I32 and previous == 7:
+        elif kind == I32 and previous == CHUNK_COLUMN_INDEX_LENGTH:
             at = small(data, at, end, narrow, COLUMN_INDEX_LENGTH * n + row)
-        elif kind == BINARY and previous == 1:
+        elif kind == BINARY and previous == CHUNK_FILE_PATH:
             at = place(data, at, end, narrow, n, AT_FILE_PATH * n + row)
-        elif kind == BINARY and previous == 9:
+        elif kind == BINARY and previous == CHUNK_ENCRYPTED_COLUMN_METADATA:
             at = place(data, at, end, narrow, n, AT_ENCRYPTED * n + row)
         else:
-            if kind == STRUCT and previous == 8:
+            if kind == STRUCT and previous == CHUNK_CRYPTO_METADATA:
                 narrow[AT_CRYPTO * n + row] = at + 1
             at = skip(data, at, end, kind, stack)
         if at < 0:
@@ -162,7 +180,7 @@ def row_groups(
                 return at
             if kind == 0:
                 break
-            if kind == LIST and previous == 1:
+            if kind == LIST and previous == GROUP_COLUMNS:
                 if columns:
                     return failed(at, TWICE)
                 columns = True
@@ -178,20 +196,20 @@ def row_groups(
                     at = column_chunk(data, at, end, wide, narrow, n, row, types[c], stack)
                     if at < 0:
                         return at
-            elif kind == I64 and previous == 2:
+            elif kind == I64 and previous == GROUP_TOTAL_BYTE_SIZE:
                 at = size_of(data, at, end, groups, g + G_TOTAL_BYTE_SIZE)
-            elif kind == I64 and previous == 3:
+            elif kind == I64 and previous == GROUP_NUM_ROWS:
                 at = size_of(data, at, end, groups, g + G_NUM_ROWS)
-            elif kind == I64 and previous == 5:
+            elif kind == I64 and previous == GROUP_FILE_OFFSET:
                 at = tally(data, at, end, groups, g + G_FILE_OFFSET)
-            elif kind == I64 and previous == 6:
+            elif kind == I64 and previous == GROUP_TOTAL_COMPRESSED_SIZE:
                 at = size_of(data, at, end, groups, g + G_TOTAL_COMPRESSED_SIZE)
-            elif kind == I16 and previous == 7:
+            elif kind == I16 and previous == GROUP_ORDINAL:
                 at = tally(data, at, end, groups, g + G_ORDINAL)
             else:
                 before = at
                 at = skip(data, at, end, kind, stack)
-                if kind == LIST and previous == 4 and at >= 0:
+                if kind == LIST and previous == GROUP_SORTING_COLUMNS and at >= 0:
                     groups[g + G_AT_SORTING] = before + 1
                     groups[g + G_AT_SORTING + 1] = at - before + 1
             if at < 0:

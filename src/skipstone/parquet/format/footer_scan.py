@@ -19,6 +19,7 @@ from skipstone.parquet.thrift.kernel_wire import STACK, cause, skip
 
 from . import footer_kernel
 from .column_metadata_kernel import meta_data
+from .footer_fields import FILE_ROW_GROUPS, FILE_SCHEMA
 from .footer_layout import GROUP_SLOTS, NARROW_SLOTS, WIDE_SLOTS
 
 if TYPE_CHECKING:
@@ -101,26 +102,26 @@ def scan(data: bytes, base: int, kernels: Kernels) -> Scanned:
         if not kind:
             break
         start = reader.at
-        if kind == LIST and previous in (2, 4):
+        if kind == LIST and previous in (FILE_SCHEMA, FILE_ROW_GROUPS):
             if previous in fields:
                 raise reader.fail(f"field {previous} of FileMetaData twice")
             element, size = reader.list_head()
             if size and element != STRUCT:
                 raise reader.fail("a list of other elements", expected=STRUCT, got=element)
-        if kind == LIST and previous == 2:
+        if kind == LIST and previous == FILE_SCHEMA:
             types = kernels.zeros(size, np.int64)
             leaves, at = kernels.schema(source, reader.at, end, size, types, stack)
             reader.at = _check(at, base)
-        elif kind == LIST and previous == 4 and types is not None:
+        elif kind == LIST and previous == FILE_ROW_GROUPS and types is not None:
             groups = _row_groups(kernels, source, reader, size, leaves, types, stack)
         else:
             reader.at = _check(kernels.skip(source, start, end, kind, stack), base)
         fields[previous] = kind, start, reader.at
     stop = reader.at
-    if types is None or fields.get(4, (0,))[0] != LIST:
+    if types is None or fields.get(FILE_ROW_GROUPS, (0,))[0] != LIST:
         raise FormatError("footer: a required field is missing: schema or row_groups", offset=base)
     if groups is None:  # they lie before the schema
-        reader.at = fields[4][1]
+        reader.at = fields[FILE_ROW_GROUPS][1]
         _, size = reader.list_head()
         groups = _row_groups(kernels, source, reader, size, leaves, types, stack)
     return Scanned(

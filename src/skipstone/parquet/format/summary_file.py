@@ -54,6 +54,7 @@ from .footer import (
     find_footer,
 )
 from .footer_arrays import FooterArrays
+from .footer_fields import FILE_ROW_GROUPS
 from .footer_layout import BYTES
 from .footer_scan import LONGEST
 
@@ -85,7 +86,6 @@ __all__ = [
 #: where ``Versions`` lie, in the footer's key-values
 KEY: Final = "skipstone.summary"
 _VERSION: Final = 1
-_ROW_GROUPS = 4
 _INT64 = 1 << 63
 _UNITS = get_args(TimeUnit)
 # Of a part nothing else is read that stands in no row group.
@@ -231,7 +231,7 @@ def summary_file(
     ``row_groups`` are those of the files, in their order, and name them."""
     editor = FooterEditor.of(top).with_row_groups([num_rows], row_groups)
     bare = FooterArrays.scan(editor.to_bytes())
-    _, start, stop = bare.scanned.fields[_ROW_GROUPS]
+    _, start, stop = bare.scanned.fields[FILE_ROW_GROUPS]
     versions = Versions(
         unit=unit,
         files=tuple(files),
@@ -302,7 +302,7 @@ class Summary:
         if zlib.crc32(held) != crc:
             raise FormatError("the checksum of the versions is wrong", offset=offset)
         versions = Versions.from_bytes(held)
-        _, start, stop = footer.scanned.fields[_ROW_GROUPS]
+        _, start, stop = footer.scanned.fields[FILE_ROW_GROUPS]
         if zlib.crc32(footer.data[start:stop]) != versions.row_groups_crc32:
             raise FormatError("the checksum of the row groups is wrong", offset=tail.offset + start)
         found = cls(footer, versions)

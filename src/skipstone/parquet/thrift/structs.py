@@ -36,6 +36,7 @@ __all__ = [
     "STRING",
     "Declared",
     "enum",
+    "field_ids",
     "list_of",
     "optional",
     "required",
@@ -160,6 +161,11 @@ def _find_slots(kind: type[Declared]) -> dict[int, _Slot]:
 
 
 _slots = cast("Callable[[type[Declared]], dict[int, _Slot]]", cache(_find_slots))
+
+
+def field_ids(kind: type[Declared]) -> dict[str, int]:
+    """The id of each declared field, by name."""
+    return {slot.name: slot.id for slot in _slots(kind).values()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
