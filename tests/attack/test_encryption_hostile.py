@@ -14,7 +14,12 @@ from skipstone import Decryption, Table
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.format.metadata import AesGcmV1, EncryptionAlgorithm
 from skipstone.rewrite import Encryption
-from skipstone.rewrite.encrypted_file_list import SealedList, list_path, read_list, write_list
+from skipstone.rewrite.encrypted_file_list import (
+    EncryptedFileList,
+    list_path,
+    read_list,
+    write_list,
+)
 from tests.attack.test_encryption_footers import with_footer
 from tests.attack.test_encryption_index import KEYS, TRUE, asks, built, table_at
 from tests.parquet.encryption.keys import InMemoryKms
@@ -65,7 +70,7 @@ def test_any_damage_of_the_index_loses_no_row(tmp_path: Path, plaintext_footer: 
 def test_any_damage_of_the_list_is_an_error(tmp_path: Path) -> None:
     write_list(
         str(tmp_path / "t"),
-        SealedList(beginning=b"t", files={"a": b"12345678", "b": b""}),
+        EncryptedFileList(beginning=b"t", files={"a": b"12345678", "b": b""}),
         Encryption(footer_key=KEY),
     )
     from pathlib import Path

@@ -91,7 +91,7 @@ def test_a_link_in_the_place_of_the_temporary_file(tmp_path: Path, kind: str) ->
         decrypt(path, decryption=Decryption(footer_key=KEY))
     assert (path.read_bytes(), elsewhere.read_bytes()) == (sealed, b"as it was")
     report = Table(str(path.parent)).decrypt(decryption=Decryption(footer_key=KEY))
-    assert [each.fate for each in report.files].count("failed") == 1
+    assert [each.outcome for each in report.files].count("failed") == 1
 
 
 def test_a_writer_who_comes_too_late_takes_no_keys_away(

@@ -207,7 +207,7 @@ def test_other_parts_pass_over_index_pages(tmp_path: Path, interleave: bool) -> 
     assert pages["page_type"].to_pylist().count("DATA_PAGE") == 22
     # retrofit moves pages, and says that the trees point nowhere any more
     report = retrofit(path, page_rows=100, output=tmp_path / "r.parquet")
-    assert report.fate == "rewritten"
+    assert report.outcome == "rewritten"
     assert rows_of(pq.read_table(tmp_path / "r.parquet")) == rows_of(data)
     assert ParquetFile(tmp_path / "r.parquet").verify().ok
     # encryption has no module for them

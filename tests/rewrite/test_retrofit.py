@@ -77,7 +77,7 @@ def test_all_that_is_missing_is_added(tmp_path: Path, version: str, codec: str) 
     path = write(tmp_path / "a é.parquet", data, compression=codec, data_page_version=version)
     before = ParquetFile(path)
     report = retrofit(path, bloom={"id": 0.01, "s": 0.05, "l": 0.01}, sorting=["id"])
-    assert report.fate == "rewritten"
+    assert report.outcome == "rewritten"
     assert report.added["offset index"] == report.added["checksums"] == report.chunks == 18
     assert report.added["bloom filter"] == 9
     assert report.sorted_groups == 3
@@ -95,7 +95,7 @@ def test_all_that_is_missing_is_added(tmp_path: Path, version: str, codec: str) 
     assert len(text.statistics.max_value or b"") <= 67
     same(path, data)
     again = retrofit(path, bloom={"id": 0.01, "s": 0.05, "l": 0.01}, sorting=["id"])
-    assert again.fate == "complete"
+    assert again.outcome == "complete"
 
 
 def bodies(path: str) -> list[bytes]:
@@ -131,7 +131,7 @@ def test_pages_are_split_where_rows_begin(tmp_path: Path, version: str) -> None:
         assert np.diff([*index.first_row_index, 2_500]).max() == 130
     same(path, data)
     assert file.query("id = 4321").num_rows == 1
-    assert retrofit(path, page_rows=130).fate == "complete"
+    assert retrofit(path, page_rows=130).outcome == "complete"
 
 
 def test_dry_run_writes_nothing_and_knows_the_size(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_golden_files_keep_their_rows(
     except SkipstoneError as error:
         failed = error
     else:
-        assert report.fate == "rewritten"
+        assert report.outcome == "rewritten"
     if failed is not None:
         readable = name.rpartition("/")[2] not in _DAMAGED and whole is not None
         assert not readable or isinstance(failed, UnsupportedError), str(failed)
@@ -271,7 +271,7 @@ def test_no_row_is_lost_by_what_was_written(tmp_path: Path, data: st.DataObject)
         bloom=dict.fromkeys(columns, 0.01),
         page_rows=data.draw(st.sampled_from([None, 1, 3])),
     )
-    assert report.fate in ("rewritten", "complete")
+    assert report.outcome in ("rewritten", "complete")
     file = ParquetFile(path)
     verified = file.verify()
     assert verified.ok, str(verified)
@@ -337,8 +337,8 @@ def test_a_table_is_resumed_and_its_facts_are_fresh(tmp_path: Path) -> None:
     report = Table(str(root)).retrofit(
         bloom={"id": 0.01}, progress=lambda done, total: seen.append((done, total))
     )
-    assert [each.fate for each in report.files].count("complete") == 1
-    assert [each.fate for each in report.files].count("rewritten") == 3
+    assert [each.outcome for each in report.files].count("complete") == 1
+    assert [each.outcome for each in report.files].count("rewritten") == 3
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert report.refreshed is not None
     plan = Table(str(root)).plan("id = 3500")
@@ -357,7 +357,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
-    assert told["fate"] == "rewritten"
+    assert told["outcome"] == "rewritten"
     assert told["added"]["bloom filter"] == 3
     same(out, table())
     again = CliRunner().invoke(cli, ["retrofit", out, "--bloom", "id", "--page-rows", "200"])

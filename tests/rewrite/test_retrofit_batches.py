@@ -16,7 +16,7 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes
 from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.writing import chunk_copier as chunk_copy
-from skipstone.parquet.writing.bloom_builder import BloomFilling
+from skipstone.parquet.writing.bloom_builder import BloomFilterBuilder
 from skipstone.rewrite import retrofit
 from skipstone.rewrite import retrofit_writer as refitting
 
@@ -117,7 +117,7 @@ def test_a_filter_is_that_of_its_distinct_values(
         if kind == "text"
         else found.astype(kind)
     )
-    filling = BloomFilling(count, fpp)
+    filling = BloomFilterBuilder(count, fpp)
     for part in range(parts):
         filling.add(values[count * part // parts : count * (part + 1) // parts])
     hashes = xxh64_values(values)

@@ -40,10 +40,10 @@ def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path: Path) -> None:
     link = tmp_path / "link.parquet"
     link.symlink_to(target)
     report = retrofit(link)
-    assert report.fate == "rewritten"
+    assert report.outcome == "rewritten"
     assert link.is_symlink()
     assert ParquetFile(str(target)).offset_index(0, "id") is not None
-    assert retrofit(target, output=link).fate == "complete"  # the same file by another name
+    assert retrofit(target, output=link).outcome == "complete"  # the same file by another name
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith("_tmp")] == []
 
 
@@ -213,7 +213,7 @@ def test_fields_that_nobody_knows_are_carried_over(tmp_path: Path) -> None:
         marked(top.replace(4, LIST, ListOf(STRUCT, tuple(groups))), b"the footer")
     )
     path.write_bytes(whole[:start] + footer + len(footer).to_bytes(4, "little") + MAGIC)
-    assert retrofit(path).fate == "rewritten"
+    assert retrofit(path).outcome == "rewritten"
     after = path.read_bytes()
     for name, count in ((b"metadata", 4), (b"a chunk", 4), (b"a group", 2), (b"the footer", 1)):
         assert after.count(b"unknown of " + name) == count

@@ -121,7 +121,7 @@ def test_no_reader_finds_other_rows_than_before(
         like = str(tmp_path / "plain.parquet") if find is by_duckdb else path
         assert find(out, condition) == find(like, condition), condition
     again = retrofit(out, bloom={"id": 0.01, "s": 0.01}, page_rows=page_rows)
-    assert again.fate == "complete", str(again)
+    assert again.outcome == "complete", str(again)
     assert ParquetFile(out).verify().ok
 
 
@@ -178,7 +178,7 @@ def test_a_job_of_spark_resumes_a_table(tmp_path: Path, spark: SparkSession) -> 
     report = Table(str(root)).retrofit(
         spark, bloom={"id": 0.01}, progress=lambda done, total: seen.append((done, total))
     )
-    fates = {each.path.rpartition("/")[2]: each.fate for each in report.files}
+    fates = {each.path.rpartition("/")[2]: each.outcome for each in report.files}
     assert fates == {
         "part 0.parquet": "rewritten",
         "part 1.parquet": "complete",

@@ -95,7 +95,12 @@ def same_parts(root: Path) -> None:
 def test_others_read_it(tmp_path: Path) -> None:
     table = lake(tmp_path / "t", write_page_index=True)
     report = table.write_metadata()
-    assert (report.fate, report.files, report.read, report.rows) == ("written", 5, 5, 1_500)
+    assert (report.outcome, report.files, report.footers_read, report.rows) == (
+        "written",
+        5,
+        5,
+        1_500,
+    )
     assert report.row_groups == 15
     assert report.bytes == (tmp_path / "t/_metadata").stat().st_size
     theirs = ds.parquet_dataset(tmp_path / "t/_metadata", partitioning="hive")
@@ -207,13 +212,13 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     table.write_metadata()
     written = (root / "_metadata").stat().st_mtime_ns
     again = table.write_metadata()
-    assert (again.fate, again.read, again.rows) == ("fresh", 0, 1_500)
+    assert (again.outcome, again.footers_read, again.rows) == ("fresh", 0, 1_500)
     assert (root / "_metadata").stat().st_mtime_ns == written
     put(root / "k=3/new.parquet", rows(1_500))
     put(root / NAMES[0], rows(0, 250))
     (root / NAMES[3]).unlink()
     third = Table(str(root)).write_metadata()
-    assert (third.fate, third.files, third.read, third.rows) == ("written", 5, 2, 1_450)
+    assert (third.outcome, third.files, third.footers_read, third.rows) == ("written", 5, 2, 1_450)
     same_parts(root)
     theirs = ds.parquet_dataset(root / "_metadata", partitioning="hive").to_table()
     assert sorted(theirs["id"].to_pylist()) == [*range(250), *range(300, 900), *range(1_200, 1_800)]
@@ -234,7 +239,7 @@ def test_keys_that_differ_are_left_out_and_said(tmp_path: Path) -> None:
         put(root / f"{at}.parquet", data)
     report = Table(str(root)).write_metadata()
     # ARROW:schema holds the key-values too, and so differs.
-    assert set(report.dropped) == {"b", "c", "ARROW:schema"}
+    assert set(report.dropped_keys) == {"b", "c", "ARROW:schema"}
     assert "b, ARROW:schema, c" in str(report) or "left out" in str(report)
     held = pq.read_metadata(root / "_metadata").metadata
     assert {key for key in held if key != KEY.encode()} == {b"a"}
@@ -421,7 +426,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
     assert run.stdout.startswith(f"wrote {tmp_path}/t/_metadata: 15 row groups of 5 files")
     run = CliRunner().invoke(cli, ["metadata", str(tmp_path / "t"), "--json"])
-    assert json.loads(run.stdout)["fate"] == "fresh"
+    assert json.loads(run.stdout)["outcome"] == "fresh"
     put(tmp_path / "t/other.parquet", rows(0).drop(["n"]))
     run = CliRunner().invoke(cli, ["metadata", str(tmp_path / "t")])
     assert run.exit_code == 1

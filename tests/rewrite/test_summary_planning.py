@@ -51,7 +51,7 @@ def root(made: Path, tmp_path: Path) -> Path:
     """One of its own for a test that changes it."""
     shutil.copytree(made, tmp_path / "t")
     table = Table(str(tmp_path / "t"))
-    assert table.write_metadata().read == 5  # a copy is other files
+    assert table.write_metadata().footers_read == 5  # a copy is other files
     return tmp_path / "t"
 
 
@@ -203,7 +203,7 @@ def test_a_new_summary_is_seen_by_a_table_that_knows_the_old_one(root: Path) -> 
     for name in NAMES:
         put(root / name, rows(0))
     assert ids(table.plan(WHERE)) == []
-    assert table.write_metadata().read == 5
+    assert table.write_metadata().footers_read == 5
     plan, paths, _ = looked(root, "id = 5")
     assert len(paths) == 1
     assert ids(plan) == [5] * 5

@@ -97,7 +97,7 @@ def test_every_file_is_bound_to_its_place(tmp_path: Path) -> None:
     report = Table(str(root)).encrypt(
         encryption=SEALS, progress=lambda done, total: seen.append((done, total))
     )
-    assert [each.fate for each in report.files] == ["done"] * 4
+    assert [each.outcome for each in report.files] == ["done"] * 4
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert report.aad_prefix is not None
     assert report.aad_prefix.startswith(b"events-")
@@ -289,7 +289,7 @@ def test_wrapped_keys_of_a_table(tmp_path: Path, internal: bool) -> None:
     assert len(Table(str(root)).encrypt(encryption=encryption).of("already")) == 3
     before, keys = files(root, names), Decryption(kms=kms)
     report = Table(str(root)).rekey(kms=kms, master_keys={"kf": "new"})
-    assert [each.fate for each in report.files] == ["done"] * 3
+    assert [each.outcome for each in report.files] == ["done"] * 3
     assert (files(root, names) == before) is not internal
     again = Table(str(root)).rekey(kms=kms, master_keys={"kf": "new"})
     assert len(again.of("already")) == 3

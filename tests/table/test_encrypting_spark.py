@@ -43,7 +43,7 @@ def test_a_table_as_a_job(spark: SparkSession, tmp_path: Path) -> None:
     report = Table(str(root)).encrypt(
         spark, encryption=SEALS, progress=lambda done, total: seen.append((done, total))
     )
-    assert [each.fate for each in report.files] == ["done"] * 4
+    assert [each.outcome for each in report.files] == ["done"] * 4
     assert seen[-1] == (4, 4)
     assert Table(str(root)).check(decryption=OPENS).ok
     assert same_rows(root)

@@ -42,7 +42,7 @@ from .rows import encode, merged, read_row_groups
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.writing.arrow_encoder import Encoded
+    from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups
 
     from .definition import LiveDefinition
     from .disk import Disk
@@ -156,7 +156,7 @@ def is_due(size: int, dead: int) -> bool:
     return 2 * dead > size or dead > _MOST_DEAD
 
 
-def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[Encoded]:
+def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[EncodedRowGroups]:
     """All rows in full row groups (but the last), of which at most two are in memory at once.
 
     In an ordered partition they follow one another in time as before. Under another order the rows
@@ -175,7 +175,7 @@ def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[Enc
         yield _encoded(definition, pa.concat_tables(held))
 
 
-def _encoded(definition: LiveDefinition, rows: pa.Table) -> Encoded:
+def _encoded(definition: LiveDefinition, rows: pa.Table) -> EncodedRowGroups:
     return encode(definition, merged(definition, [rows]))
 
 

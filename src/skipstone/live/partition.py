@@ -26,7 +26,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
-from skipstone.parquet.writing.arrow_encoder import Encoded, Placed
+from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, PlacedRowGroups
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
@@ -106,9 +106,11 @@ def snapshot_of(directory: str, size: int) -> PmSnapshot:
     return Pm(mapped(path), file=path).snapshot(size)
 
 
-def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str) -> PartitionState:
+def create(
+    disk: Disk, directory: str, parts: Iterable[EncodedRowGroups], timestamp: str
+) -> PartitionState:
     """Write a new partition of these row groups into an empty directory."""
-    placed: list[Placed] = []
+    placed: list[PlacedRowGroups] = []
     footer: FooterEditor | None = None
     leaf = ordinal = 0
     with disk.writing(f"{directory}/{DATA}", create=True) as data:
@@ -148,16 +150,18 @@ def create(disk: Disk, directory: str, parts: Iterable[Encoded], timestamp: str)
     )
 
 
-def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> PartitionState:
+def edit(
+    disk: Disk, state: PartitionState, order: Sequence[int | EncodedRowGroups]
+) -> PartitionState:
     """Write the next snapshot: ``order`` has numbers of row groups that stay, and new ones.
 
     No reader uses it until ``_txn`` names its size.
     """
-    fresh: list[Placed] = []
+    fresh: list[PlacedRowGroups] = []
     rows, groups = list[int](), list[bytes]()
     at = state.size
     for part in order:
-        if not isinstance(part, Encoded):
+        if not isinstance(part, EncodedRowGroups):
             group = state.footer.row_groups[part]
             # Its number changes if an earlier one was divided.
             groups.append(
@@ -183,7 +187,7 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
         pieces = [piece for each in fresh for piece in each.pieces]
         disk.write(data, [*pieces, footer_bytes, tail.to_bytes()], state.size)
         disk.sync(data)
-    kept = {part for part in order if not isinstance(part, Encoded)}
+    kept = {part for part in order if not isinstance(part, EncodedRowGroups)}
     unused = state.unused + state.footer_length + TAIL_LENGTH
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
     made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
@@ -191,7 +195,7 @@ def edit(disk: Disk, state: PartitionState, order: Sequence[int | Encoded]) -> P
     listed: list[int | PmRowGroup] = []
     places = iter(fresh)
     for part in order:
-        if isinstance(part, Encoded):
+        if isinstance(part, EncodedRowGroups):
             listed += [next(new) for _ in next(places).rows]
         else:
             listed.append(part)
@@ -226,13 +230,15 @@ def _extend_pm(disk: Disk, state: PartitionState, change: Append) -> None:
         disk.sync(pm)
 
 
-def _with(footer: FooterEditor, placed: Sequence[Placed]) -> FooterEditor:
+def _with(footer: FooterEditor, placed: Sequence[PlacedRowGroups]) -> FooterEditor:
     """The same footer over these row groups alone."""
     rows = [count for each in placed for count in each.rows]
     return footer.with_row_groups(rows, [group for each in placed for group in each.row_groups])
 
 
-def _pm_of(footer: FooterEditor, tail: Tail, placed: Sequence[Placed], *, unused: int) -> bytes:
+def _pm_of(
+    footer: FooterEditor, tail: Tail, placed: Sequence[PlacedRowGroups], *, unused: int
+) -> bytes:
     """The ``_pm`` of new row groups in the file that ``tail`` ends."""
     scanned = FooterArrays.scan(footer.to_bytes(), tail.offset)
     filters = {offset: data for each in placed for offset, data in each.filters.items()}

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.writing.arrow_encoder import Encoded, encode_rows
+from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, encode_rows
 from skipstone.questdb.txn_snapshot import DATA
 
 from .disk import mapped
@@ -192,7 +192,7 @@ def _sorted(definition: LiveDefinition, rows: pa.Table, at: Int64s) -> pa.Table:
 
 def encode(
     definition: LiveDefinition, rows: pa.Table, *, row_group_rows: int | None = None
-) -> Encoded:
+) -> EncodedRowGroups:
     """Rows of the definition's schema, already sorted, as row groups of at most
     ``row_group_rows``."""
     blooms: Any = dict.fromkeys(definition.bloom_filters, True) or None

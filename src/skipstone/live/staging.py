@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.writing.arrow_encoder import Encoded
+from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups
 
 from .disk import mapped
 from .rows import conform, encode, merged, split, times
@@ -74,13 +74,13 @@ def by_partition(staged: Iterable[Staged]) -> Iterator[tuple[int, list[Staged]]]
 
 def placeable(
     definition: LiveDefinition, state: PartitionState | None, files: Sequence[Staged]
-) -> pa.Table | list[Encoded]:
+) -> pa.Table | list[EncodedRowGroups]:
     """What to add to a partition (``None``: a new one): row groups, or else their rows.
 
     Row groups are appended unchanged if they keep the order of the partition, and their writer
     encoded the schema as the writer of the partition did.
     """
-    encoded = [Encoded.of(mapped(each.path)) for each in files]
+    encoded = [EncodedRowGroups.of(mapped(each.path)) for each in files]
     columns = {each.editor.columns for each in encoded}
     if state is not None:
         columns.add(state.footer.columns)

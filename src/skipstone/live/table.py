@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.writing.arrow_encoder import Encoded
+from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups
 from skipstone.questdb.format.partition_names import directory
 from skipstone.questdb.format.txn import Partition, Txn, created
 from skipstone.questdb.txn_snapshot import TXN, read_txn
@@ -240,7 +240,7 @@ class LiveTable:
             return done
         if not staged and batch_id is None:
             return Commit(txn=txn.txn, applied=False, reason="no rows")
-        parts: list[tuple[int, pa.Table | list[Encoded]]] = []
+        parts: list[tuple[int, pa.Table | list[EncodedRowGroups]]] = []
         for begin, files in by_partition(staged):
             state = self._state_at(txn, txn_time(self.definition, begin))
             parts.append((begin, placeable(self.definition, state, files)))
@@ -281,7 +281,7 @@ class LiveTable:
                 )
         with self._writing():
             encoded = self._encoded(table)
-            order: list[int | Encoded] = list(range(count))
+            order: list[int | EncodedRowGroups] = list(range(count))
             order[row_group] = encoded
             state = edit(self._disk, state, order)
             return self._commit(
@@ -376,14 +376,14 @@ class LiveTable:
             self._states[path] = state
         return state
 
-    def _encoded(self, rows: pa.Table) -> Encoded:
+    def _encoded(self, rows: pa.Table) -> EncodedRowGroups:
         size = merged_size(self.definition, len(rows))
         return encode(self.definition, rows, row_group_rows=size)
 
     def _append(
         self,
         txn: Txn,
-        parts: Sequence[tuple[int, pa.Table | list[Encoded]]],
+        parts: Sequence[tuple[int, pa.Table | list[EncodedRowGroups]]],
         batch_id: int | None,
     ) -> Commit:
         states, groups, rows = dict[int, PartitionState](), 0, 0
@@ -399,7 +399,7 @@ class LiveTable:
         return None if partition is None else self._state(partition)
 
     def _added(
-        self, txn: Txn, time: int, rows: pa.Table | list[Encoded]
+        self, txn: Txn, time: int, rows: pa.Table | list[EncodedRowGroups]
     ) -> tuple[PartitionState, int]:
         """The partition that begins at ``time`` with these rows; how many row groups are new."""
         state = self._state_at(txn, time)
@@ -411,7 +411,7 @@ class LiveTable:
             state = create(self._disk, path, encoded, self.definition.timestamp)
             self._disk.sync_directory(self.root)
             return state, len(state.footer.rows)
-        order: list[int | Encoded] = list(range(len(state.footer.rows)))
+        order: list[int | EncodedRowGroups] = list(range(len(state.footer.rows)))
         if isinstance(rows, list):
             order += rows
         else:
@@ -419,11 +419,11 @@ class LiveTable:
                 rows = self._merged(state, order, rows)
             if len(rows):
                 order.append(encode(self.definition, rows))
-        fresh = sum(len(each.editor.rows) for each in order if isinstance(each, Encoded))
+        fresh = sum(len(each.editor.rows) for each in order if isinstance(each, EncodedRowGroups))
         return edit(self._disk, state, order), fresh
 
     def _merged(
-        self, state: PartitionState, order: list[int | Encoded], rows: pa.Table
+        self, state: PartitionState, order: list[int | EncodedRowGroups], rows: pa.Table
     ) -> pa.Table:
         """Merges late rows into the row groups of ``order``; returns the other rows."""
         late, rows = by_row_group(self.definition, state.highs, rows)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.storage import Listing
 
-    from .encrypted_file_list import SealedList
+    from .encrypted_file_list import EncryptedFileList
 
-__all__ = ["check_seals"]
+__all__ = ["check_encrypted_files"]
 
 
 class _Seen(NamedTuple):
@@ -43,7 +43,7 @@ class _Seen(NamedTuple):
     prefix: bytes = b""
 
 
-def check_seals(
+def check_encrypted_files(
     table: str,
     listing: Listing,
     decryption: Decryption,
@@ -117,7 +117,7 @@ def check_seals(
 
 def _list(
     root: str, decryption: Decryption, storage_options: Mapping[str, str] | None
-) -> SealedList | None:
+) -> EncryptedFileList | None:
     try:
         return read_list(root, decryption, storage_options)
     except (FormatError, KeyUnavailableError) as error:
@@ -127,7 +127,7 @@ def _list(
         ) from None
 
 
-def _against(known: SealedList, name: str, each: _Seen) -> str:
+def _against(known: EncryptedFileList, name: str, each: _Seen) -> str:
     if name not in known.files:
         return "unlisted"
     if not known.files[name]:

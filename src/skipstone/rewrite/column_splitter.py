@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.human import duration, plural, size
+from skipstone.human import Report, duration, plural, size
 from skipstone.parquet.format.column_files import (
     KEY,
     MOST_TAIL,
@@ -62,7 +62,7 @@ _UNSAFE: Final = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitReport:
+class SplitReport(Report):
     """What was written: ``path`` is the file to open, ``files`` the bytes of each other by name."""
 
     path: str
@@ -72,18 +72,6 @@ class SplitReport:
     row_groups: int
     bytes: int
     seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {
-            "path": self.path,
-            "files": dict(self.files),
-            "columns": {name: list(each) for name, each in self.columns.items()},
-            "rows": self.rows,
-            "row_groups": self.row_groups,
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-        }
 
     def __str__(self) -> str:
         lines = [
@@ -158,7 +146,7 @@ def _split(
             with replace_atomically(place) as out:
                 written[name], groups = _write_part(file, part, f"{token}.{part.name}", out)
             for chunk in chain.from_iterable(groups):
-                r, c = chunk.cell
+                r, c = chunk.key
                 chunks[r][c] = {**chunk.fields, "file_path": name}
         with replace_atomically(target) as out:
             edits = [RowGroupEdit(chunks=row, fields={"file_offset": None}) for row in chunks]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.human import duration, size
+from skipstone.human import Report, duration, size
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.file_encryptor import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
@@ -30,7 +30,7 @@ __all__ = ["EncryptReport", "decrypt", "encrypt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptReport:
+class EncryptReport(Report):
     """What was done with one file: ``algorithm`` and ``footer`` are ``None`` after decryption.
 
     ``columns`` says of every leaf "footer key", "column key" or "plaintext"; ``modules`` were
@@ -51,11 +51,6 @@ class EncryptReport:
     seconds: float
     key_material: str | None = None
     aad_file_unique: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "columns": dict(self.columns)}
 
     def __str__(self) -> str:
         how = "decrypted"

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.key_material import KeyMaterial
 
-__all__ = ["SealedAs", "master_keys_of", "sealed_as"]
+__all__ = ["EncryptionState", "encryption_state", "master_keys_of"]
 
 State: TypeAlias = Literal["plain", "same", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedAs:
+class EncryptionState:
     """``other`` is a file that is not encrypted so, or that does not open with these keys: ``why``.
 
     ``aad_file_unique`` is what no other file has, of one that is encrypted so.
@@ -47,18 +47,18 @@ class SealedAs:
     aad_file_unique: bytes = b""
 
 
-def sealed_as(path: str, encryption: Encryption) -> SealedAs:
+def encryption_state(path: str, encryption: Encryption) -> EncryptionState:
     """The state of a file; raises ``OSError``, and what is neither a wrong key nor a wrong file."""
     try:
         file = ParquetFile(path, decryption=encryption.decryption())
         decryptor = file.chunk_pages.decryptor
         if decryptor is None:
-            return SealedAs(state="plain", size=file.size)
+            return EncryptionState(state="plain", size=file.size)
         why = _difference(file, decryptor, encryption)
     except (FormatError, KeyUnavailableError) as error:
-        return SealedAs(state="other", why=error.message)
+        return EncryptionState(state="other", why=error.message)
     unique = decryptor.algorithm.aad_file_unique or b""
-    return SealedAs(
+    return EncryptionState(
         state="other" if why else "same", why=why, size=file.size, aad_file_unique=unique
     )
 

@@ -19,20 +19,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import (
-    dataclass,
-    field,
-)
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Final,
-)
+from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import (
-    FormatError,
-    SkipstoneError,
-)
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.facts.location import Location
 from skipstone.identity import canonical_path
 from skipstone.parquet.reading.file import ParquetFile
@@ -47,7 +38,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
 
 __all__ = [
-    "SealedList",
+    "EncryptedFileList",
     "TablePrefix",
     "list_path",
     "new_beginning",
@@ -61,7 +52,7 @@ _COLUMNS: Final = ("path", "aad_file_unique")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedList:
+class EncryptedFileList:
     """``files`` are the unique parts by path below the directory, empty where not yet known."""
 
     beginning: bytes
@@ -77,7 +68,7 @@ def read_list(
     table: str,
     decryption: Decryption,
     storage_options: Mapping[str, str] | None = None,
-) -> SealedList | None:
+) -> EncryptedFileList | None:
     """The list, ``None`` if the table has none.
 
     Raises ``KeyUnavailableError``, ``AuthenticationError`` for other keys, ``FormatError`` for one
@@ -111,7 +102,7 @@ def read_list(
     if tuple(file.schema.names) != _COLUMNS:
         raise FormatError("no list of the encrypted files of a table", file=path)
     rows = file.query()
-    return SealedList(
+    return EncryptedFileList(
         beginning=prefix[:-1],
         files=dict(
             zip(
@@ -123,7 +114,7 @@ def read_list(
     )
 
 
-def write_list(table: str, found: SealedList, encryption: Encryption) -> None:
+def write_list(table: str, found: EncryptedFileList, encryption: Encryption) -> None:
     """Write the list anew, encrypted with the footer key of ``encryption``, or one that its KMS
     wraps; replaced whole or not at all."""
     import pyarrow as pa

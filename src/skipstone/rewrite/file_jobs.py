@@ -19,10 +19,10 @@ from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage.atomic_replace import local_path, remove_temporary
 
 from .encrypt_file import decrypt, encrypt
-from .encrypted_as import master_keys_of, sealed_as
+from .encrypted_as import encryption_state, master_keys_of
 from .encrypted_file_list import TablePrefix, read_list
 from .rekey_file import rekey
-from .table_report import FileFate
+from .table_report import FileResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,15 +37,15 @@ __all__ = [
     "Given",
     "RekeyFiles",
     "bound_to",
-    "fate_of",
     "file_budget",
     "given",
+    "outcome_of",
     "unbound",
 ]
 
 Kind = TypeVar("Kind")
 Given: TypeAlias = "Kind | Callable[[], Kind]"
-FileWork: TypeAlias = "Callable[[str, int], FileFate]"
+FileWork: TypeAlias = "Callable[[str, int], FileResult]"
 
 #: A task that fails is tried again, four times unless the session says otherwise; what a failed one
 #: has encrypted counts too.
@@ -98,16 +98,16 @@ def file_budget(size: int, files: int, total: int, invocations: int, attempts: i
     return left // 2 // max(1, files) + (left // 2 * size // total if total else 0)
 
 
-def fate_of(path: str, do: Callable[[], FileFate]) -> FileFate:
+def outcome_of(path: str, do: Callable[[], FileResult]) -> FileResult:
     """What became of a file, whatever went wrong: one file must not end the others."""
     started = time.perf_counter()
     try:
         found = do()
     except (SkipstoneError, OSError) as error:
         why = error.message if isinstance(error, SkipstoneError) else str(error)
-        found = FileFate(path=path, fate="failed", why=why.removeprefix(f"{path}: "))
+        found = FileResult(path=path, outcome="failed", why=why.removeprefix(f"{path}: "))
     except Exception as error:  # of a user's function, say: its text may hold a key
-        found = FileFate(path=path, fate="failed", why=type(error).__name__)
+        found = FileResult(path=path, outcome="failed", why=type(error).__name__)
     return replace(found, seconds=time.perf_counter() - started)
 
 
@@ -133,14 +133,14 @@ class EncryptFiles:
                 aad_prefix=bound_to(self.root, old.aad_prefix, None), allow_plaintext_files=True
             )
 
-        def one(path: str, size: int) -> FileFate:
-            state = sealed_as(path, made)
+        def one(path: str, size: int) -> FileResult:
+            state = encryption_state(path, made)
             if state.state == "same":
                 remove_temporary(local_path(path))  # of a decryption, say: it is in the clear
                 unique = state.aad_file_unique.hex()
-                return FileFate(path=path, fate="already", output=path, aad_file_unique=unique)
+                return FileResult(path=path, outcome="already", output=path, aad_file_unique=unique)
             if state.state == "other" and old is None:
-                return FileFate(path=path, fate="failed", why=state.why)
+                return FileResult(path=path, outcome="failed", why=state.why)
             if not made.internal_key_material and "=" in Path(path).name:
                 raise UnsupportedError(
                     "its name has a '=': Spark would read the wrapped keys beside it as data",
@@ -150,9 +150,9 @@ class EncryptFiles:
             budget = file_budget(size, self.files, self.total, spent, self.attempts)
             mine = made.replaced(prior_invocations=MAX_INVOCATIONS - budget)
             done = encrypt(path, encryption=mine, decryption=old)
-            return FileFate(
+            return FileResult(
                 path=path,
-                fate="done",
+                outcome="done",
                 output=done.output,
                 modules=done.modules,
                 bytes_read=done.bytes_read,
@@ -160,7 +160,7 @@ class EncryptFiles:
                 aad_file_unique=done.aad_file_unique or "",
             )
 
-        return lambda path, size: fate_of(path, lambda: one(path, size))
+        return lambda path, size: outcome_of(path, lambda: one(path, size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +184,10 @@ class DecryptFiles:
         known = None if self.beginning is None else read_list(self.root, keys)
         listed = {} if known is None else known.files
 
-        def one(path: str) -> FileFate:
+        def one(path: str) -> FileResult:
             decryptor = ParquetFile(path, decryption=keys).chunk_pages.decryptor
             if decryptor is None:
-                return FileFate(path=path, fate="already", output=path)
+                return FileResult(path=path, outcome="already", output=path)
             wanted = listed.get(place.relative(path))
             if wanted and wanted != decryptor.algorithm.aad_file_unique:
                 raise FormatError(
@@ -196,16 +196,16 @@ class DecryptFiles:
                     hint="if it is to be taken as it is, `skipstone encrypt` the table again first",
                 )
             done = decrypt(path, decryption=keys)
-            return FileFate(
+            return FileResult(
                 path=path,
-                fate="done",
+                outcome="done",
                 output=done.output,
                 modules=done.modules,
                 bytes_read=done.bytes_read,
                 bytes_written=done.bytes_written,
             )
 
-        return lambda path, size: fate_of(path, lambda: one(path))
+        return lambda path, size: outcome_of(path, lambda: one(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,9 +225,9 @@ class RekeyFiles:
         new = None if self.new_kms is None else given(self.new_kms, "the new KMS client")
         prefix = bound_to(self.root, None, self.beginning)
 
-        def one(path: str) -> FileFate:
+        def one(path: str) -> FileResult:
             if self.is_done(path, kms, new, prefix):
-                return FileFate(path=path, fate="already", output=path)
+                return FileResult(path=path, outcome="already", output=path)
             done = rekey(
                 path,
                 kms=kms,
@@ -236,9 +236,9 @@ class RekeyFiles:
                 aad_prefix=prefix,  # type: ignore[arg-type]
             )
             written = Path(done.written).stat().st_size
-            return FileFate(path=path, fate="done", output=done.written, bytes_written=written)
+            return FileResult(path=path, outcome="done", output=done.written, bytes_written=written)
 
-        return lambda path, size: fate_of(path, lambda: one(path))
+        return lambda path, size: outcome_of(path, lambda: one(path))
 
     def is_done(self, path: str, kms: KmsClient, new: KmsClient | None, prefix: object) -> bool:
         """Whether the keys of a file need no old master key."""

@@ -10,27 +10,11 @@ of 2013 and of today find what they look for in the same file.
 from __future__ import annotations
 
 import time
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import (
-    FormatError,
-    SkipstoneError,
-    StaleError,
-    UnsupportedError,
-)
-from skipstone.human import (
-    duration,
-    of_total,
-    plural,
-    size,
-)
+from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.index_pages.tree import index_pages_of
 from skipstone.parquet.reading.file import ParquetFile
@@ -54,10 +38,7 @@ from skipstone.storage.atomic_replace import CountingSink, local_path, replace_a
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import (
-        Iterator,
-        Sequence,
-    )
+    from collections.abc import Iterator, Sequence
 
     from skipstone.parquet.format.page_header import OffsetIndex
     from skipstone.parquet.index_pages.tree import ChunkIndexPages
@@ -187,10 +168,10 @@ class _Work:
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def _chunk(self, cell: ChunkKey, writer: FileWriter) -> None:
-        file, leaf = self.file, self.file.footer.schema.leaves[cell[1]]
-        place = file.chunk_pages.place(cell)
-        old_index = read_offset_index(file, cell)
+    def _chunk(self, key: ChunkKey, writer: FileWriter) -> None:
+        file, leaf = self.file, self.file.footer.schema.leaves[key[1]]
+        place = file.chunk_pages.place(key)
+        old_index = read_offset_index(file, key)
         repeated = bool(leaf.max_repetition_level)
         first_rows = None
         if repeated and old_index is not None:
@@ -199,7 +180,7 @@ class _Work:
             (each.page for each in plain_pages(file.reader, place, None)),
             leaf,
             place.codec,
-            keyed=cell[1] in self._keys_of(cell[0]),
+            keyed=key[1] in self._keys_of(key[0]),
             interleave=self.interleave,
             roll_over=self.roll_over,
             first_rows=first_rows,
@@ -212,15 +193,15 @@ class _Work:
                 expected=place.rows,
                 got=found.rows,
             )
-        self._count(cell, found)
-        placed = writer.chunk(cell, leaf.path)
+        self._count(key, found)
+        placed = writer.chunk(key, leaf.path)
         self._copy(place, found, placed)
         self._describe(placed, found, old_index)
 
-    def _count(self, cell: ChunkKey, found: ChunkIndexPages) -> None:
+    def _count(self, key: ChunkKey, found: ChunkIndexPages) -> None:
         if found.reason is not None and found.sources:
             missing = "no index pages" if found.plan is None else "no tree of keys"
-            self._note(cell, f"{missing}: {found.reason}")
+            self._note(key, f"{missing}: {found.reason}")
         self.data_pages += len(found.sources)
         plan = found.plan
         if plan is None:
@@ -228,7 +209,7 @@ class _Work:
         self.keyed += plan.keyed
         self.ordinal += not plan.keyed
         if plan.keyed:
-            self.keyed_leaves.add(cell[1])
+            self.keyed_leaves.add(key[1])
         self.index_pages += len(plan.pages)
         self.index_bytes += plan.length
         self.levels = max(self.levels, plan.levels)
@@ -259,8 +240,8 @@ class _Work:
         self, placed: ChunkWriter, found: ChunkIndexPages, old_index: OffsetIndex | None
     ) -> None:
         """Give the writer all but the pages, which it has."""
-        file, cell, plan = self.file, placed.cell, found.plan
-        old = file.footer.column_chunk(*cell)
+        file, key, plan = self.file, placed.key, found.plan
+        old = file.footer.column_chunk(*key)
         meta = old.meta_data
         if meta is None:
             raise UnsupportedError("a column chunk without metadata")
@@ -272,12 +253,12 @@ class _Work:
         if meta.bloom_filter_offset:
             placed.bloom = bloom_modules(file.reader, file.path, meta, None, {})
             if placed.bloom is None:
-                self._note(cell, "a Bloom filter of an old kind left out")
+                self._note(key, "a Bloom filter of an old kind left out")
         if old_index is None:
             return
         now = dict(zip([at for at, _ in found.sources], placed.pages, strict=True))
         if any(each.offset not in now for each in old_index.page_locations):
-            self._note(cell, "its offset index names other pages")
+            self._note(key, "its offset index names other pages")
             return
         places = [
             (now[each.offset][0], each.compressed_page_size) for each in old_index.page_locations
@@ -287,9 +268,9 @@ class _Work:
         if where is not None:
             placed.column_index = unpadded(bytes(file.reader.one(*where)))
 
-    def _note(self, cell: ChunkKey, text: str) -> None:
-        name = self.file.footer.schema.leaves[cell[1]].name
-        self.notes.append(f"row group {cell[0]}, {name}: {text}")
+    def _note(self, key: ChunkKey, text: str) -> None:
+        name = self.file.footer.schema.leaves[key[1]].name
+        self.notes.append(f"row group {key[0]}, {name}: {text}")
 
 
 def _runs(pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -306,11 +287,8 @@ def _runs(pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield at, size
 
 
-_SHOWN = 5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexPagesReport:
+class IndexPagesReport(Report):
     """``keyed`` chunks of ``chunks`` have a tree of keys now, ``ordinal`` ones a tree of ordinals
     alone; the trees are ``index_pages`` pages of ``index_bytes`` bytes, at most ``levels`` deep.
 
@@ -341,15 +319,6 @@ class IndexPagesReport:
         """True: what could not be done is in the notes."""
         return True
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        names = [name for name in self.__slots__ if name not in ("keys", "notes")]
-        return {
-            **{name: getattr(self, name) for name in names},
-            "keys": list(self.keys),
-            "notes": list(self.notes),
-        }
-
     def __str__(self) -> str:
         verb = "would write" if self.dry_run else "wrote"
         what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
@@ -362,9 +331,9 @@ class IndexPagesReport:
             f"  {plural(self.index_pages, 'index page')} {where},"
             f" {plural(self.levels, 'level')}, {size(self.index_bytes)}",
         ]
-        lines += [f"  {note}" for note in self.notes[:_SHOWN]]
-        if len(self.notes) > _SHOWN:
-            lines.append(f"  and {len(self.notes) - _SHOWN} more of that kind")
+        lines += [f"  {note}" for note in self.notes[:SHOWN]]
+        if len(self.notes) > SHOWN:
+            lines.append(f"  and {len(self.notes) - SHOWN:,} more of that kind")
         lines.append(
             f"  {size(self.bytes_before)} before, {size(self.bytes_after)} after,"
             f" {duration(1000 * self.seconds)}"
@@ -373,7 +342,7 @@ class IndexPagesReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrofitWithIndexPages:
+class RetrofitWithIndexPages(Report):
     """A retrofit, and the index pages that the file got after it."""
 
     retrofit: RetrofitReport

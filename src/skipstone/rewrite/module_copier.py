@@ -131,7 +131,7 @@ class ModuleCopier:
 
     def _pages(self, chunk: _Chunk) -> None:
         placed, source = chunk.placed, chunk.source
-        reader, place = self.file.reader, self.file.chunk_pages.place(placed.cell)
+        reader, place = self.file.reader, self.file.chunk_pages.place(placed.key)
         meta = _meta(chunk.old)
         if source is None and not placed.encrypted:
             chunk.moved = placed.copy(reader, place, chunk.old)

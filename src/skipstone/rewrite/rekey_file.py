@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
-from skipstone.human import duration, plural
+from skipstone.human import Report, duration, plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
@@ -44,7 +44,7 @@ _COPY: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RekeyReport:
+class RekeyReport(Report):
     """``keys`` were wrapped anew, with the ``master_keys``; ``written`` is what holds them."""
 
     path: str
@@ -52,11 +52,6 @@ class RekeyReport:
     keys: int
     master_keys: tuple[str, ...]
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "master_keys": list(self.master_keys)}
 
     def __str__(self) -> str:
         return (

@@ -12,47 +12,28 @@ and more than these are never held. Chunks that lack nothing are copied with wha
 from __future__ import annotations
 
 import time
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    TypeAlias,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from skipstone.errors import (
-    SkipstoneError,
-    StaleError,
-)
-from skipstone.human import (
-    duration,
-    of_total,
-    plural,
-    size,
-)
+from skipstone.errors import SkipstoneError, StaleError
+from skipstone.human import Report, duration, first_of, of_total, plural, size
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.retrofit_needs import (
     KINDS,
-    Asked,
-    lacking,
+    IndexOptions,
+    needs_of,
     refuse,
-    sorting_claims,
+    sorting_orders,
 )
 from skipstone.storage.atomic_replace import CountingSink, local_path, replace_atomically
 
-from .retrofit_writer import Refitting
+from .retrofit_writer import RetrofitWriter
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import (
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Fate", "RetrofitReport", "TableRetrofitReport", "retrofit", "retrofit_file"]
+__all__ = ["Outcome", "RetrofitReport", "TableRetrofitReport", "retrofit", "retrofit_file"]
 
 
 def retrofit(
@@ -102,9 +83,9 @@ def retrofit_file(
     if target.is_dir():
         raise SkipstoneError(f"{target} is a directory", hint="name the file that is to be there")
     refuse(file)
-    asked = Asked.of(file, bloom, page_rows, sorting)
-    lacks = lacking(file, asked)
-    orders = sorting_claims(file, asked, check_old=bool(lacks))
+    index_options = IndexOptions.of(file, bloom, page_rows, sorting)
+    needs = needs_of(file, index_options)
+    orders = sorting_orders(file, index_options, check_old=bool(needs))
     report: dict[str, Any] = {
         "path": file.path,
         "output": str(target),
@@ -114,9 +95,9 @@ def retrofit_file(
         "bytes_before": file.size,
         "dry_run": dry_run,
     }
-    if not lacks and not orders.changed and target == place:
+    if not needs and not orders.changed and target == place:
         return RetrofitReport(
-            fate="complete",
+            outcome="complete",
             bytes_after=file.size,
             seconds=time.perf_counter() - started,
             **report,
@@ -126,7 +107,7 @@ def retrofit_file(
         if not file.id.same_version(file.reader.storage.stat(file.path)):
             raise StaleError(f"{file.path} was changed while it was read", hint="run it again")
 
-    work = Refitting(file, asked, lacks, orders)
+    work = RetrofitWriter(file, index_options, needs, orders)
     if dry_run:
         counted = CountingSink()
         work.write(counted)
@@ -136,10 +117,10 @@ def retrofit_file(
             work.write(out)
             after = out.at
     return RetrofitReport(
-        fate="rewritten",
+        outcome="rewritten",
         bytes_after=after,
         pages=work.pages,
-        added=work.added,
+        added={name: work.added[name] for name in KINDS if name in work.added},
         bytes_of=work.bytes_of,
         sorted_groups=orders.claimed,
         notes=(*orders.notes, *work.notes),
@@ -148,14 +129,12 @@ def retrofit_file(
     )
 
 
-_SHOWN = 5
-
-#: What became of a file: it was written anew; it has all that is asked already; it cannot be done.
-Fate: TypeAlias = Literal["rewritten", "complete", "failed"]
+#: The file was rewritten; it has all that is asked for already; it cannot be done.
+Outcome: TypeAlias = Literal["rewritten", "complete", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrofitReport:
+class RetrofitReport(Report):
     """What a retrofit added to one file, or with ``dry_run`` would add.
 
     ``output`` is where the new file is. ``added`` counts column chunks by what they got, of
@@ -166,7 +145,7 @@ class RetrofitReport:
 
     path: str
     output: str
-    fate: Fate
+    outcome: Outcome
     dry_run: bool = False
     why: str = ""
     rows: int = 0
@@ -184,7 +163,7 @@ class RetrofitReport:
     @property
     def ok(self) -> bool:
         """True where the file has now all that it can have."""
-        return self.fate != "failed"
+        return self.outcome != "failed"
 
     @property
     def bytes_added(self) -> int:
@@ -192,32 +171,14 @@ class RetrofitReport:
         return self.bytes_after - self.bytes_before
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {
-            "path": self.path,
-            "output": self.output,
-            "fate": self.fate,
-            "dry_run": self.dry_run,
-            "why": self.why,
-            "rows": self.rows,
-            "row_groups": self.row_groups,
-            "chunks": self.chunks,
-            "pages": self.pages,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "added": {name: self.added[name] for name in KINDS if name in self.added},
-            "bytes_of": dict(self.bytes_of),
-            "sorted_groups": self.sorted_groups,
-            "notes": list(self.notes),
-            "seconds": self.seconds,
-            "ok": self.ok,
-        }
+        """As JSON-ready values, with ``ok``."""
+        return {**Report.to_dict(self), "ok": self.ok}
 
     def __str__(self) -> str:
-        if self.fate == "failed":
+        if self.outcome == "failed":
             return f"{self.path}: failed: {self.why}"
         what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
-        if self.fate == "complete":
+        if self.outcome == "complete":
             return f"{self.path}: has all that is asked already ({what}, {size(self.bytes_before)})"
         verb = "would write" if self.dry_run else "wrote"
         lines = [f"{verb} {self.output}: {what}, {plural(self.pages, 'page')}"]
@@ -238,7 +199,7 @@ class RetrofitReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRetrofitReport:
+class TableRetrofitReport(Report):
     """What a retrofit did to each file of a table; ``refreshed`` is what became of its facts."""
 
     table: str
@@ -252,9 +213,9 @@ class TableRetrofitReport:
         """True where every file has now all that it can have."""
         return all(each.ok for each in self.files)
 
-    def of(self, fate: Fate) -> tuple[RetrofitReport, ...]:
-        """The files that met this fate."""
-        return tuple([each for each in self.files if each.fate == fate])
+    def of(self, outcome: Outcome) -> tuple[RetrofitReport, ...]:
+        """The files with this outcome."""
+        return tuple([each for each in self.files if each.outcome == outcome])
 
     @property
     def added(self) -> dict[str, int]:
@@ -266,19 +227,13 @@ class TableRetrofitReport:
         return total
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
+        """As JSON-ready values, with sums over the files."""
         return {
-            "table": self.table,
-            "dry_run": self.dry_run,
+            **Report.to_dict(self),
             "files_total": len(self.files),
-            "rewritten": len(self.of("rewritten")),
-            "complete": len(self.of("complete")),
-            "failed": len(self.of("failed")),
+            **{outcome: len(self.of(outcome)) for outcome in get_args(Outcome)},
             "added": self.added,
-            "refreshed": None if self.refreshed is None else self.refreshed.to_dict(),
-            "seconds": self.seconds,
             "ok": self.ok,
-            "files": [each.to_dict() for each in self.files],
         }
 
     def __str__(self) -> str:
@@ -294,11 +249,10 @@ class TableRetrofitReport:
         ]
         lines.append(f"{of_total(len(self.of('complete')), total, 'files')} had it all already")
         failed = self.of("failed")
-        if failed:
-            lines.append(f"failed, {of_total(len(failed), total, 'files')}:")
-            lines += [f"  {each.path}: {each.why}" for each in failed[:_SHOWN]]
-            if len(failed) > _SHOWN:
-                lines.append(f"  and {len(failed) - _SHOWN:,} more")
+        lines += first_of(
+            f"failed, {of_total(len(failed), total, 'files')}:",
+            [f"{each.path}: {each.why}" for each in failed],
+        )
         before, after = (
             sum(getattr(each, name) for each in self.files)
             for name in ("bytes_before", "bytes_after")

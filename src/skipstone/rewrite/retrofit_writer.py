@@ -18,10 +18,10 @@ from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.metadata import Statistics
 from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
 from skipstone.parquet.thrift.compact import read_struct
-from skipstone.parquet.writing.bloom_builder import BloomFilling
-from skipstone.parquet.writing.chunk_copier import ChunkCopy, Copied, page_batches
+from skipstone.parquet.writing.bloom_builder import BloomFilterBuilder
+from skipstone.parquet.writing.chunk_copier import ChunkCopier, Copied, page_batches
 from skipstone.parquet.writing.chunk_modules import BloomModules
-from skipstone.parquet.writing.chunk_statistics import NO_BOUNDS, ChunkFacts, has_bounds
+from skipstone.parquet.writing.chunk_statistics import NO_BOUNDS, ChunkStatistics, has_bounds
 from skipstone.parquet.writing.file_writer import (
     ChunkWriter,
     FileWriter,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.chunk_copier import Ready
-    from skipstone.parquet.writing.retrofit_needs import Asked, SortingClaims
+    from skipstone.parquet.writing.retrofit_needs import IndexOptions, SortingOrders
     from skipstone.storage.atomic_replace import ByteSink
 
-__all__ = ["Refitting"]
+__all__ = ["RetrofitWriter"]
 
 _WORKERS: Final = 2
 # Batches that are read before the first of them is written, and their bytes where they are large.
@@ -53,23 +53,23 @@ _HELD: Final = 16 << 20
 class _Chunk:
     """One chunk on its way; ``placed`` is ``None`` before its first page is written."""
 
-    cell: ChunkKey
-    copy: ChunkCopy
-    facts: ChunkFacts | None
+    key: ChunkKey
+    copy: ChunkCopier
+    facts: ChunkStatistics | None
     placed: ChunkWriter | None = None
 
 
-class Refitting:
+class RetrofitWriter:
     """Of one file into another; ``pages``, ``added``, ``bytes_of`` and ``notes`` tell of it."""
 
     def __init__(
         self,
         file: ParquetFile,
-        asked: Asked,
-        lacks: Mapping[ChunkKey, frozenset[str]],
-        orders: SortingClaims,
+        index_options: IndexOptions,
+        needs: Mapping[ChunkKey, frozenset[str]],
+        orders: SortingOrders,
     ) -> None:
-        self.file, self.asked, self.lacks, self.orders = file, asked, lacks, orders
+        self.file, self.index_options, self.needs, self.orders = file, index_options, needs, orders
         self.leaves = file.footer.schema.leaves
         self.pages = 0
         self.added: dict[str, int] = {}
@@ -85,7 +85,7 @@ class Refitting:
         groups: list[list[ChunkWriter]] = []
         for chunk in self._chunks(writer):
             self._describe(chunk)
-            if chunk.cell[1] == len(self.leaves) - 1:
+            if chunk.key[1] == len(self.leaves) - 1:
                 groups.append(writer.end_row_group())
         writer.write_indexes()
         self._leave_out_bounds()
@@ -117,8 +117,8 @@ class Refitting:
                         break
                     chunk, future, size = waiting.popleft()
                     if chunk.placed is None:
-                        path = self.leaves[chunk.cell[1]].path
-                        chunk.placed = writer.chunk(chunk.cell, path)
+                        path = self.leaves[chunk.key[1]].path
+                        chunk.placed = writer.chunk(chunk.key, path)
                     if future is None:
                         yield chunk
                         continue
@@ -145,53 +145,53 @@ class Refitting:
                     yield chunk, chunk.copy.begin(pages, submit), size
                 yield chunk, None, 0
 
-    def _begun(self, cell: ChunkKey) -> _Chunk:
-        leaf, place = self.leaves[cell[1]], self.file.chunk_pages.place(cell)
-        lacks = self.lacks.get(cell, frozenset())
-        fpp = self.asked.bloom.get(cell[1]) if "bloom filter" in lacks else None
+    def _begun(self, key: ChunkKey) -> _Chunk:
+        leaf, place = self.leaves[key[1]], self.file.chunk_pages.place(key)
+        needs = self.needs.get(key, frozenset())
+        fpp = self.index_options.bloom.get(key[1]) if "bloom filter" in needs else None
         facts = None
-        if lacks - {"checksums"}:
-            filling = None if fpp is None else BloomFilling(place.num_values, fpp)
-            facts = ChunkFacts(leaf, self.asked.orders[cell[1]], filling=filling)
-        page_rows = self.asked.page_rows if "pages" in lacks else None
-        copy = ChunkCopy(leaf, place.codec, facts=facts, page_rows=page_rows)
-        return _Chunk(cell=cell, copy=copy, facts=facts)
+        if needs - {"checksums"}:
+            filling = None if fpp is None else BloomFilterBuilder(place.num_values, fpp)
+            facts = ChunkStatistics(leaf, self.index_options.orders[key[1]], filling=filling)
+        page_rows = self.index_options.page_rows if "pages" in needs else None
+        copy = ChunkCopier(leaf, place.codec, facts=facts, page_rows=page_rows)
+        return _Chunk(key=key, copy=copy, facts=facts)
 
     # -- what the footer says ----------------------------------------------------------------------
 
     def _describe(self, chunk: _Chunk) -> None:
         """Give the writer all but the pages, which it has."""
-        cell, facts, placed = chunk.cell, chunk.facts, chunk.placed
+        key, facts, placed = chunk.key, chunk.facts, chunk.placed
         assert placed is not None  # as its pages are written
-        leaf, place = self.leaves[cell[1]], self.file.chunk_pages.place(cell)
+        leaf, place = self.leaves[key[1]], self.file.chunk_pages.place(key)
         copied = chunk.copy.end(placed.page)
         if not leaf.max_repetition_level and copied.rows and sum(copied.rows) != place.rows:
             raise SkipstoneError(f"{leaf.name}: its pages hold other rows than its row group")
-        old = self.file.footer.column_chunk(*cell)
+        old = self.file.footer.column_chunk(*key)
         meta = old.meta_data
         assert meta is not None  # as refuse() has seen
         placed.end(old, copied.uncompressed)
         self.pages += copied.pages
         if copied.dropped:
             self.notes.append(
-                f"row group {cell[0]}, {leaf.name}: {copied.dropped} pages without values left out"
+                f"row group {key[0]}, {leaf.name}: {copied.dropped} pages without values left out"
             )
-        lacks = self.lacks.get(cell, frozenset())
-        for kind in lacks & {"checksums", "pages"}:
+        needs = self.needs.get(key, frozenset())
+        for kind in needs & {"checksums", "pages"}:
             self._note(kind, 4 * copied.checksums_added if kind == "checksums" else 0)
         if facts is None or facts.filling is None:
-            bloom = read_bloom_filter(self.file, cell)
+            bloom = read_bloom_filter(self.file, key)
         else:
             bloom = facts.bloom_filter()
         if bloom is not None:
             data = bloom.to_bytes()
             placed.bloom = BloomModules.of(data)
-            if "bloom filter" in lacks:
+            if "bloom filter" in needs:
                 self._note("bloom filter", len(data))
-        self._indexes(chunk, placed, lacks)
+        self._indexes(chunk, placed, needs)
         if facts is not None:
-            self._statistics(placed, meta, facts, lacks)
-        if "pages" in lacks:
+            self._statistics(placed, meta, facts, needs)
+        if "pages" in needs:
             placed.fields["encoding_stats"] = copied.encoding_stats()
             placed.fields["encodings"] = _encodings(copied, meta)
 
@@ -199,12 +199,12 @@ class Refitting:
         self.added[kind] = self.added.get(kind, 0) + 1
         self.bytes_of[kind] = self.bytes_of.get(kind, 0) + size
 
-    def _indexes(self, chunk: _Chunk, placed: ChunkWriter, lacks: frozenset[str]) -> None:
-        cell, facts = chunk.cell, chunk.facts
-        old_offsets = read_offset_index(self.file, cell)
+    def _indexes(self, chunk: _Chunk, placed: ChunkWriter, needs: frozenset[str]) -> None:
+        key, facts = chunk.key, chunk.facts
+        old_offsets = read_offset_index(self.file, key)
         if not placed.pages or (facts is not None and facts.within_rows):
             return
-        repeated = self.leaves[cell[1]].max_repetition_level
+        repeated = self.leaves[key[1]].max_repetition_level
         if facts is None and repeated and old_offsets is None:
             return
         rows = chunk.copy.copied.rows
@@ -219,31 +219,35 @@ class Refitting:
             firsts = [each.first_row_index for each in old_offsets.page_locations]
             rows = [b - a for a, b in zip(firsts, [*firsts[1:], 0], strict=True)]
         placed.offset_index = offset_index_of(placed.pages, rows, unencoded)
-        if "offset index" in lacks:
+        if "offset index" in needs:
             self._note("offset index", len(placed.offset_index))
         index = None if facts is None else facts.column_index()
         bounds = None if index is None else index.to_bytes()
-        order = self.asked.orders[cell[1]]
-        if bounds is None and "pages" not in lacks and (facts is None or order is None):
-            bounds = self._old_column_index(cell)
+        order = self.index_options.orders[key[1]]
+        if bounds is None and "pages" not in needs and (facts is None or order is None):
+            bounds = self._old_column_index(key)
         placed.column_index = bounds
-        if bounds is not None and "column index" in lacks:
+        if bounds is not None and "column index" in needs:
             self._note("column index", len(bounds))
 
-    def _old_column_index(self, cell: ChunkKey) -> bytes | None:
-        old = self.file.footer.column_chunk(*cell)
+    def _old_column_index(self, key: ChunkKey) -> bytes | None:
+        old = self.file.footer.column_chunk(*key)
         if not old.column_index_offset or not old.column_index_length:
             return None
-        place = self.file.chunk_pages.place(cell)
+        place = self.file.chunk_pages.place(key)
         data = self.file.reader.one(
             place.path, old.column_index_offset, old.column_index_length
         ).tobytes()
         return data[: read_struct(data)[1]]
 
     def _statistics(
-        self, placed: ChunkWriter, meta: ColumnMetaData, facts: ChunkFacts, lacks: frozenset[str]
+        self,
+        placed: ChunkWriter,
+        meta: ColumnMetaData,
+        facts: ChunkStatistics,
+        needs: frozenset[str],
     ) -> None:
-        trusted, column = self.file.footer.column_orders is not None, placed.cell[1]
+        trusted, column = self.file.footer.column_orders is not None, placed.key[1]
         found = facts.statistics(meta.statistics, trusted=trusted)
         placed.fields["statistics"] = found
         if facts.misleading:
@@ -253,9 +257,9 @@ class Refitting:
         sizes = facts.size_statistics()
         if sizes.to_dict():
             placed.fields["size_statistics"] = sizes
-        if "statistics" in lacks and found is not None:
+        if "statistics" in needs and found is not None:
             self._note("statistics", len(found.to_bytes()))
-        if "size statistics" in lacks:
+        if "size statistics" in needs:
             self._note("size statistics", len(sizes.to_bytes()))
 
     def _leave_out_bounds(self) -> None:

@@ -14,35 +14,15 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import (
-    dataclass,
-    replace,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Literal,
-)
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from skipstone.build.data_file import settled
-from skipstone.errors import (
-    FormatError,
-    SkipstoneError,
-    StaleError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution.summary_footers import load_summary
-from skipstone.human import (
-    duration,
-    of_total,
-    plural,
-    size,
-)
+from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.identity import ObjectId
-from skipstone.parquet.format.footer import (
-    Tail,
-)
+from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import KeyValue
 from skipstone.parquet.format.summary_file import (
@@ -54,26 +34,15 @@ from skipstone.parquet.format.summary_file import (
     summary_file,
 )
 from skipstone.parquet.reading.opened_footer import TAIL_GUESS
-from skipstone.parquet.writing.footer_editor import (
-    FooterEditor,
-    row_group_bytes,
-    row_group_in_file,
-)
+from skipstone.parquet.writing.footer_editor import FooterEditor, row_group_bytes, row_group_in_file
 from skipstone.storage import ByteRange
 from skipstone.storage.listing import SUMMARY
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.parquet.format.metadata import SchemaElement
-    from skipstone.storage import (
-        Listing,
-        Storage,
-    )
+    from skipstone.storage import Listing, Storage
 
 __all__ = ["COMMON", "SummaryReport", "merged_top", "write_summary"]
 
@@ -125,7 +94,7 @@ def write_summary(
         return SummaryReport(
             table=root,
             path=path,
-            fate="fresh",
+            outcome="fresh",
             dry_run=dry_run,
             files=total,
             row_groups=footer.num_row_groups,
@@ -174,14 +143,14 @@ def write_summary(
     return SummaryReport(
         table=root,
         path=path,
-        fate="written",
+        outcome="written",
         dry_run=dry_run,
         files=total,
-        read=sum(each.read for each in gathered),
+        footers_read=sum(each.read for each in gathered),
         row_groups=len(row_groups),
         rows=rows,
         bytes=len(data),
-        dropped=dropped,
+        dropped_keys=dropped,
         notes=notes,
         seconds=time.perf_counter() - started,
     )
@@ -270,7 +239,7 @@ def _changed(id: ObjectId) -> StaleError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryReport:
+class SummaryReport(Report):
     """``_metadata`` of a table: ``written``, or ``fresh`` where it says all that it should already.
 
     ``bytes`` are its own. Of ``files`` so many footers were ``read``; the others were taken from
@@ -280,55 +249,38 @@ class SummaryReport:
 
     table: str
     path: str
-    fate: Literal["written", "fresh"]
+    outcome: Literal["written", "fresh"]
     dry_run: bool = False
     files: int = 0
-    read: int = 0
+    footers_read: int = 0
     row_groups: int = 0
     rows: int = 0
     bytes: int = 0
-    dropped: tuple[str, ...] = ()
+    dropped_keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {
-            "table": self.table,
-            "path": self.path,
-            "fate": self.fate,
-            "dry_run": self.dry_run,
-            "files": self.files,
-            "footers_read": self.read,
-            "row_groups": self.row_groups,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "dropped_keys": list(self.dropped),
-            "notes": list(self.notes),
-            "seconds": self.seconds,
-        }
 
     def __str__(self) -> str:
         what = (
             f"{plural(self.row_groups, 'row group')} of {plural(self.files, 'file')}, "
             f"{plural(self.rows, 'row')}, {size(self.bytes)}"
         )
-        if self.fate == "fresh":
+        if self.outcome == "fresh":
             return f"{self.path}: is fresh already ({what})"
         verb = "would write" if self.dry_run else "wrote"
         lines = [f"{verb} {self.path}: {what}"]
-        lines.append(
-            f"  {of_total(self.read, self.files, 'footers')} read, {duration(1000 * self.seconds)}"
-        )
-        if self.dropped:
-            lines.append(f"  keys that the files do not agree on, left out: {_some(self.dropped)}")
+        count = of_total(self.footers_read, self.files, "footers")
+        lines.append(f"  {count} read, {duration(1000 * self.seconds)}")
+        if self.dropped_keys:
+            names = _some(self.dropped_keys)
+            lines.append(f"  keys that the files do not agree on, left out: {names}")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
 
 def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 _SCHEMA, _COLUMN_ORDERS = 2, 7

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from skipstone.human import duration, of_total, size
+from skipstone.human import Report, duration, first_of, of_total, size
 
-__all__ = ["Fate", "FileFate", "TableReport", "Verb"]
+__all__ = ["FileResult", "Outcome", "TableReport", "Verb"]
 
 Verb: TypeAlias = Literal["encrypt", "decrypt", "rekey", "salvage"]
 #: ``done`` now, ``partly`` saved; as it should be ``already``; ``failed`` with a reason.
-Fate: TypeAlias = Literal["done", "partly", "already", "failed"]
+Outcome: TypeAlias = Literal["done", "partly", "already", "failed"]
 
-_SHOWN: Final = 5
 _DONE: Final = {
     "encrypt": ("encrypted", "were encrypted so already"),
     "decrypt": ("decrypted", "were in the clear already"),
@@ -24,7 +22,7 @@ _DONE: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileFate:
+class FileResult(Report):
     """What became of one file: ``output`` is where the new one lies, ``why`` what went wrong.
 
     ``modules`` were encrypted or decrypted, ``aad_file_unique`` is the file's own part of the AAD,
@@ -32,7 +30,7 @@ class FileFate:
     """
 
     path: str
-    fate: Fate
+    outcome: Outcome
     output: str | None = None
     why: str = ""
     modules: int = 0
@@ -41,13 +39,9 @@ class FileFate:
     aad_file_unique: str = ""
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableReport:
+class TableReport(Report):
     """What ``verb`` did to the files of a table.
 
     ``dropped`` are indexes that were in the clear over encrypted columns and are gone;
@@ -57,7 +51,7 @@ class TableReport:
 
     table: str
     verb: Verb
-    files: tuple[FileFate, ...]
+    files: tuple[FileResult, ...]
     aad_prefix: bytes | None = None
     dropped: tuple[str, ...] = ()
     refreshed: Any = None
@@ -67,34 +61,27 @@ class TableReport:
     @property
     def ok(self) -> bool:
         """True where every file is now as it was asked for."""
-        return not any(each.fate in ("failed", "partly") for each in self.files)
+        return not any(each.outcome in ("failed", "partly") for each in self.files)
 
     @property
     def modules(self) -> int:
         """Encrypted or decrypted, in all: what counts as ``prior_invocations`` of the keys."""
         return sum(each.modules for each in self.files)
 
-    def of(self, fate: Fate) -> tuple[FileFate, ...]:
-        """The files that met this fate."""
-        return tuple([each for each in self.files if each.fate == fate])
+    def of(self, outcome: Outcome) -> tuple[FileResult, ...]:
+        """The files with this outcome."""
+        return tuple([each for each in self.files if each.outcome == outcome])
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        counts = Counter(each.fate for each in self.files)
+        """As JSON-ready values, with sums over the files."""
         prefix = self.aad_prefix
         return {
-            "table": self.table,
-            "verb": self.verb,
+            **Report.to_dict(self),
             "files_total": len(self.files),
-            **{fate: counts[fate] for fate in ("done", "partly", "already", "failed")},
+            **{outcome: len(self.of(outcome)) for outcome in get_args(Outcome)},
             "aad_prefix": None if prefix is None else prefix.decode("utf-8", "backslashreplace"),
             "modules": self.modules,
-            "dropped": list(self.dropped),
-            "refreshed": None if self.refreshed is None else self.refreshed.to_dict(),
-            "notes": list(self.notes),
-            "seconds": self.seconds,
             "ok": self.ok,
-            "files": [each.to_dict() for each in self.files],
         }
 
     def __str__(self) -> str:
@@ -104,14 +91,12 @@ class TableReport:
             f"{done} {of_total(len(written), total, 'files')} of {self.table}",
             f"{of_total(len(self.of('already')), total, 'files')} {already}",
         ]
-        partly = self.of("partly")
-        if partly:
-            lines.append(f"{of_total(len(partly), total, 'files')} only in part:")
-            lines += _some([f"{each.path}: {each.why}" for each in partly])
-        failed = self.of("failed")
-        if failed:
-            lines.append(f"failed, {of_total(len(failed), total, 'files')}:")
-            lines += _some([f"{each.path}: {each.why}" for each in failed])
+        partly, failed = self.of("partly"), self.of("failed")
+        for found, title in (
+            (partly, f"{of_total(len(partly), total, 'files')} only in part:"),
+            (failed, f"failed, {of_total(len(failed), total, 'files')}:"),
+        ):
+            lines += first_of(title, [f"{each.path}: {each.why}" for each in found])
         if self.verb == "encrypt" and failed:
             sealed = total - len(failed)
             lines.append(f"mixed: {of_total(sealed, total, 'files')} are encrypted as asked")
@@ -129,9 +114,3 @@ class TableReport:
         if self.refreshed is not None:
             lines.append(str(self.refreshed))
         return "\n".join(lines)
-
-
-def _some(texts: list[str]) -> list[str]:
-    rest = len(texts) - _SHOWN
-    more = [f"  and {rest:,} more"] if rest > 0 else []
-    return [*(f"  {text}" for text in texts[:_SHOWN]), *more]

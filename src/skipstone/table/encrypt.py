@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
     from skipstone.pruning.kind import Index
-    from skipstone.rewrite.encrypted_file_list import SealedList
+    from skipstone.rewrite.encrypted_file_list import EncryptedFileList
     from skipstone.rewrite.file_jobs import Given
-    from skipstone.rewrite.table_report import FileFate, TableReport
+    from skipstone.rewrite.table_report import FileResult, TableReport
 
     from .file_format import Progress
     from .open_table import OpenTable
@@ -109,12 +109,12 @@ def encrypt_table(
             notes.append(f"removed, as it was published in the clear: {table.location.xskipper}")
     if table.has_sidecars():
         notes.append("file indexes (.index) beside the files are in the clear: remove them")
-    if any(each.fate != "failed" for each in done) and (removed := _remove_summaries(table)):
+    if any(each.outcome != "failed" for each in done) and (removed := _remove_summaries(table)):
         notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
     refreshed, note = None, ""
     if index_encryption is not None and index.dropped:
         refreshed, note = index.rebuilt(index_encryption)
-    elif any(each.fate == "done" for each in done):
+    elif any(each.outcome == "done" for each in done):
         refreshed, note = index.refreshed()
     if plaintext_index and (kept := index.clear(made)):
         notes.append(f"kept in the clear, as requested: {', '.join(kept)}")
@@ -165,13 +165,13 @@ def decrypt_table(
         notes.append(
             "no list of the files, and no AAD prefix: the places of the files were not checked"
         )
-    if known is not None and all(each.fate != "failed" for each in done):
+    if known is not None and all(each.outcome != "failed" for each in done):
         missing = sorted(set(known.files) - set(_relative(table, table.listing().paths)))
         if missing:
             notes.append(f"on the list of files, but missing: {', '.join(missing[:_SHOWN])}")
         remove_list(table.path)
     refreshed, note = None, ""
-    if any(each.fate == "done" for each in done):
+    if any(each.outcome == "done" for each in done):
         # The files are in the clear now, though the table was opened with keys.
         clear = keys.replaced(allow_plaintext_files=True) if table.keys else None
         refreshed, note = IndexAfterRewrite(table, spark, clear).refreshed()
@@ -223,13 +223,13 @@ def rekey_table(
         master_keys=master_keys,
     )
     done = each_file(spark, table.listing(), work, progress)
-    if known is not None and all(each.fate != "failed" for each in done):
+    if known is not None and all(each.outcome != "failed" for each in done):
         # The list comes last: while a file is left, the old keys open both.
         place, prefix = list_path(table.path), TablePrefix(table.path, known.beginning).of("")
         if not work.is_done(place, old, None if new_kms is None else new, prefix):
             rekey(place, kms=old, new_kms=new, master_keys=master_keys, aad_prefix=prefix)
     refreshed, note = None, ""
-    if any(each.fate == "done" and each.output == each.path for each in done):
+    if any(each.outcome == "done" and each.output == each.path for each in done):
         bound = bound_to(table.path, None, beginning)
         keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
         refreshed, note = IndexAfterRewrite(
@@ -272,7 +272,7 @@ class _FileList:
         self,
         table: OpenTable,
         encryption: Encryption,
-        held: SealedList,
+        held: EncryptedFileList,
         relative: Mapping[str, str],
     ) -> None:
         self.table, self.encryption, self.held = table, encryption, held
@@ -297,7 +297,11 @@ class _FileList:
     ) -> _FileList | None:
         """The list with the table's name, found or made, stored before the first file is encrypted;
         ``None`` where a function of the user returns the prefixes."""
-        from skipstone.rewrite.encrypted_file_list import SealedList, TablePrefix, new_beginning
+        from skipstone.rewrite.encrypted_file_list import (
+            EncryptedFileList,
+            TablePrefix,
+            new_beginning,
+        )
         from skipstone.rewrite.file_jobs import unbound
 
         stated_prefix = unbound(made.aad_prefix)
@@ -311,7 +315,7 @@ class _FileList:
                 hint="name the table: aad_prefix=b'orders'",
             )
         if known is None or known.beginning != beginning:
-            known = SealedList(beginning=beginning or new_beginning(table.path))
+            known = EncryptedFileList(beginning=beginning or new_beginning(table.path))
         place = TablePrefix(table.path, known.beginning)
         listed = cls(table, made, known, {path: place.relative(path) for path in paths})
         # A file that is encrypted again gets another unique part, and a run may be killed any time.
@@ -322,25 +326,27 @@ class _FileList:
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Store the list with these files."""
-        from skipstone.rewrite.encrypted_file_list import SealedList, write_list
+        from skipstone.rewrite.encrypted_file_list import EncryptedFileList, write_list
 
         write_list(
-            self.table.path, SealedList(beginning=self.beginning, files=files), self.encryption
+            self.table.path,
+            EncryptedFileList(beginning=self.beginning, files=files),
+            self.encryption,
         )
 
-    def finish(self, done: Sequence[FileFate]) -> list[str]:
+    def finish(self, done: Sequence[FileResult]) -> list[str]:
         """Store the unique parts of the files; notes for the report."""
         held, now = self.held.files, dict(self.held.files)
         others: list[str] = []
         for each in done:
             name = self.relative.get(each.path)
-            if name is None or each.fate == "failed":
+            if name is None or each.outcome == "failed":
                 continue
             now[name] = bytes.fromhex(each.aad_file_unique)
-            if each.fate == "already" and held.get(name) not in (None, b"", now[name]):
+            if each.outcome == "already" and held.get(name) not in (None, b"", now[name]):
                 others.append(name)
         gone = set(held) - set(self.relative.values())
-        if not any(each.fate == "failed" for each in done):
+        if not any(each.outcome == "failed" for each in done):
             now = {name: unique for name, unique in now.items() if name not in gone}
         else:
             gone = set()
@@ -355,7 +361,9 @@ class _FileList:
         ]
 
 
-def _known_list(table: OpenTable, made: Encryption, old: Decryption | None) -> SealedList | None:
+def _known_list(
+    table: OpenTable, made: Encryption, old: Decryption | None
+) -> EncryptedFileList | None:
     """The existing list, opened with the new keys or the old ones."""
     from skipstone.rewrite.encrypted_file_list import read_list
     from skipstone.rewrite.file_jobs import unbound

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skipstone.rewrite.file_jobs import Given
     from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
     from skipstone.rewrite.summary_files import SummaryReport
-    from skipstone.rewrite.table_report import FileFate, TableReport
+    from skipstone.rewrite.table_report import FileResult, TableReport
     from skipstone.salvage.report import SalvageReport
     from skipstone.storage import Listing
 
@@ -107,7 +107,7 @@ class RetrofitFiles:
             )
         except (SkipstoneError, OSError) as error:
             why = error.message if isinstance(error, SkipstoneError) else str(error)
-            return RetrofitReport(path=path, output=path, fate="failed", why=why)
+            return RetrofitReport(path=path, output=path, outcome="failed", why=why)
 
 
 def retrofit_table(
@@ -120,7 +120,7 @@ def retrofit_table(
     require_local(table, "done", hint="let the writer of the table add page indexes and filters")
     done = each_file(spark, table.listing(), work, progress)
     refreshed = None
-    rewritten = any(each.fate == "rewritten" for each in done)
+    rewritten = any(each.outcome == "rewritten" for each in done)
     if rewritten and not work.dry_run and table.store.snapshot().definitions:
         refreshed = refresh_table(table, spark, BuildRequest())
     return TableRetrofitReport(
@@ -211,20 +211,20 @@ class SalvageFiles:
     decryption: Given[Decryption] | None = field(default=None, repr=False)
     beginning: bytes | None = None
 
-    def opened(self) -> Callable[[str, int], FileFate]:
+    def opened(self) -> Callable[[str, int], FileResult]:
         """The function that salvages a file."""
-        from skipstone.rewrite.file_jobs import fate_of, given
+        from skipstone.rewrite.file_jobs import given, outcome_of
 
         keys = None
         if self.decryption is not None:
             keys = _bound(self.root, given(self.decryption, "the keys"), self.beginning)
-        return lambda path, size: fate_of(path, lambda: self._one(path, size, keys))
+        return lambda path, size: outcome_of(path, lambda: self._one(path, size, keys))
 
-    def _one(self, path: str, size: int, keys: Decryption | None) -> FileFate:
+    def _one(self, path: str, size: int, keys: Decryption | None) -> FileResult:
         from pathlib import Path
 
         from skipstone.rewrite.encrypted_file_list import TablePrefix
-        from skipstone.rewrite.table_report import FileFate
+        from skipstone.rewrite.table_report import FileResult
         from skipstone.salvage.damage import damage_of
         from skipstone.salvage.salvage_file import salvage
 
@@ -233,9 +233,9 @@ class SalvageFiles:
             target = f"{self.output}/{TablePrefix(self.root, b'-').relative(path)}"
         damage = damage_of(path, keys)
         if not damage:
-            return FileFate(path=path, fate="already", output=path, bytes_read=size)
+            return FileResult(path=path, outcome="already", output=path, bytes_read=size)
         if Path(target).exists():
-            return FileFate(path=path, fate="already", output=target, bytes_read=size)
+            return FileResult(path=path, outcome="already", output=target, bytes_read=size)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
 
         def saved(schema: str | None) -> SalvageReport:
@@ -255,12 +255,12 @@ class SalvageFiles:
                 raise
             found = saved(self.fallback)
         if found.output is None:
-            return FileFate(path=path, fate="failed", why=f"nothing could be saved: {damage}")
+            return FileResult(path=path, outcome="failed", why=f"nothing could be saved: {damage}")
         left = len(found.row_groups) - len(found.saved)
         why = f"{damage}; saved {len(found.saved):,} of {len(found.row_groups):,} whole row groups"
-        return FileFate(
+        return FileResult(
             path=path,
-            fate="done" if found.ok and not left else "partly",
+            outcome="done" if found.ok and not left else "partly",
             output=found.output,
             why=f"{why} with {found.num_rows:,} rows",
             bytes_read=size,

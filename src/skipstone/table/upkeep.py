@@ -28,7 +28,7 @@ from skipstone.planning.prove import prove
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb.txn_snapshot import is_txn_table
-from skipstone.rewrite.check_encrypted_files import check_seals
+from skipstone.rewrite.check_encrypted_files import check_encrypted_files
 
 from .file_format import ParquetFormat, bound
 
@@ -138,7 +138,7 @@ def check_table(
         corrupt += proof.unreadable
     seals, indexed = None, True
     if decryption is not None:
-        seals = check_seals(
+        seals = check_encrypted_files(
             table.path,
             listing,
             decryption,

@@ -14,67 +14,44 @@ page index is asked for. Only where a dictionary overflows does it begin a page 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    NamedTuple,
-    TypeVar,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import (
-    SkipstoneError,
-    UnsupportedError,
-)
-from skipstone.parquet.format.enums import (
-    Encoding,
-    PageType,
-)
-from skipstone.parquet.format.footer import (
-    MAGIC,
-    find_footer,
-)
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.footer import MAGIC, find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.index_pages.keys import PageBounds
-from skipstone.parquet.pages.page import (
-    chunk_range,
-    walk_pages,
-)
+from skipstone.parquet.pages.page import chunk_range, walk_pages
 
-from .bloom_builder import BloomFilling
-from .chunk_copier import ChunkCopy
-from .chunk_statistics import ChunkFacts
+from .bloom_builder import BloomFilterBuilder
+from .chunk_copier import ChunkCopier
+from .chunk_statistics import ChunkStatistics
 from .footer_editor import FieldValues, FooterEditor, moved_offset_index, moved_row_group
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
-    from skipstone.parquet.format.schema import (
-        Leaf,
-        Node,
-        Schema,
-    )
+    from skipstone.parquet.format.schema import Leaf, Node, Schema
     from skipstone.parquet.pages.column_values import LeafColumn
 
     from .chunk_copier import Copied
-    from .chunk_statistics import PageFacts
-    from .retrofit_needs import Asked
+    from .chunk_statistics import PageStatistics
+    from .retrofit_needs import IndexOptions
 
-__all__ = ["ArrowBlocks", "Block", "Encoded", "EncodedChunk", "Placed", "encode_rows"]
+__all__ = [
+    "ArrowBlocks",
+    "Block",
+    "EncodedChunk",
+    "EncodedRowGroups",
+    "PlacedRowGroups",
+    "encode_rows",
+]
 
 _T = TypeVar("_T")
 # Bytes of the columns of a block, as Arrow holds them; a larger column is a block of its own.
@@ -102,7 +79,7 @@ class EncodedChunk:
     leaf: Leaf
     chunk: ColumnChunk
     copied: Copied
-    facts: ChunkFacts
+    facts: ChunkStatistics
     bloom: BloomFilter | None
     bounds: PageBounds | None
     pages: list[tuple[bytes | memoryview, bytes | memoryview]]
@@ -123,7 +100,7 @@ class ArrowBlocks:
     """
 
     schema: Schema
-    asked: Asked
+    index_options: IndexOptions
     options: Mapping[str, Any]
     keys: frozenset[int] = frozenset()
     indexed: frozenset[int] = frozenset()
@@ -146,7 +123,7 @@ class ArrowBlocks:
         nodes = self.schema.root.children[block.start : block.stop]
         encoded = self._encoded(rows, block)
         found = self._chunks(encoded, nodes)
-        if self.asked.page_rows is not None:
+        if self.index_options.page_rows is not None:
             again = [leaf for leaf, chunk in found if _overflows(chunk)]
             if again:
                 self._overflowed.update(leaf.ordinal for leaf in again)
@@ -158,15 +135,18 @@ class ArrowBlocks:
             values = file.read_row_group(0).column(0)
         return [self._looked_at(encoded, leaf, chunk) for leaf, chunk in found], values
 
-    def _encoded(self, rows: pa.Table, block: Block) -> Encoded:
+    def _encoded(self, rows: pa.Table, block: Block) -> EncodedRowGroups:
         options: dict[str, Any] = {
             **self.options,
             "row_group_size": rows.num_rows,
             "write_page_index": True,
             "store_schema": False,
         }
-        if self.asked.page_rows is not None:
-            options |= {"max_rows_per_page": self.asked.page_rows, "data_page_size": _LARGEST_PAGE}
+        if self.index_options.page_rows is not None:
+            options |= {
+                "max_rows_per_page": self.index_options.page_rows,
+                "data_page_size": _LARGEST_PAGE,
+            }
         nodes = self.schema.root.children[block.start : block.stop]
         leaves = range(nodes[0].first_leaf, nodes[-1].stop_leaf)
         if not self._overflowed.isdisjoint(leaves):
@@ -180,16 +160,18 @@ class ArrowBlocks:
         return made
 
     def _dictionaries(self, leaves: Sequence[int]) -> list[str]:
-        asked = self.options.get("use_dictionary", True)
+        given = self.options.get("use_dictionary", True)
         kept = []
         for ordinal in leaves:
             name = ".".join(self.schema.leaves[ordinal].path)
-            wanted = name in asked if isinstance(asked, list | tuple) else bool(asked)
+            wanted = name in given if isinstance(given, list | tuple) else bool(given)
             if wanted and ordinal not in self._overflowed:
                 kept.append(name)
         return kept
 
-    def _chunks(self, encoded: Encoded, nodes: Sequence[Node]) -> list[tuple[Leaf, ColumnChunk]]:
+    def _chunks(
+        self, encoded: EncodedRowGroups, nodes: Sequence[Node]
+    ) -> list[tuple[Leaf, ColumnChunk]]:
         first = nodes[0].first_leaf
         count = nodes[-1].stop_leaf - first
         return [
@@ -197,17 +179,17 @@ class ArrowBlocks:
             for at in range(count)
         ]
 
-    def _looked_at(self, encoded: Encoded, leaf: Leaf, chunk: ColumnChunk) -> EncodedChunk:
+    def _looked_at(self, encoded: EncodedRowGroups, leaf: Leaf, chunk: ColumnChunk) -> EncodedChunk:
         meta = chunk.meta_data
         assert meta is not None  # as Arrow writes files in the clear
-        fpp = self.asked.bloom.get(leaf.ordinal)
-        filling = None if fpp is None else BloomFilling(meta.num_values, fpp)
-        facts = _Facts(leaf, self.asked.orders[leaf.ordinal], filling=filling)
+        fpp = self.index_options.bloom.get(leaf.ordinal)
+        filling = None if fpp is None else BloomFilterBuilder(meta.num_values, fpp)
+        facts = _Facts(leaf, self.index_options.orders[leaf.ordinal], filling=filling)
         if leaf.ordinal in self.indexed:
             facts.bounds = PageBounds(leaf)
         start, stop = chunk_range(meta, file_size=len(encoded.data))
         pages = walk_pages(encoded.data[start:stop], base=start, num_values=meta.num_values)
-        copy = ChunkCopy(leaf, int(meta.codec), facts=facts)
+        copy = ChunkCopier(leaf, int(meta.codec), facts=facts)
         made: list[tuple[bytes | memoryview, bytes | memoryview]] = []
 
         def put(header: bytes | memoryview, body: bytes | memoryview, _: bool) -> None:
@@ -225,12 +207,12 @@ class ArrowBlocks:
         )
 
 
-class _Facts(ChunkFacts):
+class _Facts(ChunkStatistics):
     """Those of pages that are looked at one after the other; also what index pages need."""
 
     bounds: PageBounds | None = None
 
-    def look(self, column: LeafColumn) -> PageFacts:
+    def look(self, column: LeafColumn) -> PageStatistics:
         if self.bounds is not None:
             self.bounds.add(column)
         return super().look(column)
@@ -257,7 +239,7 @@ _FIRST: Final = len(MAGIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedRowGroups:
     """Row groups with the offsets that they have at one place of one file, up to byte ``stop``.
 
     ``pieces`` are to be written from that place on; ``filters`` are the Bloom filters among them by
@@ -272,7 +254,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
+class EncodedRowGroups:
     """What Arrow made of some rows: a buffer that is a Parquet file."""
 
     data: memoryview
@@ -281,7 +263,7 @@ class Encoded:
     body_stop: int
 
     @classmethod
-    def of(cls, data: memoryview) -> Encoded:
+    def of(cls, data: memoryview) -> EncodedRowGroups:
         """Of a whole file that Arrow wrote."""
         tail, metadata = find_footer(data)
         footer = FooterArrays.scan(metadata, tail.offset)
@@ -295,11 +277,11 @@ class Encoded:
                     f"this version of Arrow writes a {name} behind the offset indexes",
                     hint="use the version of pyarrow that Skipstone asks for",
                 )
-        return Encoded(
+        return EncodedRowGroups(
             data=data, footer=footer, editor=FooterEditor.of(footer), body_stop=body_stop
         )
 
-    def place(self, start: int, ordinal: int) -> Placed:
+    def place(self, start: int, ordinal: int) -> PlacedRowGroups:
         """As it lies from byte ``start`` of a file on, its first row group number ``ordinal``."""
         delta, at = start - _FIRST, start + self.body_stop - _FIRST
         footer, moved, row_groups = self.footer, list[bytes](), list[bytes]()
@@ -316,7 +298,7 @@ class Encoded:
                     at += len(index)
             group = self.editor.row_groups[r]
             row_groups.append(moved_row_group(group, delta, ordinal=ordinal + r, chunks=chunks))
-        return Placed(
+        return PlacedRowGroups(
             pieces=(self.data[_FIRST : self.body_stop], b"".join(moved)),
             stop=at,
             rows=self.editor.rows,
@@ -331,7 +313,7 @@ class Encoded:
                 yield offset, bytes(self.data[offset : offset + length])
 
 
-def encode_rows(rows: pa.Table, **options: Any) -> Encoded:
+def encode_rows(rows: pa.Table, **options: Any) -> EncodedRowGroups:
     """Rows as Arrow writes them, with the options of ``pyarrow.parquet.write_table``."""
     sink = pa.BufferOutputStream()
     try:
@@ -340,4 +322,4 @@ def encode_rows(rows: pa.Table, **options: Any) -> Encoded:
         raise UnsupportedError(
             f"Arrow cannot write such rows: {error}", hint="cast the columns that it names"
         ) from error
-    return Encoded.of(memoryview(sink.getvalue()).cast("B").toreadonly())
+    return EncodedRowGroups.of(memoryview(sink.getvalue()).cast("B").toreadonly())

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import Values
 
-__all__ = ["BloomFilling"]
+__all__ = ["BloomFilterBuilder"]
 
 _FEW: Final = 1 << 16
 
 
-class BloomFilling:
+class BloomFilterBuilder:
     """Of one chunk of at most ``num_values`` values."""
 
     def __init__(self, num_values: int, fpp: float) -> None:

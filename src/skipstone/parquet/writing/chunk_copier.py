@@ -1,14 +1,14 @@
-"""The pages of one chunk on their way into another file: bodies as they are, headers with a crc.
+"""The pages of one chunk on their way to another file: bodies as they are, headers with a checksum.
 
     header  15 type  15 uncompressed  15 compressed  [15 crc]  …      Thrift, deltas of ids in front
 
 A header gets its checksum by splicing the field in; nothing else of it changes. Pages that hold no
 values (index pages, unknown ones) point into the old file and are left out. Only where pages are to
-hold fewer rows (``page_rows``) are they encoded anew: ``page_split.py``.
+hold fewer rows (``page_rows``) are they encoded again: ``page_splitter.py``.
 
-Pages are read some at a time (``page_batches``), made ready one batch beside another by several
-threads (``ChunkCopy.begin``), and kept in their order (``ChunkCopy.keep``), so that memory stays at
-a few batches whatever a chunk holds.
+Pages are read some at a time (``page_batches``). Threads make several batches ready at once
+(``ChunkCopier.begin``), and ``ChunkCopier.keep`` takes them in their order. So memory stays at a
+few batches whatever a chunk holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.thrift.compact import Writer
 
-from .page_splitter import Splitter
+from .page_splitter import PageSplitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
-    from .chunk_statistics import ChunkFacts, PageFacts
+    from .chunk_statistics import ChunkStatistics, PageStatistics
 
-__all__ = ["ChunkCopy", "Copied", "PagePut", "Ready", "page_batches"]
+__all__ = ["ChunkCopier", "Copied", "PagePut", "Ready", "page_batches"]
 
 _WINDOW: Final = 2 << 20
 _I32: Final = 0x15
@@ -81,7 +81,7 @@ class Ready(NamedTuple):
     page: Page
     header: bytes | memoryview | None
     rows: int = 0
-    facts: PageFacts | None = None
+    facts: PageStatistics | None = None
 
 
 def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]]:
@@ -117,18 +117,18 @@ def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]
         )
 
 
-class ChunkCopy:
+class ChunkCopier:
     """One chunk; ``facts`` are told of every page that is written.
 
     A page whose checksum is wrong is a ``FormatError``: it must not get a right one.
     """
 
     def __init__(
-        self, leaf: Leaf, codec: int, *, facts: ChunkFacts | None, page_rows: int | None = None
+        self, leaf: Leaf, codec: int, *, facts: ChunkStatistics | None, page_rows: int | None = None
     ) -> None:
         self.leaf, self.codec, self.facts = leaf, codec, facts
         self.copied = Copied()
-        self._splitter = None if page_rows is None else Splitter(leaf, codec, page_rows)
+        self._splitter = None if page_rows is None else PageSplitter(leaf, codec, page_rows)
         self._dictionary: Future[Values] | None = None
         self._before: Future[list[Ready]] | None = None
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn, Run
 
-    from .bloom_builder import BloomFilling
+    from .bloom_builder import BloomFilterBuilder
     from .column_order import Ordering
 
-__all__ = ["NO_BOUNDS", "ChunkFacts", "PageFacts", "has_bounds"]
+__all__ = ["NO_BOUNDS", "ChunkStatistics", "PageStatistics", "has_bounds"]
 
 #: for ``Statistics`` whose bounds are taken out
 NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(
@@ -49,7 +49,7 @@ NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(
 )
 
 
-class PageFacts(NamedTuple):
+class PageStatistics(NamedTuple):
     """Of one page; bounds are not cut, ``size`` is that of byte arrays without their lengths."""
 
     rows: int
@@ -64,11 +64,11 @@ class PageFacts(NamedTuple):
     within_row: bool
 
 
-class ChunkFacts:
+class ChunkStatistics:
     """Of one chunk; ``order`` is ``None`` where its values have none that is known."""
 
     def __init__(
-        self, leaf: Leaf, order: Ordering | None, *, filling: BloomFilling | None = None
+        self, leaf: Leaf, order: Ordering | None, *, filling: BloomFilterBuilder | None = None
     ) -> None:
         self.leaf, self.order, self.filling = leaf, order, filling
         self.rows: list[int] = []
@@ -93,7 +93,7 @@ class ChunkFacts:
         if self.order is not None:
             self.order.prepare(dictionary)
 
-    def look(self, column: LeafColumn) -> PageFacts:
+    def look(self, column: LeafColumn) -> PageStatistics:
         """What the entries of a page say."""
         leaf, values = self.leaf, column.num_values
         repetition, definition = column.repetition_levels, column.definition_levels
@@ -112,7 +112,7 @@ class ChunkFacts:
                 nans += found.nans
                 low, high = self._wider(low, high, found.low, found.high)
         entries = column.num_entries
-        return PageFacts(
+        return PageStatistics(
             rows=column.num_rows,
             nulls=entries - values,
             nans=nans,
@@ -125,7 +125,7 @@ class ChunkFacts:
             within_row=repetition is not None and bool(len(repetition)) and bool(repetition[0]),
         )
 
-    def keep(self, page: PageFacts) -> None:
+    def keep(self, page: PageStatistics) -> None:
         """The facts of the next page."""
         self.rows.append(page.rows)
         self.nulls.append(page.nulls)
@@ -150,7 +150,7 @@ class ChunkFacts:
 
     # -- Bloom filter ------------------------------------------------------------------------------
 
-    def _fill(self, filling: BloomFilling, run: Run) -> None:
+    def _fill(self, filling: BloomFilterBuilder, run: Run) -> None:
         if run.indices is None:
             filling.add(run.values)
             return
@@ -162,7 +162,7 @@ class ChunkFacts:
             used = self._used[1]
         used[run.indices] = True
 
-    def _flush(self, filling: BloomFilling) -> None:
+    def _flush(self, filling: BloomFilterBuilder) -> None:
         if self._used is not None:
             values, used = self._used
             self._used = None

@@ -77,9 +77,9 @@ class ChunkWriter:
     """
 
     def __init__(
-        self, out: ByteSink, cell: ChunkKey, path: tuple[str, ...], cipher: ColumnDecryptor | None
+        self, out: ByteSink, key: ChunkKey, path: tuple[str, ...], cipher: ColumnDecryptor | None
     ) -> None:
-        self.cell, self.path, self.start = cell, path, out.at
+        self.key, self.path, self.start = key, path, out.at
         #: offset and length of each data page
         self.pages: list[tuple[int, int]] = []
         self.dictionary: int | None = None
@@ -224,15 +224,15 @@ class FileWriter:
         self._held_bytes = 0
         out.write(self.magic)
 
-    def chunk(self, cell: ChunkKey, path: tuple[str, ...]) -> ChunkWriter:
+    def chunk(self, key: ChunkKey, path: tuple[str, ...]) -> ChunkWriter:
         """The next chunk, by row group and column."""
-        cipher = None if self.encryptor is None else self.encryptor.column(path, *cell)
-        if cipher is not None and cell[0] > MAX_ORDINAL:
+        cipher = None if self.encryptor is None else self.encryptor.column(path, *key)
+        if cipher is not None and key[0] > MAX_ORDINAL:
             raise UnsupportedError(
                 f"an encrypted file of more than {MAX_ORDINAL + 1:,} row groups",
                 hint="write the file with larger row groups",
             )
-        made = ChunkWriter(self.out, cell, path, cipher)
+        made = ChunkWriter(self.out, key, path, cipher)
         self._row_group.append(made)
         return made
 
@@ -267,7 +267,7 @@ class FileWriter:
         made = chunk.applied(old)
         if self.encryptor is None:
             return replace(made, crypto_metadata=None, encrypted_column_metadata=None)
-        return self.encryptor.encrypt_chunk_metadata(made, chunk.path, *chunk.cell)
+        return self.encryptor.encrypt_chunk_metadata(made, chunk.path, *chunk.key)
 
     def write_footer(self, footer: bytes) -> None:
         """Write ``FileMetaData``, encrypted or signed where the file is encrypted, and its tail."""

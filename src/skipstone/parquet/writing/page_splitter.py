@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["Splitter"]
+__all__ = ["PageSplitter"]
 
 _DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
-class Splitter:
+class PageSplitter:
     """The data pages of one chunk, in their order."""
 
     def __init__(self, leaf: Leaf, codec: int, page_rows: int) -> None:

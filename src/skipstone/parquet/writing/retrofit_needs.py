@@ -1,6 +1,6 @@
 """What a file lacks of what is asked for, chunk by chunk: by its footer, and one header a chunk.
 
-| name | lacking where |
+| name | needs_of where |
 |---|---|
 | checksums | the first page of the chunk has none |
 | offset index | there is none, and no page begins within a row |
@@ -15,23 +15,12 @@ A chunk with NaN gets neither a column index nor bounds (``chunk_facts.py``), an
 
 from __future__ import annotations
 
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.errors import (
-    FormatError,
-    SkipstoneError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
 from skipstone.parquet.reading.page_metadata import read_offset_index
@@ -40,10 +29,7 @@ from skipstone.parquet.reading.sorted_rows import is_sorted
 from .column_order import Ordering
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import ColumnMetaData, SortingColumn
@@ -54,13 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
-    "Asked",
-    "SortingClaims",
-    "lacking",
+    "IndexOptions",
+    "SortingOrders",
     "leaves_of",
+    "needs_of",
     "parse_bloom",
     "refuse",
-    "sorting_claims",
+    "sorting_orders",
 ]
 
 #: In the order in which reports name them.
@@ -77,7 +63,7 @@ _TYPE_ORDER = ColumnOrder(TYPE_ORDER=TypeDefinedOrder())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class IndexOptions:
     """What a file is to have, for its own leaves: ``bloom`` by ordinal, with the probability."""
 
     bloom: Mapping[int, float] = field(default_factory=dict)
@@ -92,7 +78,7 @@ class Asked:
         bloom: Mapping[str, float],
         page_rows: int | None,
         sorting: Sequence[str] | None,
-    ) -> Asked:
+    ) -> IndexOptions:
         """Names to leaves. ``SkipstoneError`` for names that the file does not have."""
         return cls.of_columns(file.footer, file.selection, bloom, page_rows, sorting)
 
@@ -104,7 +90,7 @@ class Asked:
         bloom: Mapping[str, float],
         page_rows: int | None,
         sorting: Sequence[str] | None,
-    ) -> Asked:
+    ) -> IndexOptions:
         """The same for a file that has a footer, and no place yet."""
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows {page_rows} is a number of rows, at least 1")
@@ -186,13 +172,13 @@ def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
                 )
 
 
-def lacking(file: ParquetFile, asked: Asked) -> dict[ChunkKey, frozenset[str]]:
+def needs_of(file: ParquetFile, index_options: IndexOptions) -> dict[ChunkKey, frozenset[str]]:
     """What each chunk lacks; chunks that lack nothing are left out."""
     found = {}
     for r in range(file.num_row_groups):
         for leaf in file.footer.schema.leaves:
             try:
-                names = frozenset(_lacks(file, (r, leaf.ordinal), leaf, asked))
+                names = frozenset(_needs(file, (r, leaf.ordinal), leaf, index_options))
             except FormatError as error:
                 raise error.in_file(file.path) from None
             if names:
@@ -200,26 +186,26 @@ def lacking(file: ParquetFile, asked: Asked) -> dict[ChunkKey, frozenset[str]]:
     return found
 
 
-def _lacks(file: ParquetFile, cell: ChunkKey, leaf: Leaf, asked: Asked) -> set[str]:
-    chunk = file.footer.column_chunk(*cell)
+def _needs(file: ParquetFile, key: ChunkKey, leaf: Leaf, index_options: IndexOptions) -> set[str]:
+    chunk = file.footer.column_chunk(*key)
     meta = chunk.meta_data
-    rows = int(file.footer.group("num_rows")[cell[0]])
+    rows = int(file.footer.group("num_rows")[key[0]])
     names: set[str] = set()
     if meta is None or not rows or not meta.num_values:
         return names
-    first = next(iter(file.chunk_pages.walk(cell)), None)
+    first = next(iter(file.chunk_pages.walk(key)), None)
     if first is not None and first.header.crc is None:
         names.add("checksums")
     has_offsets = bool(chunk.offset_index_offset and chunk.offset_index_length)
-    can_have = has_offsets or not leaf.max_repetition_level or not _within_rows(file, cell)
-    if asked.page_rows is not None and rows > asked.page_rows:
-        index = read_offset_index(file, cell) if has_offsets else None
+    can_have = has_offsets or not leaf.max_repetition_level or not _within_rows(file, key)
+    if index_options.page_rows is not None and rows > index_options.page_rows:
+        index = read_offset_index(file, key) if has_offsets else None
         starts = [each.first_row_index for each in index.page_locations] if index else [0]
-        if np.diff([*starts, rows]).max() > asked.page_rows:
+        if np.diff([*starts, rows]).max() > index_options.page_rows:
             names.add("pages")
     if not has_offsets and (can_have or "pages" in names):
         names.add("offset index")
-    order = asked.orders[leaf.ordinal]
+    order = index_options.orders[leaf.ordinal]
     # Bounds in some row groups and none in others are not for every reader: see chunk_facts.py.
     counts = file.footer.chunk("nan_count")[:, leaf.ordinal]
     nans = order is not None and order.misleads and bool((counts > 0).any())
@@ -227,20 +213,20 @@ def _lacks(file: ParquetFile, cell: ChunkKey, leaf: Leaf, asked: Asked) -> set[s
         order is not None
         and not (chunk.column_index_offset and chunk.column_index_length)
         and (can_have or "pages" in names)
-        and not (has_offsets and nans and counts[cell[0]] > 0)
+        and not (has_offsets and nans and counts[key[0]] > 0)
     ):
         names.add("column index")
-    if _lacks_statistics(file, meta, order, nans=nans):
+    if _needs_statistics(file, meta, order, nans=nans):
         names.add("statistics")
     counted = leaf.type is Type.BYTE_ARRAY or leaf.max_definition_level or leaf.max_repetition_level
     if meta.size_statistics is None and counted:
         names.add("size statistics")
-    if leaf.ordinal in asked.bloom and not meta.bloom_filter_offset:
+    if leaf.ordinal in index_options.bloom and not meta.bloom_filter_offset:
         names.add("bloom filter")
     return names
 
 
-def _lacks_statistics(
+def _needs_statistics(
     file: ParquetFile, meta: ColumnMetaData, order: Ordering | None, *, nans: bool
 ) -> bool:
     found = meta.statistics
@@ -256,13 +242,13 @@ def _lacks_statistics(
     return not bounds and found.null_count + (found.nan_count or 0) < meta.num_values
 
 
-def _within_rows(file: ParquetFile, cell: ChunkKey) -> bool:
+def _within_rows(file: ParquetFile, key: ChunkKey) -> bool:
     """Whether a page begins within a row, so that there can be no page index."""
-    return any(each.continues for each in file.chunk_pages.walked(cell))
+    return any(each.continues for each in file.chunk_pages.walked(key))
 
 
 @dataclass(slots=True, kw_only=True)
-class SortingClaims:
+class SortingOrders:
     """The sorting columns of each row group that are to stand in the footer.
 
     ``claimed`` counts those that say so for the first time; ``changed`` is for the footer.
@@ -274,9 +260,11 @@ class SortingClaims:
     notes: tuple[str, ...] = ()
 
 
-def sorting_claims(file: ParquetFile, asked: Asked, *, check_old: bool) -> SortingClaims:
+def sorting_orders(
+    file: ParquetFile, index_options: IndexOptions, *, check_old: bool
+) -> SortingOrders:
     """What is claimed and holds; with ``check_old`` what was claimed before is looked at too."""
-    made = SortingClaims(groups=[])
+    made = SortingOrders(groups=[])
     notes = []
     leaves = file.footer.schema.leaves
     for r in range(file.num_row_groups):
@@ -285,12 +273,12 @@ def sorting_claims(file: ParquetFile, asked: Asked, *, check_old: bool) -> Sorti
         if check_old and old is not None and not _holds(file, r, old):
             found = None
             notes.append(f"row group {r} is not sorted as it says: that is taken out")
-        if asked.sorting is not None and asked.sorting != found:
-            if _holds(file, r, asked.sorting):
-                found = asked.sorting
+        if index_options.sorting is not None and index_options.sorting != found:
+            if _holds(file, r, index_options.sorting):
+                found = index_options.sorting
                 made.claimed += 1
             else:
-                names = ", ".join(leaves[each.column_idx].name for each in asked.sorting)
+                names = ", ".join(leaves[each.column_idx].name for each in index_options.sorting)
                 notes.append(f"row group {r} is not sorted by {names}: nothing is claimed")
         made.changed |= found != old
         made.groups.append(found)

@@ -17,31 +17,16 @@ import os
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    NamedTuple,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
-from skipstone.human import (
-    duration,
-    plural,
-    size,
-)
+from skipstone.human import SHOWN, Report, duration, plural, size
 from skipstone.parquet.encryption.file_encryptor import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.parquet.evidence.stored_values import (
-    Form,
-    Stored,
-)
+from skipstone.parquet.evidence.stored_values import Form, Stored
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.selection import Selection
 from skipstone.parquet.reading.sorted_rows import are_sorted
@@ -49,25 +34,14 @@ from skipstone.storage import open_storage
 from skipstone.storage.atomic_replace import local_path, replace_atomically
 
 from .arrow_encoder import ArrowBlocks, encode_rows
-from .arrow_rows import (
-    holds_nan,
-    row_groups,
-    schema_and_batches,
-)
+from .arrow_rows import holds_nan, row_groups, schema_and_batches
 from .file_writer import CheckpointWriter, FileWriter
 from .footer_editor import FooterEditor
-from .retrofit_needs import (
-    Asked,
-    leaves_of,
-)
+from .retrofit_needs import IndexOptions, leaves_of
 from .row_group_writer import RowGroupWriter
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from skipstone.parquet.encryption.encryption import Encryption
@@ -105,7 +79,6 @@ _ARROW_OPTIONS: Final = frozenset(
         "write_batch_size",
     }
 )
-_SHOWN: Final = 5
 
 
 def write_table(
@@ -162,13 +135,13 @@ def write_table(
     found, batches = schema_and_batches(data, schema)
     template = encode_rows(found.empty_table(), **options).footer
     selection = Selection(template, str(target))
-    asked = Asked.of_columns(template, selection, bloom or {}, page_rows, sorting)
+    index_options = IndexOptions.of_columns(template, selection, bloom or {}, page_rows, sorting)
     encryptor = _encryptor(encryption, template, target, checkpoint_every)
     blocks = ArrowBlocks(
         schema=template.schema,
-        asked=asked,
+        index_options=index_options,
         options=options,
-        keys=frozenset(each.column_idx for each in asked.sorting or ()),
+        keys=frozenset(each.column_idx for each in index_options.sorting or ()),
         indexed=frozenset(
             ordinal for name in index_pages or () for ordinal in leaves_of(selection, name)
         ),
@@ -202,7 +175,7 @@ def write_table(
         size = out.at
     footers = work.footers
     assert footers is not None  # as the work is done
-    notes = made.notes[:_SHOWN] + work.notes[:_SHOWN]
+    notes = made.notes[:SHOWN] + work.notes[:SHOWN]
     left = len(made.notes) + len(work.notes) - len(notes)
     material = None if encryptor is None else encryptor.key_material_file
     return WriteReport(
@@ -371,7 +344,7 @@ class _Work:
                 each.future.cancel()
 
     def _sorting(self, values: Mapping[int, pa.ChunkedArray]) -> tuple[SortingColumn, ...] | None:
-        wanted = self.blocks.asked.sorting
+        wanted = self.blocks.index_options.sorting
         if not wanted:
             return None
         leaves = self.template.schema.leaves
@@ -393,7 +366,7 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteReport:
+class WriteReport(Report):
     """Of one file: ``sorted_groups`` of its row groups say how they are sorted, ``checkpoints``
     footers lie within it. ``algorithm`` is ``None`` in the clear; ``key_material`` is the file with
     the wrapped keys."""
@@ -409,11 +382,6 @@ class WriteReport:
     algorithm: str | None = None
     key_material: str | None = None
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "notes": list(self.notes)}
 
     def __str__(self) -> str:
         lines = [
