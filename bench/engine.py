@@ -316,7 +316,7 @@ def _link(source: Path, to: Path, files: int) -> None:
 
 
 def _batches(table: skipstone.Table, where: str | None) -> int:
-    return sum(batch.num_rows for batch in table.plan(where).to_batches())
+    return sum(batch.num_rows for batch in table.scan(where).to_batches())
 
 
 def _counted(dataset: ds.Dataset, tests: ds.Expression | None) -> int:

@@ -11,8 +11,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.planning.objects import plan_objects
-from skipstone.planning.runs import Outgrown, in_turn
+from skipstone.planning.fact_runs import Outgrown, in_turn
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns

@@ -1,9 +1,9 @@
 """A needle in many files by other engines, each with the plan of it and without.
 
 DuckDB, polars and pyarrow answer the same question over the files of events: as they do it
-themselves, and over what ``Plan.to_duckdb``, ``to_polars`` and ``to_pyarrow`` hand over. The time
-with a plan is that of planning, handing over and reading. Filters per file leave some ten files of
-a thousand to read; absent keys likewise. Rows are equal, or there is no figure.
+themselves, and over what ``TableScan.to_duckdb``, ``to_polars`` and ``to_pyarrow`` hand over. The
+time with a plan is that of planning, handing over and reading. Filters per file leave some ten
+files of a thousand to read; absent keys likewise. Rows are equal, or there is no figure.
 """
 
 from __future__ import annotations
@@ -80,17 +80,19 @@ def handed(table: skipstone.Table) -> dict[str, Callable[[int], tuple[pa.Table, 
     session.execute("SET parquet_metadata_cache = true")  # as it has alone
 
     def by_duckdb(key: int) -> tuple[pa.Table, int]:
-        plan = table.plan(f"key = {key}")
-        return plan.to_duckdb(session).filter(f"key = {key}").to_arrow_table(), plan.files_kept
+        scan = table.scan(f"key = {key}")
+        return scan.to_duckdb(session).filter(f"key = {key}").to_arrow_table(), scan.plan.files_kept
 
     def by_polars(key: int) -> tuple[pa.Table, int]:
         import polars as pl
 
-        plan = table.plan(f"key = {key}")
-        return plan.to_polars().filter(pl.col("key") == key).collect().to_arrow(), plan.files_kept
+        scan = table.scan(f"key = {key}")
+        return scan.to_polars().filter(
+            pl.col("key") == key
+        ).collect().to_arrow(), scan.plan.files_kept
 
     def by_pyarrow(key: int) -> tuple[pa.Table, int]:
-        plan = table.plan(f"key = {key}")
-        return plan.to_pyarrow().to_table(filter=ds.field("key") == key), plan.files_kept
+        scan = table.scan(f"key = {key}")
+        return scan.to_pyarrow().to_table(filter=ds.field("key") == key), scan.plan.files_kept
 
     return {"duckdb": by_duckdb, "polars": by_polars, "pyarrow": by_pyarrow}

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import skipstone
-from skipstone.planning.objects import plan_objects
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns

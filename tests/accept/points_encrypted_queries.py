@@ -88,7 +88,7 @@ def nothing_goes_out(bench: Workbench) -> None:
     assert Table(str(root)).encrypt(encryption=SEALS).ok
     assert not (root / "_metadata").exists()
     opened = Table(str(root), decryption=FULL)
-    for ask in (opened.plan("id = 1").to_pyarrow, opened.write_metadata):
+    for ask in (opened.scan("id = 1").to_pyarrow, opened.write_metadata):
         with pytest.raises(UnsupportedError, match="encrypted"):
             ask()
 

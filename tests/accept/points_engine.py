@@ -70,11 +70,12 @@ def rows(bench: Workbench) -> None:
 def pages(bench: Workbench) -> None:
     table = Table(str(sizable(bench.home / "two")))
     table.query("id = 1")  # opens the files
-    plan = table.plan("id = 150003", columns=["text"])
+    scan = table.scan("id = 150003", columns=["text"])
+    plan = scan.plan
     assert [d.rows and len(d.rows) for d in plan.details.values()] == [5_000]
     (step,) = (each for each in plan.steps if each.index == "page index" and each.used)
     assert (step.considered, step.kept) == (20, 1)
-    assert plan.to_arrow()["text"].to_pylist() == ["row 0150003"]
+    assert scan.to_arrow()["text"].to_pylist() == ["row 0150003"]
 
 
 @point("engine: order and limit read the first rows only; NaN is the largest, nulls where told")

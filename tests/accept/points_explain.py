@@ -80,7 +80,7 @@ def handed(bench: Workbench) -> None:
     root = sizable(bench.home / "four")
     table = Table(str(root))
     table.build(indexes=["id:minmax"])
-    plan = table.plan("id = 150003")
+    plan = table.scan("id = 150003")
     given = {
         "duckdb": (plan.to_duckdb().to_arrow_table(), PAGE),
         "polars": (plan.to_polars().collect().to_arrow(), PAGE),
@@ -91,7 +91,7 @@ def handed(bench: Workbench) -> None:
         assert rows.column_names == ["id", "text", "day"], (name, rows.schema)
         found = [row for row in rows.to_pylist() if row["id"] == 150_003]
         assert [str(row["day"]) for row in found] == ["2026-01-01"], (name, found)
-    nothing = table.plan("id < 0")
+    nothing = table.scan("id < 0")
     assert nothing.to_duckdb().to_arrow_table().num_rows == 0
     assert nothing.to_polars().collect().columns == ["id", "text", "day"]
     assert nothing.to_pyarrow().to_table().num_rows == 0
@@ -103,7 +103,7 @@ def refused(bench: Workbench) -> None:
     root.mkdir()
     pq.write_table(pa.table({"a": [1], "A": [2]}), root / "x.parquet")
     backdate(root / "x.parquet")
-    plan = Table(str(root)).plan()
+    plan = Table(str(root)).scan()
     for way in (plan.to_duckdb, plan.to_polars, plan.to_pyarrow):
         with pytest.raises(UnsupportedError) as told:
             way()

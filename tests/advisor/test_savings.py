@@ -18,8 +18,7 @@ import pytest
 import skipstone
 from skipstone.advisor import Savings, parse_queries
 from skipstone.errors import PredicateError, SkipstoneError
-from skipstone.execution import QueryReader
-from skipstone.execution.io_forecast import foresee
+from skipstone.execution.table_scan import io_forecast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,11 +73,11 @@ def tried(table: skipstone.Table, *queries: Any, sample: int = 12) -> Savings:
 
 def reads(table: skipstone.Table, where: str) -> int:
     """Bytes of the pages that a plan leaves."""
-    plan = table.plan(where)
-    assert isinstance(plan.reader, QueryReader)
-    reader = plan.reader.reader()
-    reader.footers.open(range(plan.files_total))
-    return foresee(reader, plan, look=True, at_most=False).total.bytes
+    scan = table.scan(where)
+    assert scan.query is not None
+    reader = scan.query.reader()
+    reader.footers.open(range(scan.plan.files_total))
+    return io_forecast(reader, scan.plan, look=True, at_most=False).total.bytes
 
 
 def test_the_known_answer_is_found(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from skipstone.parquet.format.metadata import ColumnChunk, FileMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.reading.arrow_shape import check_entries
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.planning.explain import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +148,9 @@ def test_the_column_index_of_another_row_group(lying: Lying) -> None:
     """Its bounds begin where those of the chunk end; without it all is answered."""
     lying.set(A, **index_of(lying.chunk(1, A), "column_index"))
     assert lying.check() == 2 * len(QUESTIONS)
-    assert "bounds of a page outside those of its chunk" in str(lying.open().plan("a = 15"))
+    assert "bounds of a page outside those of its chunk" in str(
+        Explanation(lying.open().plan("a = 15"))
+    )
 
 
 @pytest.mark.parametrize("wrong", [0, 1, -1])

@@ -627,7 +627,7 @@ def test_bloom_is_sized_by_what_each_file_has(tmp_path: Path) -> None:
 
 
 def test_compiled_code_comes_once_there_is_enough_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.indexes.bloom_bits import COMPILED, NUMPY
+    from skipstone.indexes.bloom import COMPILED, NUMPY
 
     monkeypatch.delitem(sys.modules, COMPILED.module, raising=False)
     monkeypatch.setattr(COMPILED, "spent", 0.0)

@@ -250,7 +250,7 @@ def test_build_with_a_session_of_its_own(table: Path) -> None:
     done = command("build", str(table), "-c", "id:minmax", "--master", "local[1]", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files_built"] == FILES
-    assert Table(str(table)).explain("id = 5042").files_kept == 1
+    assert Table(str(table)).explain("id = 5042").plan.files_kept == 1
 
 
 @pytest.mark.parametrize("missing", [{"PATH": "/nowhere"}])

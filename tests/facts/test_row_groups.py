@@ -21,7 +21,8 @@ from click.testing import CliRunner
 from skipstone import Table
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer import Tail
-from skipstone.planning import row_groups
+from skipstone.planning import pm_row_groups as row_groups
+from skipstone.planning.explain import Explanation
 from skipstone.pruning import Cause, Level
 from skipstone.questdb.format.pm import Pm
 from tests.oracle import matching_rows
@@ -130,7 +131,7 @@ def test_a_column_without_an_index_skips_row_groups_and_files(table: Table) -> N
     assert row_group_step(plan, "r") == (40, 2)
     assert plan.keep.tolist() == [True, True, False, False]
     assert [plan.details[file].row_groups for file in (0, 1)] == [(5,), (5,)]
-    assert "40 -> 2 row groups" in str(plan)
+    assert "40 -> 2 row groups" in str(Explanation(plan))
     assert plan.steps[-1].bytes_read > 0 or any(step.bytes_read for step in plan.steps)
 
 

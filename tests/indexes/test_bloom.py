@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.indexes import bloom_bits as bloombits
-from skipstone.indexes.bloom import Bloom, BloomBuilder
-from skipstone.indexes.bloom_bits import NUMPY, Kernels
+from skipstone.indexes import bloom as bloombits
+from skipstone.indexes.bloom import NUMPY, Bloom, BloomBuilder, Kernels
 from skipstone.predicate.tree import Op
 from skipstone.pruning import Cause
 from skipstone.pruning.kind import Builder, Chunk

@@ -14,8 +14,7 @@ import pytest
 
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.bloom import Bloom
-from skipstone.indexes.minmax import MinMax
-from skipstone.indexes.nulls import NullCounts
+from skipstone.indexes.minmax import MinMax, NullCounts
 from skipstone.indexes.registry import kind, known_kinds, parse_index, parse_indexes, why_unknown
 from skipstone.indexes.valuelist import ValueList
 from skipstone.predicate.tree import Op

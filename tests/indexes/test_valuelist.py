@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from skipstone.indexes.valuelist import ValueList, like_regex
+from skipstone.indexes.valuelist import ValueList
 from skipstone.predicate.tree import Op
 from skipstone.pruning import Cause
+from skipstone.pruning.residual import like_regex
 from tests.build.built import Indexed
 
 
@@ -167,8 +169,10 @@ def _holds(op: Op, value: int, asked: tuple[int, ...]) -> bool:
 def test_like_is_sparks(pattern: str, escape: str, text: str, matches: bool) -> None:
     import pyarrow.compute as pc
 
-    found = pc.match_substring_regex(pa.array([text]), pattern=like_regex(pattern, escape))
+    regex = like_regex(pattern, escape)
+    found = pc.match_substring_regex(pa.array([text]), pattern=rf"(?s)\A{regex}\z")
     assert found.to_pylist() == [matches]
+    assert (re.compile(regex, re.DOTALL).fullmatch(text) is not None) is matches
 
 
 def test_parameters_go_to_the_store_and_back() -> None:

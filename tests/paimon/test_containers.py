@@ -106,7 +106,7 @@ def test_explain_says_what_each_index_did(table: Table) -> None:
     """``x`` tells file 2 by its bounds alone, ``k`` ten of its rows, and ``x`` two of those."""
     table.build(indexes=BOTH)
     where = "k = 5 AND x BETWEEN 2.1 AND 2.3"
-    plan = table.explain(where)
+    plan = table.explain(where).plan
     assert decided(plan, where)
     assert plan.keep.tolist() == [False, False, True, False]
     zone, bits = step(plan, "rangebitmap", "object"), step(plan, "bitmap", "row")
@@ -120,14 +120,14 @@ def test_explain_says_what_each_index_did(table: Table) -> None:
 
 def test_a_bloom_filter_tells_files_by_few_bytes(table: Table) -> None:
     table.build(indexes=["s:paimonbloom"])
-    plan = table.explain("s IN ('1-007', '1-400')")
+    plan = table.explain("s IN ('1-007', '1-400')").plan
     assert plan.keep.tolist() == [False, True, False, False]
     asked = step(plan, "paimonbloom", "object")
     # Two values of three probes each, in a filter of 599,071 bytes with checksums of 4 KiB each.
     assert asked["bytes_read"] <= FILES * 2 * 3 * 4_096
     assert asked["requests"] <= FILES * 2 * 3
     many = ", ".join(f"'1-{i:03d}'" for i in range(100))
-    assert table.explain(f"s IN ({many})").keep.tolist() == [False, True, False, False]
+    assert table.explain(f"s IN ({many})").plan.keep.tolist() == [False, True, False, False]
 
 
 def test_an_index_that_is_added_later_shares_the_container(table: Table) -> None:

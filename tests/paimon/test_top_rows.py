@@ -14,9 +14,10 @@ from pyroaring import BitMap
 
 from skipstone.paimon.format.column_keys import column_of, factorise, type_of
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
-from skipstone.paimon.top_rows import Order, TopCandidate, TopFile, TopRows, top_rows
+from skipstone.paimon.top_rows import TopCandidate, TopFile, TopRows, top_rows
 from skipstone.pruning import RowSet
 from skipstone.pruning.kind import Blob
+from skipstone.pruning.plan import SortKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ def rank(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def ordered(rows: list[tuple[int, int]], columns: Sequence[pa.Array], order: Order) -> list[Any]:
+def ordered(rows: list[tuple[int, int]], columns: Sequence[pa.Array], order: SortKey) -> list[Any]:
     """The sort key of each of these rows, first to last: ``(null, rank)``."""
     values = [columns[file][row].as_py() for file, row in rows]
     present = sorted((rank(v) for v in values if v is not None), reverse=order.descending)
@@ -92,7 +93,7 @@ def chosen(found: TopRows) -> list[tuple[int, int]]:
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[list[pa.Array], int, Order]:
+def questions(draw: st.DrawFn) -> tuple[list[pa.Array], int, SortKey]:
     type = draw(st.sampled_from(list(VALUES)))
     columns = [
         pa.array(values, type)
@@ -100,7 +101,7 @@ def questions(draw: st.DrawFn) -> tuple[list[pa.Array], int, Order]:
             st.lists(st.lists(st.none() | VALUES[type], max_size=12), min_size=1, max_size=5)
         )
     ]
-    order = Order("c", draw(st.booleans()), draw(st.booleans()))
+    order = SortKey("c", draw(st.booleans()), draw(st.booleans()))
     return columns, draw(st.integers(0, 15)), order
 
 
@@ -162,36 +163,36 @@ def sorted_files(count: int, rows: int) -> Files:
 def test_files_whose_bounds_are_worse_are_not_asked() -> None:
     """40 files that follow each other: the first wave of 16 has all that is wanted."""
     files = sorted_files(40, 1_000)
-    found = top_rows(files.candidates(), 10, Order("c", nulls_first=False), fetch=files.fetch)
+    found = top_rows(files.candidates(), 10, SortKey("c", nulls_first=False), fetch=files.fetch)
     assert (found.asked, found.passed, found.total) == (16, 24, 40)
     assert {file: len(rows or ()) for file, rows in found.rows.items()} == {0: 10}
-    last = top_rows(files.candidates(), 10, Order("c", True, False), fetch=files.fetch)
+    last = top_rows(files.candidates(), 10, SortKey("c", True, False), fetch=files.fetch)
     assert list(last.rows) == [39]
 
 
 def test_of_a_file_that_is_passed_over_only_the_head_is_read() -> None:
     files = sorted_files(40, 1_000)
-    top_rows(files.candidates(), 10, Order("c", nulls_first=False), fetch=files.fetch)
+    top_rows(files.candidates(), 10, SortKey("c", nulls_first=False), fetch=files.fetch)
     heads = [each for each in files.read if each.path == "39"]
     assert sum(each.length for each in heads) < len(files.blobs[39]) // 2
 
 
 def test_where_values_tie_the_last_rows_win() -> None:
     files = Files([pa.array([1, 1, 1, 0])])
-    found = top_rows(files.candidates(), 2, Order("c"), fetch=files.fetch)
+    found = top_rows(files.candidates(), 2, SortKey("c"), fetch=files.fetch)
     assert chosen(found) == [(0, 2), (0, 3)]
 
 
 def test_zeros_of_either_sign_tie() -> None:
     files = Files([pa.array([0.0, -0.0, 5.0]), pa.array([-0.0, 7.0])])
-    found = top_rows(files.candidates(), 1, Order("c"), ties=True, fetch=files.fetch)
+    found = top_rows(files.candidates(), 1, SortKey("c"), ties=True, fetch=files.fetch)
     assert chosen(found) == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_a_damaged_index_leaves_the_whole_file() -> None:
     files = sorted_files(3, 100)
     files.blobs[1] = b"\0" * len(files.blobs[1])
-    found = top_rows(files.candidates(), 5, Order("c", nulls_first=False), fetch=files.fetch)
+    found = top_rows(files.candidates(), 5, SortKey("c", nulls_first=False), fetch=files.fetch)
     assert not found.exact
     assert found.rows[1] == RowSet.all(100)
     assert len(found.rows[0] or ()) == 5
@@ -204,7 +205,7 @@ def test_bytes_that_do_not_arrive_leave_the_whole_file() -> None:
     def fetch(ranges: Sequence[ByteRange]) -> dict[ByteRange, bytes]:
         return {k: v for k, v in files.fetch(ranges).items() if k.path != "2"}
 
-    found = top_rows(files.candidates(), 5, Order("c", True, False), fetch=fetch)
+    found = top_rows(files.candidates(), 5, SortKey("c", True, False), fetch=fetch)
     assert found.rows[2] == RowSet.all(100)
     assert not found.exact
 
@@ -212,17 +213,17 @@ def test_bytes_that_do_not_arrive_leave_the_whole_file() -> None:
 def test_keys_of_other_types_are_not_compared() -> None:
     """Two files of doubles, one of floats: their keys have another order."""
     files = Files([pa.array([1.0]), pa.array([2.0]), pa.array([0.5], pa.float32())])
-    found = top_rows(files.candidates(), 1, Order("c", nulls_first=False), fetch=files.fetch)
+    found = top_rows(files.candidates(), 1, SortKey("c", nulls_first=False), fetch=files.fetch)
     assert found.rows[2] == RowSet.all(1)
     assert chosen(found) == [(0, 0), (2, 0)]
     widened = Files([pa.array([3], pa.int32()), pa.array([2], pa.int64())])
-    narrow = top_rows(widened.candidates(), 1, Order("c", nulls_first=False), fetch=widened.fetch)
+    narrow = top_rows(widened.candidates(), 1, SortKey("c", nulls_first=False), fetch=widened.fetch)
     assert (chosen(narrow), narrow.exact) == ([(1, 0)], True)
 
 
 @pytest.mark.parametrize("limit", [0, 3])
 def test_no_files(limit: int) -> None:
-    found = top_rows([], limit, Order("c"), fetch=Files([]).fetch)
+    found = top_rows([], limit, SortKey("c"), fetch=Files([]).fetch)
     assert (found.rows, found.exact) == ({}, True)
 
 
@@ -231,7 +232,7 @@ def test_rows_of_several_containers() -> None:
     values = np.random.default_rng(3).permutation(200_000)
     column = pa.array(values, mask=values % 10 == 3)
     files = Files([column.slice(0, 150_000), column.slice(150_000)])
-    found = top_rows(files.candidates(), 100, Order("c", True, False), fetch=files.fetch)
+    found = top_rows(files.candidates(), 100, SortKey("c", True, False), fetch=files.fetch)
     got = sorted(files.columns[file][row].as_py() for file, row in chosen(found))
     assert got == sorted(v for v in values.tolist() if v % 10 != 3)[-100:]
     assert BitMap(row for file, row in chosen(found) if file == 0)

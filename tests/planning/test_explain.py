@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,15 +21,18 @@ from click.testing import CliRunner
 
 import skipstone
 from skipstone.cli.verbs import cli
-from skipstone.planning.forecast import Amount, Forecast
-from skipstone.pruning import Cause, Level, Reason
+from skipstone.planning.explain import Amount, Explanation, Forecast
+from skipstone.pruning import Cause, Level, Reason, RowSet
 from skipstone.pruning import costs as cost
-from skipstone.pruning.plan import Plan, Step
+from skipstone.pruning.plan import FileDetail, Step
 from skipstone.storage.base import carried, count_read, metered
+from tests.pruning.test_plan import BLOOM, IDLE, MINMAX
 from tests.pruning.test_plan import plan as small_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from skipstone.execution import TableScan
 
 ROWS = 1_000
 
@@ -64,6 +68,82 @@ def table(home: Path, monkeypatch: pytest.MonkeyPatch) -> skipstone.Table:
     return found
 
 
+def explained(keep: str = "0110", must: str = "0000", **more: Any) -> Explanation:
+    return Explanation(small_plan(keep, must, **more))
+
+
+# -- in words -------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_the_inside_of_one_file_is_about_its_rows() -> None:
+    """Facts were not asked, so nothing is said of them; bytes depend on the columns."""
+    rows = FileDetail(rows=RowSet.all(4))
+    inside = explained("1", "0", facts_fresh=0, details={0: rows}, table="/t/0 é.parquet")
+    assert str(inside).splitlines()[0] == "file /t/0 é.parquet   1.0 kB   10 rows"
+    assert str(inside).endswith("read 4 of 10 rows (60 % skipped), planned in 2.2 ms")
+    assert "10 rows" in inside._repr_html_()
+    of_table = explained("1", "0", facts_fresh=1)
+    assert str(of_table).startswith("table events   1 file   1.0 kB   index covers 1 of 1 files")
+
+
+def test_explain_says_used_or_not_and_because_of_what() -> None:
+    it = explained(steps=(MINMAX, BLOOM, IDLE), milliseconds={"listing": 30.0, "evaluation": 8.0})
+    assert str(it) == (
+        "table events   4 files   15.0 kB   index covers 4 of 4 files (fresh)\n"
+        "where id = 5 AND ts > 3\n"
+        "  ts       minmax       4 -> 3 files\n"
+        "  id       bloomfilter  3 -> 2 files  64 B in 2 requests, 0.1 ms  left out\n"
+        "  country  valuelist                                              "
+        "not used: no predicate on country\n"
+        "  still to be checked row by row: id = 5 AND ts > 3\n"
+        "read 2 of 4 files, 6.0 kB of 15.0 kB (60 % skipped), planned in 38 ms"
+    )
+
+
+def test_explain_names_what_is_stale_and_new() -> None:
+    text = str(explained(facts_fresh=1, facts_stale=2, facts_missing=1))
+    assert (
+        "index covers 1 of 4 files; 1 new and 2 changed since: read in full, run `refresh`" in text
+    )
+    assert "; 3 new: read" in str(explained(facts_fresh=1, facts_missing=3))
+    assert "; 3 changed since: read" in str(explained(facts_fresh=1, facts_stale=3))
+
+
+def test_explain_notes_what_no_index_can_use() -> None:
+    note = Reason(cause=Cause.NOT_APPLICABLE, subject="f(x)", text="no index knows f")
+    assert "\n  note: f(x): no index knows f\n" in str(explained(reasons=(note,)))
+
+
+def test_explain_of_a_plan_that_reads_nothing_leaves_nothing_to_check() -> None:
+    text = str(explained("0000"))
+    assert "still to be checked" not in text
+    assert "read 0 of 4 files, 0 B of 15.0 kB (100 % skipped)" in text
+
+
+def test_explain_of_an_empty_table() -> None:
+    text = str(explained("", residual=None))
+    assert "table events   0 files   0 B   index covers 0 of 0 files (fresh)" in text
+    assert "read 0 of 0 files, 0 B of 0 B (0 % skipped)" in text
+
+
+def test_an_index_that_was_not_asked_says_so() -> None:
+    nothing_left = replace(IDLE, reasons=(), considered=0, kept=0)
+    assert "not used: nothing left to ask about" in str(explained(steps=(nothing_left,)))
+
+
+def test_notebooks_get_a_table_and_no_markup_from_data() -> None:
+    note = Reason(cause=Cause.NOT_APPLICABLE, subject="<b>", text="&")
+    html = explained(
+        table="<script>", predicate="a < 'x'", steps=(MINMAX, IDLE), reasons=(note,)
+    )._repr_html_()
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html
+    assert "a &lt; &#x27;x&#x27;" in html
+    assert "<td>4 -&gt; 3 files</td>" in html
+    assert "<li>&lt;b&gt;: &amp;</li>" in html
+    assert "<ul>" not in explained()._repr_html_()
+
+
 # -- levels and costs ------------------------------------------------------------------------------
 
 
@@ -80,7 +160,7 @@ def step(level: Level, index: str, considered: int, kept: int, **more: Any) -> S
 
 
 def test_each_level_has_a_head_and_what_asking_took() -> None:
-    it = small_plan(
+    it = explained(
         steps=(
             step(Level.PAGE, "page index", 8, 2, bytes_read=2_000, requests=1, milliseconds=1.26),
             step(Level.OBJECT, "minmax", 4, 2, milliseconds=0.01),
@@ -101,14 +181,14 @@ def test_each_level_has_a_head_and_what_asking_took() -> None:
 
 def test_files_without_a_page_index_are_told_from_nothing_left() -> None:
     lacking = step(Level.PAGE, "page index", 0, 0, used=False)
-    assert "not used: what is left has no page index" in str(small_plan(steps=(lacking,)))
+    assert "not used: what is left has no page index" in str(explained(steps=(lacking,)))
     asked = step(Level.PAGE, "search", 3, 0)
-    assert "not used: nothing left to ask about" in str(small_plan(steps=(asked, lacking)))
+    assert "not used: nothing left to ask about" in str(explained(steps=(asked, lacking)))
 
 
 def test_new_files_whose_footers_were_asked_are_not_read_in_full() -> None:
     looked = step(Level.ROW_GROUP, "statistics", 8, 4)
-    text = str(small_plan(facts_fresh=3, facts_missing=1, steps=(looked,)))
+    text = str(explained(facts_fresh=3, facts_missing=1, steps=(looked,)))
     assert "1 new: nothing is known but what they say themselves, run `refresh`" in text
 
 
@@ -116,12 +196,12 @@ def test_that_tiny_files_were_not_opened_is_said_to_programs_only() -> None:
     passed = Reason(
         cause=Cause.COSTLY, subject="row groups", text="not looked at in 2 of 2 files, which …"
     )
-    tiny = small_plan(reasons=(passed,))
+    tiny = explained(reasons=(passed,))
     assert "not looked at" not in str(tiny)
     assert "not looked at" not in tiny._repr_html_()
     assert tiny.to_dict()["reasons"] == [str(passed)]
-    larger = small_plan(reasons=(passed,))
-    larger.listing.sizes[:] = 10_000_000
+    larger = explained(reasons=(passed,))
+    larger.plan.listing.sizes[:] = 10_000_000
     assert "note: row groups: not looked at in 2 of 2 files" in str(larger)
 
 
@@ -149,26 +229,26 @@ def test_every_level_is_counted_with_its_denominator(table: skipstone.Table) -> 
 
 def test_what_is_planned_is_what_is_read(table: skipstone.Table) -> None:
     """The page of ``id`` first, then, in one request, those of the two others."""
-    done = table.explain("id = 1234").analyze()
-    forecast = done.plan.foreseen
+    done = table.scan("id = 1234").analyze()
+    forecast = done.explanation.forecast
     assert forecast is not None
     assert forecast.certain.requests == 1
     assert forecast.possible.requests == 1
     assert done.read == forecast.total
     assert (done.rows, done.files_read) == (1, 1)
-    assert done.plan.bytes_kept == forecast.total.bytes
-    assert done.plan.requests == 2
-    (file,) = done.plan.files
+    assert done.explanation.plan.bytes_kept == forecast.total.bytes
+    assert done.explanation.plan.requests == 2
+    (file,) = done.explanation.plan.files
     assert file.detail.byte_ranges is not None
     assert sum(each.length for each in file.detail.byte_ranges) == forecast.total.bytes
     assert {each.path for each in file.detail.byte_ranges} == {file.path}
 
 
 def test_columns_that_are_not_asked_for_are_not_counted(table: skipstone.Table) -> None:
-    alone = table.explain("id = 1234", columns=["id"]).foreseen
+    alone = table.explain("id = 1234", columns=["id"]).forecast
     assert alone is not None
     assert alone.possible == Amount()
-    done = table.explain("id = 1234", columns=["id"]).analyze()
+    done = table.scan("id = 1234", columns=["id"]).analyze()
     assert done.read == alone.certain
     assert "where rows match" not in str(done)
 
@@ -177,8 +257,8 @@ def test_columns_that_are_not_asked_for_are_not_counted(table: skipstone.Table) 
     "where", ["code = 3 AND id < 700", "id < 700", "id >= 0", "text LIKE '%7'", "code = 77"]
 )
 def test_never_more_is_read_than_was_planned(table: skipstone.Table, where: str) -> None:
-    done = table.explain(where).analyze()
-    forecast = done.plan.foreseen
+    done = table.scan(where).analyze()
+    forecast = done.explanation.forecast
     assert forecast is not None
     assert not forecast.about
     assert forecast.certain.bytes <= done.read.bytes <= forecast.total.bytes
@@ -188,50 +268,52 @@ def test_never_more_is_read_than_was_planned(table: skipstone.Table, where: str)
 
 def test_where_all_rows_match_for_sure_nothing_is_decided(table: skipstone.Table) -> None:
     """Files 1 to 3 match whole: all of their bytes are certain."""
-    it = table.explain("id >= 1000")
-    assert it.residual is None
-    assert it.foreseen is not None
-    assert it.foreseen.possible == Amount()
-    assert it.analyze().read == it.foreseen.certain
+    scan = table.scan("id >= 1000")
+    assert scan.plan.residual is None
+    forecast = scan.explain().forecast
+    assert forecast is not None
+    assert forecast.possible == Amount()
+    assert scan.analyze().read == forecast.certain
 
 
 def test_what_was_not_looked_into_is_about(home: Path) -> None:
     it = skipstone.Table(str(home)).explain("code = 3", inside=False)
     sizes = sum(path.stat().st_size for path in home.iterdir())
-    assert it.foreseen == Forecast(certain=Amount(bytes=sizes, requests=4), about=True)
+    assert it.forecast == Forecast(certain=Amount(bytes=sizes, requests=4), about=True)
     assert "will read: about " in str(it)
     assert "at most" not in str(it)
 
 
 def test_a_limit_may_end_it_before(table: skipstone.Table) -> None:
-    it = table.explain("id < 700", limit=3)
-    assert "will read: at most " in str(it)
-    done = it.analyze()
+    scan = table.scan("id < 700", limit=3)
+    assert "will read: at most " in str(scan.explain())
+    done = scan.analyze()
     assert done.rows == 3
-    assert done.plan.foreseen is not None
-    assert done.read.bytes <= done.plan.foreseen.total.bytes
+    assert done.explanation.forecast is not None
+    assert done.read.bytes <= done.explanation.forecast.total.bytes
 
 
 def test_a_plan_reads_nothing_more_to_say_what_it_will_read(table: skipstone.Table) -> None:
     """Without the look that ``explain`` takes, chunks whose pages nobody knows count whole."""
-    made = table.plan("id = 1234")
+    made = table.scan("id = 1234")
     with metered() as meter:
-        text = repr(made)
+        found = made.explain(look=False)
+        text = str(found)
     assert meter.requests == 0
     assert "about" in text
     looked = table.explain("id = 1234")
-    assert looked.bytes_kept < made.bytes_kept
+    assert looked.plan.bytes_kept < found.plan.bytes_kept
 
 
 def test_nothing_left_is_nothing_to_read(table: skipstone.Table) -> None:
-    done = table.explain("id = 9999").analyze()
+    done = table.scan("id = 9999").analyze()
     assert (done.rows, done.files_read, done.read) == (0, 0, Amount())
-    assert "will read" not in str(done.plan)
+    assert "will read" not in str(done.explanation)
     assert "read 0 of 4 files, 0 B of" in str(done)
 
 
 def test_a_run_says_what_came_of_the_plan(table: skipstone.Table) -> None:
-    done = table.plan("id = 1234").analyze()
+    done = table.scan("id = 1234").analyze()
     text = str(done)
     assert "ran: 1 of 50 rows left came out, in " in text
     assert "in 2 requests, from 1 of 1 planned files; planned: " in text
@@ -243,16 +325,16 @@ def test_a_run_says_what_came_of_the_plan(table: skipstone.Table) -> None:
 
 
 def test_queries_beside_each_other_are_counted_apart(table: skipstone.Table) -> None:
-    plans = [table.explain(f"id = {at}") for at in (34, 1234, 2234, 3234) * 4]
-    alone = [each.analyze().read for each in plans[:4]] * 4
+    scans = [table.scan(f"id = {at}") for at in (34, 1234, 2234, 3234) * 4]
+    alone = [each.analyze().read for each in scans[:4]] * 4
     start = threading.Barrier(4)
 
-    def run(each: Plan) -> Amount:
+    def run(each: TableScan) -> Amount:
         start.wait()
         return each.analyze().read
 
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(run, plans)) == alone
+        assert list(pool.map(run, scans)) == alone
 
 
 def test_work_that_is_handed_to_threads_counts_for_who_gave_it() -> None:
@@ -276,12 +358,13 @@ def test_files_without_facts_are_cut_by_their_own_footers(
     monkeypatch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
     table = skipstone.Table(str(home))
     for at in (0, 249, 250, 999, 1000, 1790, 3999):
-        it = table.explain(f"id = {at}")
-        assert it.files_kept == 1
-        assert it.foreseen is not None
-        assert it.foreseen.row_groups == (1, 4)
-        assert it.foreseen.pages == (3, 15)
-        assert it.to_arrow().column("id").to_pylist() == [at]
+        scan = table.scan(f"id = {at}")
+        assert scan.plan.files_kept == 1
+        forecast = scan.explain().forecast
+        assert forecast is not None
+        assert forecast.row_groups == (1, 4)
+        assert forecast.pages == (3, 15)
+        assert scan.to_arrow().column("id").to_pylist() == [at]
 
 
 # -- the command line ------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.facts.runs import FactRun
-    from skipstone.planning.runs import RunAnswer, RunJob
+    from skipstone.planning.fact_runs import RunAnswer, RunJob
 
 FILES = 12
 
@@ -156,8 +156,8 @@ def names(plan: skipstone.Plan) -> list[str]:
 
 def planned(table: skipstone.Table, where: str, runner: Any) -> skipstone.Plan:
     """The plan by a runner of one's own."""
-    from skipstone.planning.objects import plan_objects
-    from skipstone.planning.runs import Outgrown
+    from skipstone.planning.fact_runs import Outgrown
+    from skipstone.planning.table_facts import plan_objects
     from skipstone.predicate.binding import bind
     from skipstone.predicate.sql import parse_sql
     from skipstone.pruning.partitions import PartitionColumns

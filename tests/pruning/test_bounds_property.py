@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.bloom import Bloom
-from skipstone.indexes.minmax import MinMax
-from skipstone.indexes.nulls import NullCounts
+from skipstone.indexes.minmax import MinMax, NullCounts
 from skipstone.indexes.valuelist import ValueList
 from skipstone.paimon.bloom import PaimonBloom
 from skipstone.paimon.kinds import Bitmap, RangeBitmap

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.predicate.tree import Const, Leaf, Op
-from skipstone.pruning.column_leaf import localise
+from skipstone.pruning.column_types import restate
 
 INT, LONG, WIDE = pa.int32(), pa.int64(), pa.decimal128(12, 2)
 BIG = 3_000_000_000
@@ -58,7 +58,7 @@ BIG = 3_000_000_000
 def test_what_becomes_of_a_leaf(
     stored: pa.DataType, table: pa.DataType, op: Op, values: tuple[Any, ...], expected: Any
 ) -> None:
-    found = localise(Leaf("c", table, op, values), stored)
+    found = restate(Leaf("c", table, op, values), stored)
     match expected:
         case bool():
             assert found == Const(expected)
@@ -70,6 +70,6 @@ def test_what_becomes_of_a_leaf(
 
 def test_an_equal_type_in_another_spelling() -> None:
     leaf = Leaf("c", pa.timestamp("us", "UTC"), Op.EQ, (5,))
-    assert localise(leaf, leaf.type) is leaf
-    found = localise(leaf, pa.timestamp("us", "Europe/Berlin"))
+    assert restate(leaf, leaf.type) is leaf
+    found = restate(leaf, pa.timestamp("us", "Europe/Berlin"))
     assert found == leaf

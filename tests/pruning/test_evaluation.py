@@ -23,7 +23,6 @@ from skipstone.pruning import (
     RowSet,
     Units,
 )
-from skipstone.pruning.asking import MAX_FAILURES, MAX_ROUNDS, no_fetch
 from skipstone.pruning.evaluation import (
     Evaluation,
     RowTask,
@@ -32,6 +31,7 @@ from skipstone.pruning.evaluation import (
     evaluate_rows,
     row_constants,
 )
+from skipstone.pruning.questions import MAX_FAILURES, MAX_ROUNDS, no_fetch
 from skipstone.storage import ByteRange
 from tests.pruning.model import leaf
 

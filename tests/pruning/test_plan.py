@@ -1,4 +1,4 @@
-"""A plan is a value: totals, files, JSON; and what it says of itself."""
+"""A plan is a value: totals, files, JSON."""
 
 from __future__ import annotations
 
@@ -152,17 +152,6 @@ def test_rows_are_counted_where_all_are_known() -> None:
     assert known.to_dict()["rows"] == {"kept": 37, "total": 100}
 
 
-def test_a_plan_of_the_inside_of_one_file_is_about_its_rows() -> None:
-    """Facts were not asked, so nothing is said of them; bytes depend on the columns."""
-    rows = FileDetail(rows=RowSet.all(4))
-    inside = plan("1", "0", facts_fresh=0, details={0: rows}, table="/t/0 é.parquet")
-    assert str(inside).splitlines()[0] == "file /t/0 é.parquet   1.0 kB   10 rows"
-    assert str(inside).endswith("read 4 of 10 rows (60 % skipped), planned in 2.2 ms")
-    assert "10 rows" in inside._repr_html_()
-    of_table = plan("1", "0", facts_fresh=1)
-    assert str(of_table).startswith("table events   1 file   1.0 kB   index covers 1 of 1 files")
-
-
 def test_steps_add_up() -> None:
     both = BLOOM.plus(replace(BLOOM, used=False, considered=5, kept=5, bytes_read=1, requests=1))
     assert (both.used, both.considered, both.kept) == (True, 8, 7)
@@ -178,65 +167,5 @@ def test_a_plan_travels_to_executors() -> None:
     assert twin.details == it.details
 
 
-# -- explain ---------------------------------------------------------------------------------------
-
-
-def test_explain_says_used_or_not_and_because_of_what() -> None:
-    it = plan(steps=(MINMAX, BLOOM, IDLE), milliseconds={"listing": 30.0, "evaluation": 8.0})
-    assert str(it) == (
-        "table events   4 files   15.0 kB   index covers 4 of 4 files (fresh)\n"
-        "where id = 5 AND ts > 3\n"
-        "  ts       minmax       4 -> 3 files\n"
-        "  id       bloomfilter  3 -> 2 files  64 B in 2 requests, 0.1 ms  left out\n"
-        "  country  valuelist                                              "
-        "not used: no predicate on country\n"
-        "  still to be checked row by row: id = 5 AND ts > 3\n"
-        "read 2 of 4 files, 6.0 kB of 15.0 kB (60 % skipped), planned in 38 ms"
-    )
-    assert repr(it) == (
-        "Plan(read 2 of 4 files, 6.0 kB of 15.0 kB (60 % skipped), planned in 38 ms)"
-    )
-
-
-def test_explain_names_what_is_stale_and_new() -> None:
-    text = str(plan(facts_fresh=1, facts_stale=2, facts_missing=1))
-    assert (
-        "index covers 1 of 4 files; 1 new and 2 changed since: read in full, run `refresh`" in text
-    )
-    assert "; 3 new: read" in str(plan(facts_fresh=1, facts_missing=3))
-    assert "; 3 changed since: read" in str(plan(facts_fresh=1, facts_stale=3))
-
-
-def test_explain_notes_what_no_index_can_use() -> None:
-    note = Reason(cause=Cause.NOT_APPLICABLE, subject="f(x)", text="no index knows f")
-    assert "\n  note: f(x): no index knows f\n" in str(plan(reasons=(note,)))
-
-
-def test_explain_of_a_plan_that_reads_nothing_leaves_nothing_to_check() -> None:
-    text = str(plan("0000"))
-    assert "still to be checked" not in text
-    assert "read 0 of 4 files, 0 B of 15.0 kB (100 % skipped)" in text
-
-
-def test_explain_of_an_empty_table() -> None:
-    text = str(plan("", residual=None))
-    assert "table events   0 files   0 B   index covers 0 of 0 files (fresh)" in text
-    assert "read 0 of 0 files, 0 B of 0 B (0 % skipped)" in text
-
-
-def test_an_index_that_was_not_asked_says_so() -> None:
-    nothing_left = replace(IDLE, reasons=(), considered=0, kept=0)
-    assert "not used: nothing left to ask about" in str(plan(steps=(nothing_left,)))
-
-
-def test_notebooks_get_a_table_and_no_markup_from_data() -> None:
-    note = Reason(cause=Cause.NOT_APPLICABLE, subject="<b>", text="&")
-    html = plan(
-        table="<script>", predicate="a < 'x'", steps=(MINMAX, IDLE), reasons=(note,)
-    )._repr_html_()
-    assert "&lt;script&gt;" in html
-    assert "<script" not in html
-    assert "a &lt; &#x27;x&#x27;" in html
-    assert "<td>4 -&gt; 3 files</td>" in html
-    assert "<li>&lt;b&gt;: &amp;</li>" in html
-    assert "<ul>" not in plan()._repr_html_()
+def test_a_plan_is_one_line() -> None:
+    assert repr(plan()) == "Plan('events', where id = 5 AND ts > 3: 2 of 4 files)"

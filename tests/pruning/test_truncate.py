@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.pruning.truncate import cut_lower, cut_upper
+from skipstone.pruning.file_bounds import cut_lower, cut_upper
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
+from skipstone.planning.explain import Explanation
 from skipstone.questdb.format.partition_names import Partitioning, PartitionUnit
 from skipstone.table import Table
 from tests.questdb.format.converting import pm_of
@@ -50,7 +51,7 @@ def test_partitions_are_skipped_by_their_time_and_row_groups_by_their_pm(tmp_pat
     plan = table.plan("id = 47")
     (file,) = plan.files
     assert file.detail.row_groups == (0,)
-    assert "partition" in str(table.plan("ts < '2024-01-02T00:00:00Z'"))
+    assert "partition" in str(Explanation(table.plan("ts < '2024-01-02T00:00:00Z'")))
 
 
 def test_without_a_pm_it_is_all_read_and_said(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_without_a_pm_it_is_all_read_and_said(tmp_path: Path) -> None:
     table = Table(str(made.root))
     plan = table.plan("id = 47 and ts > '2024-01-02T00:00:00Z'")
     assert plan.files_kept == 4
-    assert "_pm: partitions that have none (4)" in str(plan)
+    assert "_pm: partitions that have none (4)" in str(Explanation(plan))
     assert table.count("id = 47") == 1
 
 
@@ -71,7 +72,7 @@ def test_a_pm_of_another_file_says_nothing(tmp_path: Path) -> None:
     table = Table(str(made.root))
     assert table.count("id = 5") == 1
     assert table.count("id = 45") == 1
-    assert "2024-01-01/_pm" in str(table.plan("id = 5"))
+    assert "2024-01-01/_pm" in str(Explanation(table.plan("id = 5")))
 
 
 def test_a_count_without_a_predicate_reads_no_rows(tmp_path: Path) -> None:

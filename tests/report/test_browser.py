@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile, report
+from skipstone.planning.explain import Explanation
 from skipstone.storage import Listing
 from tests.report.browser import Browser, Page, chromium
 from tests.report.layered import WHERE
@@ -90,7 +91,7 @@ def test_it_opens_with_counts_and_the_plan_in_words(page: Page, plan: Plan) -> N
         assert part in legend
     assert f"{plan.files_kept} of {plan.files_total} files" in legend
     assert page.text("#predicate") == WHERE
-    assert page.js("document.querySelector('#explain').textContent") == str(plan)
+    assert page.js("document.querySelector('#explain').textContent") == str(Explanation(plan))
     assert "3 of 3 files to read" in page.text("#notes")
 
 

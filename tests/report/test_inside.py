@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     table = Opened(str(tmp_path / "t"))
     plan = table.plan(WHERE, inside=False)
     (tmp_path / "t" / "b.parquet").write_bytes(b"PAR1 is all that is left PAR1")
-    plan = Opened(str(tmp_path / "t")).plan(WHERE, inside=False, schema=table.plan().schema)
+    plan = Opened(str(tmp_path / "t")).plan(WHERE, inside=False, schema=table.scan().schema)
     written = report.write(plan, tmp_path / "out.html")
     found = parsed(tmp_path / "out.html")
     assert found.inside(1)["trouble"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone import Table, report
+from skipstone.planning.explain import Explanation
 from skipstone.predicate.tree import Const
 from skipstone.pruning.planner import make_plan
 from skipstone.report import plan_page as module
@@ -50,7 +51,7 @@ def test_the_page_holds_the_plan(table: Table, tmp_path: Path) -> None:
     assert [sum(part) for part in zip(*data["tally"], strict=True)][:2] == data["total"][:2]
     assert data["tally"][0][0] == plan.files_kept == written.kept == written.opened
     assert data["steps"] == [step.to_dict() for step in plan.steps]
-    assert found.texts["explain"] == str(plan)
+    assert found.texts["explain"] == str(Explanation(plan))
     assert written.bytes == (tmp_path / "report.html").stat().st_size
     assert f"of {plan.files_kept} files to read" in str(written)
 
@@ -58,7 +59,7 @@ def test_the_page_holds_the_plan(table: Table, tmp_path: Path) -> None:
 def test_files_without_a_fact_that_counts_are_marked(table: Table) -> None:
     """The last file but one was written after the build, under its old name; the last is new."""
     plan = table.plan(WHERE)
-    data = overview(plan)
+    data = overview(Explanation(plan))
     n = plan.files_total
     assert data["mark"] == "0" * (n - 2) + str(STALE) + str(MISSING)
     assert [each[0] for each in data["marks"]] == [
@@ -70,7 +71,7 @@ def test_files_without_a_fact_that_counts_are_marked(table: Table) -> None:
 
 def test_a_plan_that_does_not_say_by_what(table: Table) -> None:
     plan = replace(table.plan(WHERE), dropped=None, stale=None, missing=None)
-    data = overview(plan)
+    data = overview(Explanation(plan))
     assert set(data["state"]) == {"0", str(SKIPPED)}
     assert set(data["mark"]) == {"0"}
 
@@ -79,7 +80,7 @@ def test_unknown_row_counts_stay_unknown(table: Table) -> None:
     plan = table.plan(WHERE)
     counts = plan.row_counts.copy()
     counts[0] = -1
-    data = overview(replace(plan, row_counts=counts))
+    data = overview(Explanation(replace(plan, row_counts=counts)))
     assert data["total"][2] == -1
     assert data["tally"][1][2] == -1
     assert data["tally"][2][2] > 0
@@ -88,7 +89,7 @@ def test_unknown_row_counts_stay_unknown(table: Table) -> None:
 def test_past_the_most_files_all_are_counted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_FILES", 5)
     plan = table.plan(WHERE)
-    data = overview(plan)
+    data = overview(Explanation(plan))
     assert len(data["names"]) == len(data["state"]) == len(data["sizes"]) == 5
     assert data["total"][0] == data["files_total"] == plan.files_total == 12
 
@@ -132,8 +133,8 @@ def test_a_table_with_a_txn_is_drawn_at_its_snapshot(tmp_path: Path) -> None:
         folder.add(micros(2026, 6, 1 + day), rows_at(micros(2026, 6, 1 + day), range(10)))
     folder.commit()
     folder.grow(0, rows_at(micros(2026, 6, 1, 5), range(10, 15)))
-    plan = Table(str(tmp_path / "trades")).plan("ts < '2026-06-02'")
-    written = report.write(plan, tmp_path / "report.html")
+    scan = Table(str(tmp_path / "trades")).scan("ts < '2026-06-02'")
+    written = report.write(scan, tmp_path / "report.html")
     found = parsed(tmp_path / "report.html")
     assert found.data["state"] == "01"
     assert found.inside(0).get("trouble") is None

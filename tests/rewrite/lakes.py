@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from skipstone.pruning.plan import Plan
+    from skipstone.execution import TableScan
 
 NAN = float("nan")
 #: with blanks, %, letters outside ASCII, = and folders that are partitions
@@ -65,21 +65,21 @@ def lake(root: Path, names: Sequence[str] = NAMES, **options: Any) -> Table:
     return Table(str(root))
 
 
-def looked(root: Path | str, where: str, **how: Any) -> tuple[Plan, set[str], int]:
+def looked(root: Path | str, where: str, **how: Any) -> tuple[TableScan, set[str], int]:
     """The plan of a table that nobody has looked at yet, every level asked; the files that were
     read for it, and in how many requests."""
     with mock.patch("skipstone.table.planning.costs_of", return_value=FREE):
         table = Table(str(root), **how)
         with metered() as meter:
-            plan = table.plan(where)
-    return plan, meter.paths, meter.requests
+            scan = table.scan(where)
+    return scan, meter.paths, meter.requests
 
 
-def ids(plan: Plan) -> list[int]:
+def ids(scan: TableScan) -> list[int]:
     """What the plan gives, sorted."""
-    return sorted(plan.to_arrow().column("id").to_pylist())
+    return sorted(scan.to_arrow().column("id").to_pylist())
 
 
-def said(plan: Plan) -> list[str]:
+def said(scan: TableScan) -> list[str]:
     """What it says of the summary."""
-    return [f"{each.cause}: {each}" for each in plan.reasons if each.subject == "_metadata"]
+    return [f"{each.cause}: {each}" for each in scan.plan.reasons if each.subject == "_metadata"]

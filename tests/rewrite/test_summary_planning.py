@@ -56,21 +56,21 @@ def root(made: Path, tmp_path: Path) -> Path:
 
 
 def test_footers_come_from_the_summary_alone(made: Path) -> None:
-    plan, paths, requests = looked(made, WHERE)
+    scan, paths, requests = looked(made, WHERE)
     assert (paths, requests) == ({f"{made}/_metadata"}, 1)
-    assert said(plan) == []
-    assert plan.files_kept == 1
+    assert said(scan) == []
+    assert scan.plan.files_kept == 1
     with metered() as meter:
-        assert ids(plan) == EXPECTED
+        assert ids(scan) == EXPECTED
     assert meter.paths == {f"{made}/{NAMES[2]}"} or len(meter.paths) == 1
 
 
 def test_without_a_summary_every_file_is_opened(root: Path) -> None:
     (root / "_metadata").unlink()
-    plan, paths, requests = looked(root, WHERE)
+    scan, paths, requests = looked(root, WHERE)
     assert (len(paths), requests) == (5, 5)
-    assert said(plan) == []
-    assert ids(plan) == EXPECTED
+    assert said(scan) == []
+    assert ids(scan) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_without_a_summary_every_file_is_opened(root: Path) -> None:
     ["id < 10", "f = 'NaN'", "f = 0.0", "n IS NULL", "s IS NULL", "s = 'é3'", "k = '3'", "n = 1"],
 )
 def test_rows_are_the_same_with_and_without(root: Path, where: str) -> None:
-    plan, _, _ = looked(root, where)
-    found = ids(plan)
+    scan, _, _ = looked(root, where)
+    found = ids(scan)
     (root / "_metadata").unlink()
-    plan, _, _ = looked(root, where)
-    assert found == ids(plan)
+    scan, _, _ = looked(root, where)
+    assert found == ids(scan)
 
 
 def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> None:
@@ -94,12 +94,12 @@ def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> Non
             Bucket=s3.bucket, Key=f"t/k={at % 3} é/p {at}%.parquet", Body=path.read_bytes()
         )
     where = "id = 7777"
-    plan, _, requests = looked(f"{s3.base}/t", where, storage_options=s3.options)
-    assert (plan.files_kept, requests >= count) == (1, True)
+    scan, _, requests = looked(f"{s3.base}/t", where, storage_options=s3.options)
+    assert (scan.plan.files_kept, requests >= count) == (1, True)
     table = Table(f"{s3.base}/t", storage_options=s3.options)
     assert table.write_metadata().files == count
     s3.seen.clear()
-    plan, paths, requests = looked(f"{s3.base}/t", where, storage_options=s3.options)
+    scan, paths, requests = looked(f"{s3.base}/t", where, storage_options=s3.options)
     gets = [
         each for each in s3.seen if each.startswith(("GET", "HEAD")) and "list-type" not in each
     ]
@@ -107,18 +107,18 @@ def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> Non
     # Whether it is a table of QuestDB is asked of every table.
     assert [each for each in gets if "/_txn" not in each] == [f"GET /{s3.bucket}/t/_metadata"]
     assert paths == {f"{s3.base}/t/_metadata"}
-    assert plan.files_kept == 1
-    assert said(plan) == []
-    assert ids(plan) == [7777]
+    assert scan.plan.files_kept == 1
+    assert said(scan) == []
+    assert ids(scan) == [7777]
     # One file is replaced and one added: two files more are opened, and it is said.
     put(made.parent / "one.parquet", rows(7777, 300))
     body = (made.parent / "one.parquet").read_bytes()
     for key in ("t/k=0 é/p 0%.parquet", "t/new.parquet"):
         s3.client.put_object(Bucket=s3.bucket, Key=key, Body=body)
-    plan, paths, _ = looked(f"{s3.base}/t", where, storage_options=s3.options)
+    scan, paths, _ = looked(f"{s3.base}/t", where, storage_options=s3.options)
     assert len(paths) == 3
-    assert ids(plan) == [7777, 7777, 7777]
-    assert said(plan)[0].startswith("stale: _metadata: 2 of 41 files")
+    assert ids(scan) == [7777, 7777, 7777]
+    assert said(scan)[0].startswith("stale: _metadata: 2 of 41 files")
 
 
 def test_no_summary_costs_no_request_of_an_object_store(s3: S3, made: Path) -> None:
@@ -172,42 +172,42 @@ def test_a_file_that_changed_is_opened_itself(root: Path, change: Any) -> None:
     table = Table(str(root))
     table.plan(WHERE)
     change(root)
-    plan, _, _ = looked(root, WHERE)
-    assert len(said(plan)) == 1
-    assert said(plan)[0].startswith("stale: _metadata: ")
-    assert "of " in said(plan)[0]
-    found = ids(plan)
-    assert ids(table.plan(WHERE)) == found  # one that had read the summary before
+    scan, _, _ = looked(root, WHERE)
+    assert len(said(scan)) == 1
+    assert said(scan)[0].startswith("stale: _metadata: ")
+    assert "of " in said(scan)[0]
+    found = ids(scan)
+    assert ids(table.scan(WHERE)) == found  # one that had read the summary before
     (root / "_metadata").unlink()
     assert ids(looked(root, WHERE)[0]) == found
 
 
 def test_a_file_that_is_gone_is_no_news(root: Path) -> None:
     removed(root)
-    plan, paths, _ = looked(root, WHERE)
-    assert (said(plan), len(paths)) == ([], 1)
-    assert ids(plan) == EXPECTED
+    scan, paths, _ = looked(root, WHERE)
+    assert (said(scan), len(paths)) == ([], 1)
+    assert ids(scan) == EXPECTED
 
 
 def test_a_file_that_changes_after_the_plan_is_no_row_less(root: Path) -> None:
-    plan, _, _ = looked(root, WHERE)
+    scan, _, _ = looked(root, WHERE)
     for name in NAMES:
         put(root / name, rows(770, 300))
     with pytest.raises(StaleError):
-        plan.to_arrow()
+        scan.to_arrow()
 
 
 def test_a_new_summary_is_seen_by_a_table_that_knows_the_old_one(root: Path) -> None:
     table = Table(str(root))
-    assert ids(table.plan(WHERE)) == EXPECTED
+    assert ids(table.scan(WHERE)) == EXPECTED
     for name in NAMES:
         put(root / name, rows(0))
-    assert ids(table.plan(WHERE)) == []
+    assert ids(table.scan(WHERE)) == []
     assert table.write_metadata().footers_read == 5
-    plan, paths, _ = looked(root, "id = 5")
+    scan, paths, _ = looked(root, "id = 5")
     assert len(paths) == 1
-    assert ids(plan) == [5] * 5
-    assert ids(table.plan("id = 5")) == [5] * 5
+    assert ids(scan) == [5] * 5
+    assert ids(table.scan("id = 5")) == [5] * 5
 
 
 def test_another_summary_says_nothing(root: Path) -> None:
@@ -216,14 +216,14 @@ def test_another_summary_says_nothing(root: Path) -> None:
         collected.append(pq.read_metadata(root / name))
         collected[-1].set_file_path(name)
     pq.write_metadata(rows(0).schema, root / "_metadata", metadata_collector=collected)
-    plan, paths, requests = looked(root, WHERE)
+    scan, paths, requests = looked(root, WHERE)
     assert len(paths) == 6
     assert requests == 6
-    assert said(plan) == [
+    assert said(scan) == [
         "unsupported: _metadata: it does not say of which versions of its files it is: the files' "
         "own footers are read"
     ]
-    assert ids(plan) == EXPECTED
+    assert ids(scan) == EXPECTED
 
 
 def test_a_summary_that_others_wrote_with_our_key_values_says_nothing(root: Path) -> None:
@@ -231,10 +231,10 @@ def test_a_summary_that_others_wrote_with_our_key_values_says_nothing(root: Path
     schema = rows(0).schema.with_metadata({KEY: note})
     collected = [pq.read_metadata(root / "_metadata")]
     pq.write_metadata(schema, root / "_metadata", metadata_collector=collected)
-    plan, paths, _ = looked(root, WHERE)
+    scan, paths, _ = looked(root, WHERE)
     assert len(paths) == 6
-    assert said(plan)[0].startswith("corrupt: _metadata: ")
-    assert ids(plan) == EXPECTED
+    assert said(scan)[0].startswith("corrupt: _metadata: ")
+    assert ids(scan) == EXPECTED
 
 
 def test_it_is_explained(root: Path) -> None:
@@ -243,8 +243,8 @@ def test_it_is_explained(root: Path) -> None:
         put(root / name, rows(0))
     text = str(Table(str(root)).explain("id = 5"))
     if "_metadata" not in text:  # nobody looked into files this small
-        plan, _, _ = looked(root, "id = 5")
-        text = str(plan)
+        scan, _, _ = looked(root, "id = 5")
+        text = str(scan.explain(look=False))
     assert "note: _metadata: 3 of 6 files are new, or not as they were" in text
 
 
@@ -252,23 +252,23 @@ def test_a_summary_larger_than_what_it_saves_is_left_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("skipstone.execution.summary_footers._WORTH", 100)
-    plan, paths, _ = looked(root, WHERE)
-    assert (len(paths), said(plan)) == (5, [])
-    assert ids(plan) == EXPECTED
+    scan, paths, _ = looked(root, WHERE)
+    assert (len(paths), said(scan)) == (5, [])
+    assert ids(scan) == EXPECTED
 
 
 def test_a_long_one_is_read_from_its_end_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skipstone.execution.summary_footers._AT_ONCE", 100)
     monkeypatch.setattr("skipstone.execution.summary_footers.TAIL_GUESS", 4_000)
-    plan, paths, requests = looked(root, WHERE)
+    scan, paths, requests = looked(root, WHERE)
     assert (len(paths), requests) == (1, 2)
-    assert ids(plan) == EXPECTED
+    assert ids(scan) == EXPECTED
 
 
 def test_it_serves_after_the_files_of_other_schemas_were_left_alone(root: Path) -> None:
     put(root / "k=3/other.parquet", rows(770, 3).drop(["n"]))
-    plan, _, _ = looked(root, "n IS NULL AND id = 771")
-    assert ids(plan) == [771, 771]
+    scan, _, _ = looked(root, "n IS NULL AND id = 771")
+    assert ids(scan) == [771, 771]
 
 
 @settings(max_examples=40)
@@ -289,10 +289,10 @@ def test_no_damage_costs_a_row(data: st.DataObject, made: Path) -> None:
         held[at:at] = b"\x15"
     try:
         path.write_bytes(held)
-        plan, paths, _ = looked(made, WHERE)
-        assert ids(plan) == EXPECTED
+        scan, paths, _ = looked(made, WHERE)
+        assert ids(scan) == EXPECTED
         # Either it was sound in all that counts, or the files were opened, and it was said why.
-        assert (said(plan) == []) == (len(paths) == 1) or not held
+        assert (said(scan) == []) == (len(paths) == 1) or not held
     finally:
         path.write_bytes(whole)
 
@@ -308,8 +308,8 @@ def test_predicates_find_what_brute_force_finds(data: st.DataObject, made: Path)
 
     text = to_sql(where)
     expected = matching_rows(table, text)
-    plan, _, _ = looked(made, text)
-    assert ids(plan) == table["id"].take(pa.array(expected, pa.int64())).to_pylist()
+    scan, _, _ = looked(made, text)
+    assert ids(scan) == table["id"].take(pa.array(expected, pa.int64())).to_pylist()
 
 
 # -- hostile ones --------------------------------------------------------------------------------
@@ -418,6 +418,6 @@ def test_a_summary_over_several_heads_gives_each_file_its_own(tmp_path: Path) ->
     for at in range(4):
         pairs = {e.key: e.value for e in found.part(at).key_value_metadata or ()}
         assert pairs["number"] == str(at % 2)
-    plan, paths, _ = looked(root, WHERE)
+    scan, paths, _ = looked(root, WHERE)
     assert len(paths) == 1
-    assert ids(plan) == EXPECTED
+    assert ids(scan) == EXPECTED

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import skipstone
+from skipstone.planning.explain import Explanation
 from skipstone.spark import jobs
 from tests.planning.test_runs import FILES, WHERES, names, planned, table
 
@@ -56,7 +57,7 @@ def test_a_job_that_fails_keeps_every_file(spark: SparkSession, table: skipstone
     assert names(planned(table, "id = 47", runner)) == ["02", "03", "10", "11"]
     plan = planned(table, "id = 47", broken)
     assert plan.files_kept == FILES
-    assert "no executors" in str(plan)
+    assert "no executors" in str(Explanation(plan))
 
 
 def test_transparent_reading_plans_by_a_job(spark: SparkSession, table: skipstone.Table) -> None:

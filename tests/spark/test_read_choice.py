@@ -247,7 +247,7 @@ def test_what_is_cheaper_by_the_constants(tmp_path: Path) -> None:
     def chosen(where: str, costs: cost.SparkCosts) -> bool:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("skipstone.spark.read_path.SPARK", costs)
-            return by_cost(table.plan(where, inside=False)).pages
+            return by_cost(table.scan(where, inside=False)).pages
 
     assert chosen("rare = 77", scale)
     assert not chosen("rare = 77", cost.SPARK)

@@ -57,8 +57,9 @@ def test_files_are_dropped_by_columns_without_an_index(home: Path, spark: SparkS
         found, files = read_by_spark(frame.where(where))
         assert found == rows(plain.where(where)), where
         assert files <= most, where
-    step = skipstone.last_scan(spark).scans[-1].report.steps
-    assert any(each.index == "_pm statistics" for each in step)
+    plan = skipstone.last_scan(spark).scans[-1].report
+    assert plan is not None
+    assert any(each.index == "_pm statistics" for each in plan.steps)
 
 
 def test_an_old_calendar_says_nothing(home: Path, spark: SparkSession) -> None:

@@ -58,33 +58,33 @@ def part(table: skipstone.Table, number: int) -> Path:
 
 
 def test_a_file_that_is_gone_before_it_is_read(table: skipstone.Table) -> None:
-    plan = table.plan("id = 35000", inside=False)
+    scan = table.scan("id = 35000", inside=False)
     part(table, 1).unlink()
     with pytest.raises(StaleError, match=r"1 é%\.parquet is gone since it was listed"):
-        plan.to_arrow()
+        scan.to_arrow()
     assert table.query("id = 35000").num_rows == 0
 
 
 def test_a_file_that_is_replaced_before_it_is_opened(table: skipstone.Table) -> None:
     """The plan keeps file 1 for id 35,000; the version that is read has it in another place."""
-    plan = table.plan("id = 35000", inside=False)
-    assert plan.files_kept == 1
+    scan = table.scan("id = 35000", inside=False)
+    assert scan.plan.files_kept == 1
     write(part(table, 1), rows(10_000 + 4))
-    assert plan.to_arrow()["id"].to_pylist() == [35000]
+    assert scan.to_arrow()["id"].to_pylist() == [35000]
     # What the plan has opened is a version; that of another is not taken for it.
     write(part(table, 1), rows(200_000))
     with pytest.raises(StaleError, match="changed while it was read"):
-        plan.to_arrow()
+        scan.to_arrow()
     assert table.query("id = 35000").num_rows == 0
 
 
 def test_a_file_that_is_replaced_after_it_was_opened(table: skipstone.Table) -> None:
     """Its pages are known by the footer of the old version: none of the new one is taken for it."""
-    plan = table.plan("id = 35000")
-    assert [len(each.rows or ()) for each in plan.details.values()] == [1_000]
+    scan = table.scan("id = 35000")
+    assert [len(each.rows or ()) for each in scan.plan.details.values()] == [1_000]
     write(part(table, 1), rows(34_500))
     with pytest.raises(StaleError, match="ask again"):
-        plan.to_arrow()
+        scan.to_arrow()
     assert table.query("id = 35000")["text"].to_pylist() == [f"{35000:040d}"]
 
 

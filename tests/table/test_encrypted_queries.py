@@ -157,7 +157,7 @@ def test_orders_limits_extremes_and_batches(orders: Path) -> None:
     assert found["id"].to_pylist() == [599, 598, 597]
     assert (table.min("id"), table.max("id", "s = 'é0'")) == (0, 594)
     assert table.count("x = double('NaN')") == 120
-    batches = list(table.plan("id < 7").to_batches())
+    batches = list(table.scan("id < 7").to_batches())
     assert sum(each.num_rows for each in batches) == 7
     assert table.schema(table.listing()).names[:3] == ["id", "x", "s"]
 
@@ -165,7 +165,7 @@ def test_orders_limits_extremes_and_batches(orders: Path) -> None:
 def test_pages_are_skipped_as_in_the_clear(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 3 files, 6 row groups and 24 pages of id, one holds 77."""
     looking(monkeypatch)
-    plan = Table(str(orders), decryption=FULL).explain("id = 77", columns=["x"])
+    plan = Table(str(orders), decryption=FULL).explain("id = 77", columns=["x"]).plan
     assert plan.files_kept == 1
     (detail,) = plan.details.values()
     assert detail.rows is not None
@@ -209,9 +209,9 @@ def test_a_summary_in_the_clear_is_not_believed_where_there_are_keys(
     other = laid(orders.parent / "other")
     Table(str(other)).write_metadata()
     (orders / "_metadata").write_bytes((other / "_metadata").read_bytes())
-    plan = Table(str(orders), decryption=FULL).explain("id = 3")
-    assert "in the clear, and keys were given" in str(plan)
-    assert plan.to_arrow()["id"].to_pylist() == [3]
+    scan = Table(str(orders), decryption=FULL).scan("id = 3")
+    assert "in the clear, and keys were given" in str(scan.explain())
+    assert scan.to_arrow()["id"].to_pylist() == [3]
 
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
@@ -261,7 +261,7 @@ def test_a_missing_key_fails_what_touches_its_column(
     told = str(table.explain("s = 'é1' and id = 77"))
     assert "s: row groups and pages say nothing: the key of column 's' was not given" in told
     # The other column says what it knows, and where that is nothing no key is needed.
-    assert table.explain("s = 'é1' and id = 77").files_kept == 1
+    assert table.explain("s = 'é1' and id = 77").plan.files_kept == 1
     assert table.count("s = 'é1' and id = -1") == 0
 
 
@@ -380,21 +380,20 @@ def test_other_engines_are_handed_no_encrypted_file(tmp_path: Path) -> None:
         Table(str(root)).encrypt(
             encryption=SEALS.replaced(plaintext_footer=plaintext_footer), decryption=FULL
         )
-        plan = Table(str(root), decryption=FULL).plan("id = 77")
-        for hand in (plan.to_duckdb, plan.to_polars, plan.to_pyarrow):
+        scan = Table(str(root), decryption=FULL).scan("id = 77")
+        for hand in (scan.to_duckdb, scan.to_polars, scan.to_pyarrow):
             with pytest.raises(UnsupportedError, match="is encrypted: its keys are not handed"):
                 hand()
-        assert plan.to_arrow().num_rows == 1
+        assert scan.to_arrow().num_rows == 1
 
 
-def test_portions_of_a_plan_hold_no_key(orders: Path) -> None:
-    from skipstone.execution import QueryReader
-    from skipstone.execution.scan_task import portions
+def test_scan_tasks_hold_no_key(orders: Path) -> None:
+    from skipstone.execution.scan_task import scan_tasks
 
-    plan = Table(str(orders), decryption=FULL).plan("id >= 0")
-    assert isinstance(plan.reader, QueryReader)
-    (portion,) = portions(plan, plan.reader, {})
-    data = pickle.dumps(portion)
+    scan = Table(str(orders), decryption=FULL).scan("id >= 0")
+    assert scan.query is not None
+    (task,) = scan_tasks(scan.plan, scan.query, {})
+    data = pickle.dumps(task)
     assert KEY not in data
     assert OF_S not in data
 

@@ -31,14 +31,14 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import StaleError, UnsupportedError
-from skipstone.execution.engine_export import HandedFile
+from skipstone.execution.engine_export import ExportFile
 from skipstone.pruning import RowSet
 from skipstone.pruning import costs as cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.pruning.plan import Plan
+    from skipstone.execution import TableScan
 
 FILES = (
     "day=2026-01-01/a b.parquet",
@@ -49,19 +49,19 @@ FILES = (
 ROWS = 300
 
 
-def of_duckdb(plan: Plan) -> pa.Table:
-    return plan.to_duckdb().to_arrow_table()
+def of_duckdb(scan: TableScan) -> pa.Table:
+    return scan.to_duckdb().to_arrow_table()
 
 
-def of_polars(plan: Plan) -> pa.Table:
-    return plan.to_polars().collect().to_arrow()
+def of_polars(scan: TableScan) -> pa.Table:
+    return scan.to_polars().collect().to_arrow()
 
 
-def of_pyarrow(plan: Plan) -> pa.Table:
-    return plan.to_pyarrow().to_table()
+def of_pyarrow(scan: TableScan) -> pa.Table:
+    return scan.to_pyarrow().to_table()
 
 
-ENGINES: dict[str, Callable[[Plan], pa.Table]] = {
+ENGINES: dict[str, Callable[[TableScan], pa.Table]] = {
     "duckdb": of_duckdb,
     "polars": of_polars,
     "pyarrow": of_pyarrow,
@@ -124,8 +124,8 @@ def rows_of(found: pa.Table) -> list[dict[str, Any]]:
 def test_all_rows_of_odd_names_partitions_and_lacking_columns(
     table: skipstone.Table, engine: str
 ) -> None:
-    plan = table.plan()
-    found = ENGINES[engine](plan)
+    scan = table.scan()
+    found = ENGINES[engine](scan)
     assert found.column_names == ["id", "name", "amount", "day"]
     assert rows_of(found) == expected(list(range(4 * ROWS)))
 
@@ -134,13 +134,13 @@ def test_all_rows_of_odd_names_partitions_and_lacking_columns(
 def test_only_planned_files_and_rows_are_handed_over(table: skipstone.Table, engine: str) -> None:
     """Two rows lie in two pages of two files: DuckDB and polars get 20 rows, pyarrow two row
     groups."""
-    plan = table.plan("id IN (455, 1010)")
-    assert plan.files_kept == 2
-    for path in set(plan.listing.paths) - set(plan.paths):
+    scan = table.scan("id IN (455, 1010)")
+    assert scan.plan.files_kept == 2
+    for path in set(scan.plan.listing.paths) - set(scan.plan.paths):
         Path(path).unlink()  # whoever opens it fails
     pages = [*range(450, 460), *range(1010, 1020)]
     groups = [*range(400, 500), *range(1000, 1100)]
-    found = rows_of(ENGINES[engine](plan))
+    found = rows_of(ENGINES[engine](scan))
     assert found == expected(groups if engine == "pyarrow" else pages)
 
 
@@ -148,9 +148,9 @@ def test_only_planned_files_and_rows_are_handed_over(table: skipstone.Table, eng
 def test_where_everything_is_skipped_no_rows_have_the_right_columns(
     table: skipstone.Table, engine: str
 ) -> None:
-    plan = table.plan("id > 5000")
-    assert plan.files_kept == 0
-    found = ENGINES[engine](plan)
+    scan = table.scan("id > 5000")
+    assert scan.plan.files_kept == 0
+    found = ENGINES[engine](scan)
     assert found.num_rows == 0
     assert found.column_names == ["id", "name", "amount", "day"]
     kinds = [found.schema.field(name).type for name in found.column_names]
@@ -160,42 +160,42 @@ def test_where_everything_is_skipped_no_rows_have_the_right_columns(
 
 @each_engine
 def test_a_file_that_was_replaced_since_is_an_error(table: skipstone.Table, engine: str) -> None:
-    plan = table.plan("id = 455")
-    (path,) = plan.paths
+    scan = table.scan("id = 455")
+    (path,) = scan.plan.paths
     rows = pa.table(
         {"id": pa.array(range(50), pa.int64()), "name": ["x"] * 50, "amount": [1.0] * 50}
     )
     write(Path(path), rows)
     with pytest.raises(StaleError, match="changed since it was planned"):
-        ENGINES[engine](plan)
-    again = table.plan("id = 45")
-    assert path in again.paths
+        ENGINES[engine](scan)
+    again = table.scan("id = 45")
+    assert path in again.plan.paths
     assert ENGINES[engine](again).num_rows >= 10
 
 
 def test_callers_filter_by_the_engines_rules(table: skipstone.Table) -> None:
-    plan = table.plan("amount BETWEEN 100 AND 101.25")
+    scan = table.scan("amount BETWEEN 100 AND 101.25")
     wanted = expected([400, 401, 402, 403, 404, 405])
-    relation = plan.to_duckdb().filter("amount BETWEEN 100 AND 101.25")
+    relation = scan.to_duckdb().filter("amount BETWEEN 100 AND 101.25")
     assert rows_of(relation.to_arrow_table()) == wanted
-    frame = plan.to_polars().filter(pl.col("amount").is_between(100, 101.25))
+    frame = scan.to_polars().filter(pl.col("amount").is_between(100, 101.25))
     assert rows_of(frame.collect().to_arrow()) == wanted
     between = (pc.field("amount") >= 100) & (pc.field("amount") <= 101.25)
-    assert rows_of(plan.to_pyarrow().to_table(filter=between)) == wanted
+    assert rows_of(scan.to_pyarrow().to_table(filter=between)) == wanted
 
 
 def test_constants_of_paths_have_as_many_rows_as_the_file(table: skipstone.Table) -> None:
-    plan = table.plan("id < 300")
-    assert plan.to_polars().select("day").collect().height == ROWS
-    assert plan.to_polars().select(pl.len()).collect().item() == ROWS
-    assert plan.to_pyarrow().count_rows() == ROWS
-    assert plan.to_duckdb().aggregate("count(day)").fetchall() == [(ROWS,)]
+    scan = table.scan("id < 300")
+    assert scan.to_polars().select("day").collect().height == ROWS
+    assert scan.to_polars().select(pl.len()).collect().item() == ROWS
+    assert scan.to_pyarrow().count_rows() == ROWS
+    assert scan.to_duckdb().aggregate("count(day)").fetchall() == [(ROWS,)]
 
 
 def test_a_relation_may_be_of_the_callers_connection(table: skipstone.Table) -> None:
     with duckdb.connect() as connection:
         connection.sql("CREATE TABLE wanted AS SELECT 455 AS id")
-        found = table.plan("id = 455").to_duckdb(connection)
+        found = table.scan("id = 455").to_duckdb(connection)
         found.create_view("found")
         assert connection.sql("SELECT name FROM found JOIN wanted USING (id)").fetchall() == [
             (None,)
@@ -209,12 +209,12 @@ def test_a_column_of_other_letters_is_that_column_or_refused(
 ) -> None:
     for name, column in (("a", "Id"), ("b", "ID")):
         write(tmp_path / "t" / f"{name}.parquet", pa.table({column: [1, 2]}))
-    plan = skipstone.Table(str(tmp_path / "t")).plan("id = 1")
+    scan = skipstone.Table(str(tmp_path / "t")).scan("id = 1")
     if engine == "pyarrow":
         with pytest.raises(UnsupportedError, match="calls the column"):
-            ENGINES[engine](plan)
+            ENGINES[engine](scan)
         return
-    found = ENGINES[engine](plan)
+    found = ENGINES[engine](scan)
     assert found.column_names == ["Id"]
     assert sorted(found.column(0).to_pylist()) == [1, 1, 2, 2]
 
@@ -224,17 +224,17 @@ def test_a_column_called_file_row_number_costs_rows_and_no_row(
 ) -> None:
     rows = pa.table({"id": list(range(100)), "file_row_number": list(range(100, 200))})
     write(tmp_path / "t" / "a.parquet", rows, row_group_size=10)
-    plan = skipstone.Table(str(tmp_path / "t")).plan("id = 45")
-    assert plan.to_duckdb().to_arrow_table().num_rows == 100
-    assert plan.to_polars().collect().height == 10
+    scan = skipstone.Table(str(tmp_path / "t")).scan("id = 45")
+    assert scan.to_duckdb().to_arrow_table().num_rows == 100
+    assert scan.to_polars().collect().height == 10
 
 
 @each_engine
 def test_dictionaries_are_values(tmp_path: Path, always: None, engine: str) -> None:
     rows = pa.table({"id": [1, 2, 3], "kind": pa.array(["a", "b", "a"]).dictionary_encode()})
     write(tmp_path / "t" / "a.parquet", rows)
-    plan = skipstone.Table(str(tmp_path / "t")).plan("kind = 'a'")
-    found = ENGINES[engine](plan)
+    scan = skipstone.Table(str(tmp_path / "t")).scan("kind = 'a'")
+    found = ENGINES[engine](scan)
     assert found.column("kind").to_pylist() == ["a", "b", "a"]
 
 
@@ -243,9 +243,9 @@ def test_an_engine_that_is_absent_is_named(
     table: skipstone.Table, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    plan = table.plan("id = 455")
+    scan = table.scan("id = 455")
     with pytest.raises(UnsupportedError, match=f"{name} is not installed") as told:
-        plan.to_duckdb() if name == "duckdb" else plan.to_polars()
+        scan.to_duckdb() if name == "duckdb" else scan.to_polars()
     assert "to_arrow" in told.value.hint
 
 
@@ -262,8 +262,8 @@ def test_many_ranges_become_few_that_hold_them() -> None:
     """Rows 0, 10, 20, …, 90 and 95: the two nearest are joined first."""
     wanted = RowSet.of([*range(0, 100, 10), 95])
 
-    def file(rows: RowSet | None) -> HandedFile:
-        return HandedFile(
+    def file(rows: RowSet | None) -> ExportFile:
+        return ExportFile(
             path="x",
             num_rows=200,
             rows=rows,
@@ -289,7 +289,7 @@ def test_of_many_files_those_are_cut_that_save_most(
 ) -> None:
     """One page of file 0 is wanted and two of file 1: file 0 is cut, file 1 read whole."""
     monkeypatch.setattr("skipstone.execution.engine_export._MOST_CUT", 1)
-    found = rows_of(ENGINES[engine](table.plan("id IN (5, 355, 455)")))
+    found = rows_of(ENGINES[engine](table.scan("id IN (5, 355, 455)")))
     assert found == expected([*range(10), *range(300, 600)])
 
 
@@ -332,10 +332,10 @@ def test_rows_are_those_of_brute_force(
         assert every.num_rows == sum(map(len, files))
         table = skipstone.Table(str(Path(folder) / "t"))
         table.build(indexes=["a:bitmap", "b:minmax"])
-        plan = table.plan(where)
+        scan = table.scan(where)
         for name, read in ENGINES.items():
-            handed = read(plan)
+            handed = read(scan)
             found = memory.sql(f"SELECT a, b FROM handed WHERE {where}").fetchall()
             assert sorted(found, key=repr) == wanted, name
-            if plan.rows_kept >= 0:
-                assert handed.num_rows >= plan.rows_kept, name
+            if scan.plan.rows_kept >= 0:
+                assert handed.num_rows >= scan.plan.rows_kept, name

@@ -142,7 +142,7 @@ def test_rows_are_those_of_brute_force(
         )
         few = table.query(text, limit=3)
         assert rows_of(few) == rows_of(picked(whole, expected[:3]))
-        assert sum(batch.num_rows for batch in table.plan(text).to_batches()) == len(expected)
+        assert sum(batch.num_rows for batch in table.scan(text).to_batches()) == len(expected)
 
 
 @settings(max_examples=40)

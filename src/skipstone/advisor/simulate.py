@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.build.column_indexes import BuildSettings, column_fields
+from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob, run_here
 from skipstone.errors import SkipstoneError
-from skipstone.execution import Engine, QueryReader
-from skipstone.execution.io_forecast import foresee
+from skipstone.execution import Engine, TableQuery
+from skipstone.execution.table_scan import io_forecast
 from skipstone.facts import Matched, Store
 from skipstone.facts.describe import describe
 from skipstone.facts.index_encryption import IndexEncryption, Sealing, keys_of
-from skipstone.indexes.nulls import NullCounts
+from skipstone.indexes.minmax import NullCounts
 from skipstone.indexes.registry import known_kinds, parse_index
 from skipstone.paimon.bloom import PaimonBloom
-from skipstone.planning.objects import plan_objects
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.tree import leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
+from skipstone.pruning.kind import column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
@@ -198,8 +199,8 @@ class Simulation:
         )
         # Unreadable files do not count, with an index or without.
         plan = replace(plan, keep=plan.keep & self.readable)
-        reader = QueryReader(self.footers, tree).reader()
-        forecast = foresee(reader, plan, look=True, at_most=False)
+        reader = TableQuery(self.footers, tree).reader()
+        forecast = io_forecast(reader, plan, look=True, at_most=False)
         kinds = {(each.column, each.name) for each in chosen}
         asked = (step for step in plan.steps if (step.column, step.index) in kinds)
         return Spent(forecast.total.bytes + sum(each.bytes_read for each in asked), plan.files_kept)

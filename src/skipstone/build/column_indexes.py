@@ -13,23 +13,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.errors import UnsupportedError
-from skipstone.indexes.bloom import BloomBuilder
-from skipstone.indexes.bloom_bits import COMPILED
-from skipstone.predicate.types import indexable
+from skipstone.indexes.bloom import COMPILED, BloomBuilder
 from skipstone.pruning.column_types import exactly
-from skipstone.pruning.kind import Builder, Built, Chunk
-from skipstone.pruning.table_schema import find_field
+from skipstone.pruning.kind import Builder, Built, Chunk, column_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from skipstone.indexes.bloom_bits import Kernels
+    from skipstone.indexes.bloom import Kernels
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
 
-__all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns", "column_fields"]
+__all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns"]
 
 # Rows of a column that a file lacks, handed over at a time.
 _NULLS = 1 << 16
@@ -72,30 +68,6 @@ class Columns:
     values: Mapping[Index, pa.Array | None]
     reasons: Mapping[str, str]
     container: bytes | None = None
-
-
-def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, pa.Field]:
-    """The table's field of each column that has a definition, of canonical type.
-
-    ``UnsupportedError`` where there is no such column, or a kind cannot index its type.
-    """
-    fields: dict[str, pa.Field] = {}
-    for definition in definitions:
-        found = find_field(schema, definition.column)
-        if found is None:
-            raise UnsupportedError(
-                f"there is no column {definition.column!r} outside arrays and maps to index",
-                hint=f"the columns are {', '.join(schema.names[:20])}",
-            )
-        type = indexable(found)
-        if type is None:
-            raise UnsupportedError(
-                f"{definition.name} cannot index column {definition.column!r} of type {found.type}",
-                hint="an index takes an atomic type whose values compare as it says (no collation)",
-            )
-        definition.stored_type(type)
-        fields[definition.column] = found.with_type(type)
-    return fields
 
 
 @dataclass(slots=True)

@@ -29,10 +29,11 @@ from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import MAGIC, read_footer
 from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
 from skipstone.pruning.calendar import ancient, overflown, proleptic
+from skipstone.pruning.kind import column_fields
 from skipstone.pruning.table_schema import has_text_keys
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
-from .column_indexes import BuildSettings, Columns, ColumnsBuilder, build_columns, column_fields
+from .column_indexes import BuildSettings, Columns, ColumnsBuilder, build_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -216,13 +217,14 @@ def _read_encrypted(
     storage: Storage,
 ) -> FileFacts:
     from skipstone.parquet.encryption.key_material import key_material_path
+    from skipstone.parquet.encryption.open_footer import open_footer_of
 
-    from .encrypted_file import encrypted_columns, open_encrypted
+    from .encrypted_file import encrypted_columns
 
     def load() -> bytes:
         return storage.read(key_material_path(object.path))
 
-    opened, size = open_encrypted(source, object.path, settings.decryption, load)
+    opened, size = open_footer_of(source, object.path, settings.decryption, load)
     found, passing = encrypted_columns(source, opened, size, definitions, schema, settings)
     pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
     return FileFacts(

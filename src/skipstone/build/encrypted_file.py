@@ -9,7 +9,6 @@ place what the file keeps under several keys.
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -18,7 +17,6 @@ from skipstone.errors import KeyUnavailableError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.parquet.pages.page_values import decode_chunk
 from skipstone.predicate.types import EXISTS_DEFAULT
@@ -27,74 +25,21 @@ from skipstone.pruning.calendar import ancient, proleptic
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.open_footer import DecryptedFooter
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.pruning.kind import Index
 
-__all__ = [
-    "NOT_IN_CLEAR",
-    "encrypted_columns",
-    "in_clear",
-    "open_encrypted",
-    "sealed_columns",
-]
+__all__ = ["NOT_IN_CLEAR", "encrypted_columns"]
 
 #: why an index was left out for a file
 NOT_IN_CLEAR = (
     "its file encrypts the column, and the index would be in the clear: encrypt the index, or say "
     "plaintext_index=True"
 )
-
-
-def open_encrypted(
-    source: BinaryIO, path: str, decryption: Decryption | None, load: Callable[[], bytes] | None
-) -> tuple[DecryptedFooter, int]:
-    """The footer of an encrypted file, or of one in the clear, and the file's size.
-
-    Errors as ``open_footer`` has them.
-    """
-    from skipstone.parquet.encryption.open_footer import open_footer
-
-    tail, footer = read_footer(source)
-    opened = open_footer(
-        footer,
-        encrypted=tail.encrypted,
-        base=tail.offset,
-        decryption=decryption,
-        file=path,
-        load_key_material=load,
-    )
-    return opened, tail.size
-
-
-def in_clear(
-    source: BinaryIO,
-    path: str,
-    decryption: Decryption,
-    load: Callable[[], bytes] | None = None,
-) -> Any:
-    """``source`` itself, or where its footer is encrypted a file of the footer alone, decrypted:
-    enough to tell the schema. ``load`` gives wrapped keys that lie outside of the file."""
-    size = source.seek(0, io.SEEK_END)
-    source.seek(-min(size, len(MAGIC)), io.SEEK_END)
-    if source.read(len(MAGIC)) != MAGIC_ENCRYPTED:
-        return source
-    plain = open_encrypted(source, path, decryption, load)[0].footer.data
-    return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
-
-
-def sealed_columns(
-    source: BinaryIO, path: str, decryption: Decryption | None
-) -> list[tuple[str, ...]]:
-    """The leaves that a file encrypts; errors as ``open_encrypted``."""
-    footer = open_encrypted(source, path, decryption, None)[0].footer
-    sealed = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
-    return [leaf.path for leaf in footer.schema.leaves if sealed[leaf.ordinal]]
 
 
 def encrypted_columns(

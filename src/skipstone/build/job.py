@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skipstone.facts.store import Store
+from skipstone.pruning.kind import column_fields
 from skipstone.storage import open_storage
 
-from .column_indexes import column_fields
 from .data_file import BuildSettings, build_file
 
 if TYPE_CHECKING:

@@ -65,10 +65,10 @@ def explain(
     from .rows import columns_of
 
     names = columns_of(columns)
-    plan = table_of(table, index_location, storage_options).explain(
+    scan = table_of(table, index_location, storage_options).scan(
         where, columns=names, order_by=order_by, limit=limit, inside=not facts_only
     )
-    out.result(plan.analyze() if analyze else plan)
+    out.result(scan.analyze() if analyze else scan.explain(look=not facts_only))
 
 
 @click.command()

@@ -55,8 +55,8 @@ def query(
         raise click.UsageError("either --csv or --json")
     found = table_of(table, index_location, storage_options)
     names = columns_of(columns)
-    plan = found.plan(where, columns=names, order_by=order_by, limit=limit)
-    rows = Rows(plan, "csv" if as_csv else "table")
+    scan = found.scan(where, columns=names, order_by=order_by, limit=limit)
+    rows = Rows(scan, "csv" if as_csv else "table")
     if out.as_json:
         out.result(rows)
     else:

@@ -57,7 +57,7 @@ def report(
     if storage.has_children(path):
         found = table_of(table, index_location, storage_options)
         options = storage_options or None
-        out.result(write(found.plan(where), output, storage_options=options))
+        out.result(write(found.scan(where), output, storage_options=options))
     else:
         options = storage_options or None
         keys = file_keys()

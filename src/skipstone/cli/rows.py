@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from skipstone.pruning.plan import Plan
+    from skipstone.execution import TableScan
 
 __all__ = ["Count", "Rows", "columns_of"]
 
@@ -48,19 +48,19 @@ def columns_of(text: str | None) -> list[str] | None:
 
 
 class Rows:
-    """The rows of a plan, once; ``way`` is ``"table"`` or ``"csv"``."""
+    """The rows of a scan, once; ``way`` is ``"table"`` or ``"csv"``."""
 
-    def __init__(self, plan: Plan, way: str) -> None:
-        self.plan, self.way = plan, way
+    def __init__(self, scan: TableScan, way: str) -> None:
+        self.scan, self.way = scan, way
 
     @property
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as they are read."""
-        return self.plan.to_batches()
+        return self.scan.to_batches()
 
     def to_dict(self) -> dict[str, Any]:
         """Columns and rows, as JSON-ready values."""
-        columns = self.plan.schema.names
+        columns = self.scan.schema.names
         rows: list[list[Any]] = []
         for batch in self.batches:
             rows += ([_json(value) for value in row] for row in _rows(batch))
@@ -72,7 +72,7 @@ class Rows:
 
     def _csv(self) -> Iterator[str]:
         head = io.StringIO()
-        csv.writer(head, lineterminator="").writerow(self.plan.schema.names)
+        csv.writer(head, lineterminator="").writerow(self.scan.schema.names)
         yield head.getvalue()
         for batch in self.batches:
             text = io.StringIO()

@@ -1,16 +1,19 @@
-"""Many files as one table: a plan's rows as Arrow batches, without Spark.
+"""The embedded engine: reads the rows of a plan as Arrow, without Spark.
 
-opened    files opened side by side, and kept while they are what they were
-columns   which column of a file is which of the table's
-sources   row groups and pages of the files that a plan is not sure of
-reading   the rows of a plan, predicate columns first
-sorting   Spark's order over Arrow columns
-ordering  ORDER BY and LIMIT: what cannot come first is not read
-engine    what a table keeps between queries, and a plan's rows in the end
+open_files     opens files side by side, and keeps them while they are unchanged
+file_columns   which column of a file is which of the table's
+table_sources  row groups and pages of the opened files, for the planner; ``Engine`` keeps them
+plan_rows      the rows of a plan, predicate columns first
+sorting        Spark's order over Arrow columns, and what the bounds of units promise to it
+ordering       ORDER BY and LIMIT: what cannot come first is not read
+table_scan     a plan with its query: rows, counts, forecasts
+engine_export  a plan for DuckDB, polars and pyarrow
+scan_task      a plan in tasks for other processes
 """
 
 from __future__ import annotations
 
-from .engine import Engine, QueryReader
+from .table_scan import TableQuery, TableScan, unreadable
+from .table_sources import Engine
 
-__all__ = ["Engine", "QueryReader"]
+__all__ = ["Engine", "TableQuery", "TableScan", "unreadable"]

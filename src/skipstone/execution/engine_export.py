@@ -1,17 +1,18 @@
-"""A plan handed over to DuckDB, polars or pyarrow: what they are to read, and nothing decided.
+"""Exports a plan to DuckDB, polars or pyarrow: the rows to read, without a filter.
 
-Each gets the files of the plan and no others, of each file the rows that may match (DuckDB by
-``file_row_number``, polars by slices, pyarrow by whole row groups), all columns of the table in its
-order, and those of the paths with Spark's values. A column that a file lacks is null. The predicate
-is **not** applied, nor an order or a limit: what comes is a superset of the rows that match, and
-the caller filters it by the rules of that engine, which may mean something else by NaN, -0.0, or a
-comparison of texts. Where everything is skipped there are no rows, and the same columns.
+The engine gets the files of the plan and no others. Of each file it gets the rows that may match
+(DuckDB by ``file_row_number``, polars by slices, pyarrow by whole row groups), and all columns of
+the table in its order; partition columns have Spark's values. A column that a file lacks is null.
+Predicate, order and limit are **not** applied: the result is a superset of the matching rows, and
+the caller filters it. The engine's rules for NaN, -0.0 and the comparison of texts may differ from
+Spark's. Where everything is skipped the result has the same columns and no rows.
 
-The engines read by themselves, later. Files are looked at when they are handed over: one that has
-changed since it was planned is a ``StaleError``. One that is replaced after that nobody notices,
-and it is read at the places of the old one.
+The engine reads later and by itself. Every file is checked at the export: one that has changed
+since it was planned is a ``StaleError``. A file that is replaced after the export is not noticed,
+and is read at the places of the old one. Every file is opened for its footer, which says how it
+spells the table's columns. One that had changed when it was first opened is exported whole.
 
-DuckDB and polars are imported when they are asked for.
+DuckDB and polars are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import StaleError, UnsupportedError
+from skipstone.parquet.format.summary_file import is_summary
+from skipstone.parquet.reading.row_ranges import group_rows
+from skipstone.predicate.types import column_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +35,18 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from skipstone.pruning import RowSet
+    from skipstone.pruning.plan import Plan
 
-__all__ = ["Handed", "HandedFile", "duckdb_relation", "polars_frame", "pyarrow_dataset"]
+    from .table_sources import Footers
+
+__all__ = [
+    "EngineExport",
+    "ExportFile",
+    "duckdb_relation",
+    "export_plan",
+    "polars_frame",
+    "pyarrow_dataset",
+]
 
 # Ranges of rows that a file is read in; nearer ones are joined until there are no more.
 _MOST_RANGES = {"duckdb": 64, "polars": 16}
@@ -43,7 +57,7 @@ _ROW_NUMBER = "file_row_number"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class HandedFile:
+class ExportFile:
     """A file of ``num_rows`` rows, of which ``rows`` and ``row_groups`` are wanted (``None``: all).
 
     ``names`` are the names in the file by the table's, for the columns that it has; ``given`` the
@@ -71,11 +85,11 @@ class HandedFile:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Handed:
+class EngineExport:
     """The files of a plan, and the columns of the table: those of the paths come last."""
 
     schema: pa.Schema
-    files: tuple[HandedFile, ...]
+    files: tuple[ExportFile, ...]
     storage_options: Mapping[str, str]
 
     @property
@@ -83,7 +97,7 @@ class Handed:
         """The columns without dictionaries: how values are stored is no part of their type."""
         return pa.schema([(field.name, _plain(field.type)) for field in self.schema])
 
-    def bounded(self) -> Handed:
+    def bounded(self) -> EngineExport:
         """The same with no more than ``_MOST_CUT`` files in part, which are those of which most is
         left out."""
         cut = [file for file in self.files if file.rows is not None]
@@ -94,19 +108,19 @@ class Handed:
         files = [replace(file, rows=None) if file.path in whole else file for file in self.files]
         return replace(self, files=tuple(files))
 
-    def alike(self) -> Iterator[list[HandedFile]]:
+    def alike(self) -> Iterator[list[ExportFile]]:
         """The files that one scan can read: all of them whole, and of one kind.
 
         A file of which only some rows are wanted is alone.
         """
 
-        def kind(file: HandedFile) -> object:
+        def kind(file: ExportFile) -> object:
             if file.rows is not None:
                 return file.path
             given = tuple(value.as_py() for value in file.given.values())
             return given, tuple(map(str, file.schema.remove_metadata())), tuple(file.names)
 
-        found: dict[object, list[HandedFile]] = {}
+        found: dict[object, list[ExportFile]] = {}
         for file in self.files:
             found.setdefault(kind(file), []).append(file)
         return iter(found.values())
@@ -128,30 +142,30 @@ def _late(name: str) -> Any:
 # -- DuckDB ----------------------------------------------------------------------------------------
 
 
-def duckdb_relation(handed: Handed, connection: Any = None) -> Any:
+def duckdb_relation(export: EngineExport, connection: Any = None) -> Any:
     """A ``DuckDBPyRelation`` on ``connection`` (by default one of its own, in memory)."""
-    duckdb, handed = _late("duckdb"), handed.bounded()
+    duckdb, export = _late("duckdb"), export.bounded()
     connection = duckdb.connect() if connection is None else connection
     try:
-        empty = connection.from_arrow(handed.plain_schema.empty_table())
+        empty = connection.from_arrow(export.plain_schema.empty_table())
     except duckdb.Error as error:
         raise UnsupportedError(
             f"DuckDB has no type for a column of this table: {error}",
             hint="read the plan with to_arrow()",
         ) from error
-    types = dict(zip(handed.schema.names, map(str, empty.types), strict=True))
-    return connection.sql(_sql(handed, types))
+    types = dict(zip(export.schema.names, map(str, empty.types), strict=True))
+    return connection.sql(_sql(export, types))
 
 
-def _sql(handed: Handed, types: Mapping[str, str]) -> str:
+def _sql(export: EngineExport, types: Mapping[str, str]) -> str:
     columns = ", ".join(f"NULL::{type} AS {_quoted(name)}" for name, type in types.items())
     # The types and the order of the columns, where the files lack some, or there are none.
     parts = [f"SELECT {columns} WHERE false"]
-    parts += [_scan(files, types) for files in handed.alike()]
+    parts += [_scan(files, types) for files in export.alike()]
     return "\nUNION ALL BY NAME\n".join(parts)
 
 
-def _scan(files: Sequence[HandedFile], types: Mapping[str, str]) -> str:
+def _scan(files: Sequence[ExportFile], types: Mapping[str, str]) -> str:
     first = files[0]
     columns = [f"{_quoted(own)} AS {_quoted(name)}" for name, own in first.names.items()]
     for name, value in first.given.items():
@@ -186,26 +200,26 @@ def _globbed(path: str) -> str:
 # -- polars ----------------------------------------------------------------------------------------
 
 
-def polars_frame(handed: Handed) -> Any:
+def polars_frame(export: EngineExport) -> Any:
     """A ``polars.LazyFrame``."""
-    pl, handed = _late("polars"), handed.bounded()
-    empty = pl.from_arrow(handed.plain_schema.empty_table())
+    pl, export = _late("polars"), export.bounded()
+    empty = pl.from_arrow(export.plain_schema.empty_table())
     target = dict(empty.schema)
     frames = [
-        frame for files in handed.alike() for frame in _slices(pl, files, target, handed)
+        frame for files in export.alike() for frame in _slices(pl, files, target, export)
     ]  # fmt: skip
     return pl.concat(frames) if frames else empty.lazy()
 
 
 def _slices(
-    pl: Any, files: Sequence[HandedFile], target: Mapping[str, Any], handed: Handed
+    pl: Any, files: Sequence[ExportFile], target: Mapping[str, Any], export: EngineExport
 ) -> Iterator[Any]:
     first = files[0]
     scan = pl.scan_parquet(
         [file.path for file in files],
         glob=False,
         hive_partitioning=False,
-        storage_options=dict(handed.storage_options) or None,
+        storage_options=dict(export.storage_options) or None,
     )
     stored = scan.collect_schema()
     columns = []
@@ -227,14 +241,14 @@ def _slices(
 # -- pyarrow ---------------------------------------------------------------------------------------
 
 
-def pyarrow_dataset(handed: Handed) -> ds.Dataset:
+def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
     """A ``pyarrow.dataset.FileSystemDataset`` of fragments with the row groups of the plan."""
     import pyarrow.dataset as ds
 
     format = ds.ParquetFileFormat()
-    system = _filesystem(handed)
+    system = _filesystem(export)
     fragments = []
-    for file in handed.files:
+    for file in export.files:
         for name, own in file.names.items():
             if name != own:
                 raise UnsupportedError(
@@ -251,7 +265,7 @@ def pyarrow_dataset(handed: Handed) -> ds.Dataset:
                 row_groups=None if file.row_groups is None else list(file.row_groups),
             )
         )
-    return ds.FileSystemDataset(fragments, handed.schema, format, filesystem=system)
+    return ds.FileSystemDataset(fragments, export.schema, format, filesystem=system)
 
 
 def _is(ds: Any, given: Mapping[str, pa.Scalar]) -> Any:
@@ -262,10 +276,10 @@ def _is(ds: Any, given: Mapping[str, pa.Scalar]) -> Any:
     return found
 
 
-def _filesystem(handed: Handed) -> Any:
+def _filesystem(export: EngineExport) -> Any:
     from pyarrow import fs
 
-    path = handed.files[0].path if handed.files else ""
+    path = export.files[0].path if export.files else ""
     scheme, _, _ = path.partition("://")
     if "://" not in path:
         return fs.LocalFileSystem()
@@ -277,6 +291,90 @@ def _filesystem(handed: Handed) -> Any:
             "session_token": "session_token",
             "region": "region",
         }
-        given = {name.removeprefix("aws_"): text for name, text in handed.storage_options.items()}
+        given = {name.removeprefix("aws_"): text for name, text in export.storage_options.items()}
         return fs.S3FileSystem(**{known[name]: given[name] for name in known if name in given})
     return fs.FileSystem.from_uri(path)[0]
+
+
+# -- the files of a plan -------------------------------------------------------------------------
+
+
+def export_plan(footers: Footers, plan: Plan) -> EngineExport:
+    """``UnsupportedError`` for files of which others would read more than the plan's version,
+    ``StaleError`` for one that is not what it was when its indexes were asked."""
+    kept = np.flatnonzero(plan.keep).tolist()
+    footers.open(kept)
+    for error in footers.files.map(lambda at: _changed(footers, at), kept):
+        if error is not None:
+            raise error
+    schema = footers.table.schema
+    _require_own_names(schema)
+    return EngineExport(
+        schema=schema,
+        files=tuple(_file(footers, plan, at) for at in kept),
+        storage_options=footers.files.options,
+    )
+
+
+def _changed(footers: Footers, at: int) -> Exception | None:
+    """The error of a file that is no longer the version that was opened."""
+    if at in footers.failed:
+        return footers.failed[at]
+    opened = footers.opened[at].opened
+    now = footers.files.storage.stat(opened.path)
+    if opened.id.same_version(now) or "size" in footers.files.opening(opened.id):
+        return None
+    footers.files.forget(opened.path)
+    return StaleError(f"{opened.path} changed since it was planned", hint="make the plan again")
+
+
+def _require_own_names(schema: pa.Schema) -> None:
+    lower = [name.lower() for name in schema.names]
+    if len(set(lower)) < len(lower):
+        raise UnsupportedError(
+            "columns that differ in case alone are one column to some engines",
+            hint="read the plan with to_arrow()",
+        )
+
+
+def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
+    if "size" in footers.files.opening(footers.listing.object_id(at)):
+        raise UnsupportedError(
+            f"{plan.listing.paths[at]} may grow: other engines would read past the snapshot",
+            hint="read the plan with to_arrow()",
+        )
+    view = footers.opened[at]
+    file = view.opened
+    if is_summary(file.footer):
+        raise UnsupportedError(
+            f"the columns of {file.path} lie in other files: other engines do not look there",
+            hint="read the plan with to_arrow()",
+        )
+    if file.chunk_pages.decryptor is not None:
+        raise UnsupportedError(
+            f"{file.path} is encrypted: its keys are not handed to other engines",
+            hint="read the plan with to_arrow(), or leave files in the clear for them",
+        )
+    names: dict[str, str] = {}
+    given: dict[str, pa.Scalar] = {}
+    for name in footers.table.schema.names:
+        value = footers.table.partition_value(name, at)
+        path = view.path(column_name((name,)))
+        if value is not None:
+            given[name] = value
+        elif path is not None:
+            names[name] = path[0]
+    rows: RowSet | None = None
+    detail = plan.details.get(at)
+    if detail is not None and footers.fresh(at):
+        rows = detail.rows
+    groups = [group.row_group for group in group_rows(rows, file.row_starts)]
+    return ExportFile(
+        path=file.path,
+        num_rows=file.num_rows,
+        rows=None if rows is None or len(rows) == file.num_rows else rows,
+        row_groups=None if len(groups) == file.num_row_groups else tuple(groups),
+        schema=file.schema,
+        names=names,
+        given=given,
+    )

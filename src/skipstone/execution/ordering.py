@@ -25,19 +25,17 @@ from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
 
 from .plan_rows import Piece, TableReader
-from .sort_bounds import Promises, same_keys
-from .sort_tables import order_of, require_sortable
+from .sorting import Promises, order_of, require_sortable, same_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.paimon.top_rows import Order
     from skipstone.parquet.evidence.value_bounds import ValueBounds
     from skipstone.predicate.literals import Keys
     from skipstone.pruning.interval import Intervals
-    from skipstone.pruning.plan import Plan
+    from skipstone.pruning.plan import Plan, SortKey
 
     from .file_columns import FileColumns
 
@@ -115,7 +113,7 @@ class _Top:
         self,
         reader: TableReader,
         plan: Plan,
-        orders: Sequence[Order],
+        orders: Sequence[SortKey],
         limit: int | None,
         bounds: FileBounds | None,
     ) -> None:
@@ -332,7 +330,7 @@ class _Top:
 def first_rows(
     reader: TableReader,
     plan: Plan,
-    orders: Sequence[Order],
+    orders: Sequence[SortKey],
     limit: int | None,
     bounds: FileBounds | None = None,
 ) -> Found:

@@ -1,4 +1,4 @@
-"""A plan cut into portions that other processes read: what a Spark task is given."""
+"""Splits a plan into scan tasks. Each Spark task receives one and reads its rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from skipstone.pruning.plan import FileDetail
 from skipstone.storage import open_storage
 
-from .engine import Engine
 from .ordering import first_rows, sorted_rows
 from .plan_rows import TableReader
-from .table_sources import Footers
+from .table_scan import limited
+from .table_sources import Engine, Footers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from skipstone.pruning import RowSet
     from skipstone.pruning.plan import Plan
 
-    from .engine import QueryReader
     from .file_columns import TableColumns
+    from .table_scan import TableQuery
 
-__all__ = ["Portion", "portions"]
+__all__ = ["ScanTask", "scan_tasks"]
 
-#: Bytes of files that make up a portion; a file of more is cut into several.
+#: Bytes of files in one task; a larger file is split over several.
 TARGET = 128 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Portion:
+class ScanTask:
     """Some files of a plan, or some rows in order; it can be pickled.
 
     ``plan`` is of these files alone. ``rows`` are file ordinals (in ``plan``) and row positions of
@@ -60,25 +60,17 @@ class Portion:
             footers.open(np.unique(self.rows[0]).tolist())
             yield sorted_rows(reader, *self.rows)
             return
-        left = self.limit
-        for found in reader.tables(self.plan):
-            if left is None:
-                yield found
-                continue
-            yield found.slice(0, left)
-            left -= found.num_rows
-            if left <= 0:
-                return
+        yield from limited(reader.tables(self.plan), self.limit)
 
 
-def portions(plan: Plan, query: QueryReader, storage_options: Mapping[str, str]) -> list[Portion]:
-    """The plan of ``query`` in portions; none where nothing is to be read.
+def scan_tasks(plan: Plan, query: TableQuery, storage_options: Mapping[str, str]) -> list[ScanTask]:
+    """The plan of ``query`` in tasks; none where nothing is to be read.
 
-    With an order the rows that come first are found here, and only their columns are read
-    elsewhere; with a limit alone there is one portion, which ends when it has enough.
+    With an order the rows that come first are found here, and the task reads only their columns.
+    With a limit alone there is one task, which ends when it has enough rows.
     """
-    whole = Portion(
-        plan=replace(plan, reader=None),
+    whole = ScanTask(
+        plan=plan,
         tree=query.tree,
         table=query.footers.table,
         columns=query.columns,
@@ -95,7 +87,7 @@ def portions(plan: Plan, query: QueryReader, storage_options: Mapping[str, str])
         return [replace(_of_files(whole, files), rows=(at.astype(np.int64), found.row))]
     if query.limit is not None:
         return [replace(_of_files(whole, kept), limit=query.limit)]
-    made: list[Portion] = []
+    made: list[ScanTask] = []
     group: list[int] = []
     size = 0
     for file in kept.tolist():
@@ -116,8 +108,8 @@ def portions(plan: Plan, query: QueryReader, storage_options: Mapping[str, str])
     return made
 
 
-def _of_files(whole: Portion, files: NDArray[np.int64]) -> Portion:
-    """The portion of these files, of which all are read."""
+def _of_files(whole: ScanTask, files: NDArray[np.int64]) -> ScanTask:
+    """The task that reads all of these files."""
     plan = whole.plan
     chosen = files.tolist()
     details = {at: plan.details[file] for at, file in enumerate(chosen) if file in plan.details}
@@ -134,8 +126,8 @@ def _of_files(whole: Portion, files: NDArray[np.int64]) -> Portion:
     return replace(whole, plan=part, table=whole.table.of_files(chosen))
 
 
-def _cut(whole: Portion, query: QueryReader, file: int) -> list[Portion]:
-    """The portions of one large file: some row groups each."""
+def _cut(whole: ScanTask, query: TableQuery, file: int) -> list[ScanTask]:
+    """The tasks of one large file: some row groups each."""
     reader = query.reader()
     alone = np.zeros_like(whole.plan.keep)
     alone[file] = True
@@ -143,7 +135,7 @@ def _cut(whole: Portion, query: QueryReader, file: int) -> list[Portion]:
     return [_rows_of(whole, file, piece.rows, sure=piece.sure) for piece in pieces]
 
 
-def _rows_of(whole: Portion, file: int, rows: RowSet | None, *, sure: bool) -> Portion:
+def _rows_of(whole: ScanTask, file: int, rows: RowSet | None, *, sure: bool) -> ScanTask:
     part = _of_files(whole, np.array([file]))
     must = np.array([False])
     detail = FileDetail(rows=rows, exact=sure)

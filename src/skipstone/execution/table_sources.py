@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.errors import StaleError
 from skipstone.parquet.evidence import page_source, row_group_source
@@ -18,7 +19,8 @@ from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning import Level, Units
 from skipstone.pruning.source import Source
 
-from .file_columns import FileColumns
+from .file_columns import FileColumns, TableColumns
+from .open_files import OpenFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +30,11 @@ if TYPE_CHECKING:
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Evidence, Fetched
-    from skipstone.storage import ByteRange, Listing
+    from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.storage import ByteRange, Listing, Storage
 
-    from .file_columns import TableColumns
-    from .open_files import OpenFiles
 
-__all__ = ["Footers", "PageIndexes", "RowGroups"]
+__all__ = ["Engine", "Footers", "PageIndexes", "RowGroups"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -183,3 +184,53 @@ def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bo
     starts = file.footer.row_starts
     first, stop = int(starts[ordinal]), int(starts[ordinal + 1])
     return bool(units.first_row[at] == first and units.rows[at] == stop - first)
+
+
+# Files whose schemas make up that of the table, spread over the listing.
+_SAMPLE = 16
+
+
+class Engine:
+    """Opened files and the schema of the files of one table."""
+
+    def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
+        self.files = OpenFiles(storage, storage_options)
+        self._columns: tuple[Listing, pa.Schema, TableColumns] | None = None
+
+    def columns(
+        self, listing: Listing, canonical: pa.Schema, partitions: PartitionColumns
+    ) -> TableColumns:
+        """The table's columns; ``canonical`` is the schema that predicates are bound to."""
+        known = self._columns
+        if known is not None and known[1].equals(canonical) and known[0].same_files(listing):
+            return known[2]
+        found = TableColumns.of(canonical, self._arrow(listing, canonical), partitions)
+        self._columns = listing, canonical, found
+        return found
+
+    def _arrow(self, listing: Listing, canonical: pa.Schema) -> pa.Schema:
+        """Arrow's types of the files where they agree, else those that predicates are bound to."""
+        n = len(listing)
+        spread = sorted({round(i * (n - 1) / max(_SAMPLE - 1, 1)) for i in range(min(n, _SAMPLE))})
+        fields: dict[str, pa.Field] = {}
+        differ: set[str] = set()
+        for file in self.files.open([listing.object_id(at) for at in spread]):
+            if isinstance(file, Exception):
+                continue
+            for field in file.schema:
+                known = fields.setdefault(field.name, field.with_nullable(True))
+                if known.type != field.type:
+                    differ.add(field.name)
+        made = []
+        for each in canonical:
+            found = fields.get(each.name)
+            if found is None or each.name in differ:
+                found = pa.field(each.name, each.type)
+            made.append(found.remove_metadata())
+        return pa.schema(made)
+
+    def footers(
+        self, listing: Listing, canonical: pa.Schema, partitions: PartitionColumns
+    ) -> Footers:
+        """What there is to know of the insides of these files."""
+        return Footers(self.files, listing, lambda: self.columns(listing, canonical, partitions))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from skipstone.build.column_indexes import column_fields
 from skipstone.errors import UnsupportedError
+from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM
 
 from .part_columns import REASONS

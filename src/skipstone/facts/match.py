@@ -233,7 +233,7 @@ def _places_at(places: Places, at: NDArray[np.int64]) -> Places:
 
 def _index(field: FactField) -> Index:
     if field.definition is None:
-        from skipstone.indexes.nulls import NullCounts
+        from skipstone.indexes.minmax import NullCounts
 
         assert field.nulls is not None
         return NullCounts(field.nulls)

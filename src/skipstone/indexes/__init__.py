@@ -4,7 +4,6 @@ For a kind of one's own (``docs/own-index-kinds.md``) the names below are all th
 """
 
 from skipstone.pruning.interval import with_nulls
-from skipstone.pruning.kind import Builder, Built, Chunk, Index, Stored
-from skipstone.pruning.per_file import PerFile, Rows
+from skipstone.pruning.kind import Builder, Built, Chunk, Index, PerFile, Rows, Stored
 
 __all__ = ["Builder", "Built", "Chunk", "Index", "PerFile", "Rows", "Stored", "with_nulls"]

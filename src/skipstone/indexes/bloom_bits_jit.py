@@ -14,12 +14,12 @@ from numba.extending import register_jitable
 
 from skipstone._numba import compile_kernel
 
-from .bloom_bits import Kernels
+from .bloom import Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .bloom_bits import I64, U8, Bits, Pairs
+    from .bloom import I64, U8, Bits, Pairs
 
 __all__ = ["compiled"]
 

@@ -1,4 +1,4 @@
-"""``minmax``: the least and the largest value of a column in each file.
+"""``minmax``: the least and the largest value of a column in each file; ``nulls``: its null count.
 
 Stored value: ``struct<min: T, max: T>``, T the column's type, as in Xskipper's stores.
 
@@ -9,6 +9,13 @@ Stored value: ``struct<min: T, max: T>``, T the column's type, as in Xskipper's 
 - A file without non-null values has a struct of two nulls. It is told from unbounded by ``min``,
   which there always is otherwise; null counts decide where they are known.
 - Decimals, dates, timestamps and intervals as they are.
+
+``nulls``: the null count of a column. Null and row counts lie in columns of the fact store of their
+own (``Stored.nulls``, ``Stored.rows``) for each column that has any index, so this evidence is
+there for each of them; the stored value repeats the null count. ``IS NULL`` and ``IS NOT NULL`` are
+exact for files that are all null or have no nulls. A file of nothing but nulls holds no match for
+any leaf on values, and every one of its rows matches ``NOT (c <=> v)``. A column that a data file
+lacks is all null there.
 """
 
 from __future__ import annotations
@@ -19,18 +26,18 @@ import pyarrow as pa
 
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, refuse
-from skipstone.pruning.file_bounds import TRUNCATE, MinMaxBuilder, intervals_of
-from skipstone.pruning.interval import interval_bounds
-from skipstone.pruning.per_file import PerFile, Rows
+from skipstone.pruning.file_bounds import TRUNCATE, RangeBuilder, intervals_of, range_type
+from skipstone.pruning.interval import interval_bounds, null_bounds
+from skipstone.pruning.kind import Builder, Built, PerFile, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.pruning.kind import Builder
+    from skipstone.pruning.kind import Chunk, Rows, Stored
 
-__all__ = ["MinMax"]
+__all__ = ["MinMax", "NullCounts"]
 
 
 class MinMax(PerFile):
@@ -63,7 +70,7 @@ class MinMax(PerFile):
         """``struct<min, max>`` of any atomic type."""
         if not atomic(type):
             raise refuse(self.name, self.column, type, ())
-        return pa.struct([pa.field("min", type), pa.field("max", type)])
+        return range_type(type)
 
     def in_xskipper(self, type: pa.DataType) -> bool:
         """All but binary, local timestamps and intervals."""
@@ -72,9 +79,47 @@ class MinMax(PerFile):
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """Holds two values."""
-        return MinMaxBuilder(type, self.stored_type(type), self.truncate)
+        return RangeBuilder(type, self.truncate)
 
     def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """What the bounds say (``interval.py``)."""
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
+
+
+class NullCounts(PerFile):
+    """The counts of a column; see the module."""
+
+    name = "nulls"
+    cost = 0.5
+    sweeps = True
+
+    def stored_type(self, type: pa.DataType) -> pa.DataType:
+        """``int64``, for any atomic type."""
+        if not atomic(type):
+            raise refuse(self.name, self.column, type, ())
+        return pa.int64()
+
+    def build(self, type: pa.DataType, budget: int) -> Builder:
+        """Counts."""
+        self.stored_type(type)
+        return _NullBuilder()
+
+    def known(self, stored: Stored) -> BoolArray:
+        """Where the counts are; the stored value does not matter."""
+        return stored.nulls >= 0
+
+    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+        """Bounds from the counts alone."""
+        return null_bounds(leaf.op, rows.rows, rows.nulls)
+
+
+class _NullBuilder(Builder):
+    def __init__(self) -> None:
+        self.nulls = 0
+
+    def add(self, chunk: Chunk) -> None:
+        self.nulls += chunk.null_count
+
+    def finish(self) -> Built:
+        return Built(pa.array([self.nulls], pa.int64()))

@@ -21,8 +21,7 @@ from skipstone.paimon.kinds import Bitmap, Bsi, RangeBitmap
 from skipstone.pruning.kind import Index
 
 from .bloom import Bloom
-from .minmax import MinMax
-from .nulls import NullCounts
+from .minmax import MinMax, NullCounts
 from .valuelist import ValueList
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ ask a few files of many, their lists are gathered and evaluated as they are.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -24,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.predicate.literals import Keys, compare, isin, order_key, order_keys
+from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, is_text, refuse
 from skipstone.pruning.interval import with_nulls
-from skipstone.pruning.kind import Builder, Built
-from skipstone.pruning.per_file import PerFile, Rows
+from skipstone.pruning.kind import Builder, Built, PerFile, Rows
+from skipstone.pruning.residual import matching_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Stored
 
-__all__ = ["MAX_BYTES", "MAX_VALUES", "ValueList", "like_regex"]
+__all__ = ["MAX_BYTES", "MAX_VALUES", "ValueList"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -153,10 +152,10 @@ def _reduce(leaf: Leaf, rows: Rows) -> tuple[BoolArray, BoolArray]:
     if rows.at is not None and len(rows) * _FEW < len(stored.rows) and "lists" not in stored.cache:
         lists = _Lists.of(rows.values, stored.type)
         keys = order_keys(lists.values, stored.type)
-        matching = lists.per_file(np.flatnonzero(evaluate(leaf, keys)))
+        matching = lists.per_file(np.flatnonzero(matching_values(leaf, keys)))
         return matching > 0, matching == lists.counts
     every = _every(stored)
-    matching = _matching(every, evaluate(leaf, every.distinct_keys))
+    matching = _matching(every, matching_values(leaf, every.distinct_keys))
     some, all_ = matching > 0, matching == every.counts
     return (some, all_) if rows.at is None else (some[rows.at], all_[rows.at])
 
@@ -189,43 +188,6 @@ def _look_up(table: BoolArray, codes: NDArray[np.int32]) -> BoolArray:
     """
     found = pc.take(pa.array(table.view(np.int8)), pa.array(codes), boundscheck=False)
     return np.asarray(found.to_numpy(zero_copy_only=False)).view(np.bool_)
-
-
-def evaluate(leaf: Leaf, keys: Keys) -> BoolArray:
-    """Per value: is the leaf TRUE of it; a null matches nothing here."""
-    op, type = leaf.op, leaf.type
-    if op in (Op.IN, Op.NOT_IN):
-        member = isin(keys, [order_key(value, type) for value in leaf.values])
-        return member if op is Op.IN else keys.valid & ~member
-    if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-        found = _text_test(keys, pc.starts_with, order_key(leaf.values[0], type))
-        return found if op is Op.STARTS_WITH else keys.valid & ~found
-    if op in (Op.LIKE, Op.NOT_LIKE):
-        pattern = like_regex(str(leaf.values[0]), str(leaf.values[1]))
-        found = _text_test(keys, pc.match_substring_regex, pattern.encode())
-        return found if op is Op.LIKE else keys.valid & ~found
-    ordered = Op.NE if op is Op.NE_OR_NULL else op
-    return compare(keys, ordered, order_key(leaf.values[0], type))
-
-
-def _text_test(keys: Keys, function: object, pattern: object) -> BoolArray:
-    text = keys.data.view(pa.large_string()) if function is pc.match_substring_regex else keys.data
-    found = function(text, pattern=pattern).fill_null(False)  # type: ignore[operator]
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
-
-
-def like_regex(pattern: str, escape: str = "\\") -> str:
-    """The regular expression (RE2) of a LIKE pattern: all of the text, any characters between."""
-    out, at = [], 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == escape and at < len(pattern):
-            out.append(re.escape(pattern[at]))
-            at += 1
-        else:
-            out.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
-    return rf"(?s)\A{''.join(out)}\z"
 
 
 # -- building -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Answer, Bounds, Cause, Reason
-from skipstone.pruning.column_leaf import localise
+from skipstone.pruning.column_types import restate
 from skipstone.pruning.kind import Builder, Built
 
 from .base import PaimonIndex, integers_of, no_place, place_fields
@@ -129,7 +129,7 @@ class PaimonBloom(PaimonIndex):
         reasons = self._lacking(len(held) - len(rows), len(held), subject)
         answers = []
         for leaf in leaves:
-            local = localise(leaf, self.stored.type)
+            local = restate(leaf, self.stored.type)
             if isinstance(local, Const) and len(rows):
                 found = np.full(len(rows), local.value, np.bool_)
             elif leaf in probes and len(rows):
@@ -154,7 +154,7 @@ class PaimonBloom(PaimonIndex):
         type = self.paimon_type(self.stored.type)
         found = {}
         for leaf in leaves:
-            local = localise(leaf, self.stored.type)
+            local = restate(leaf, self.stored.type)
             if local is None or isinstance(local, Const) or local.op not in (Op.EQ, Op.IN):
                 continue
             asks = asks_of(local, type)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.pruning.column_types import is_text
-from skipstone.pruning.file_bounds import TRUNCATE, MinMaxBuilder
+from skipstone.pruning.file_bounds import RangeBuilder
 from skipstone.pruning.kind import Builder, Built
 
 from .base import PLACE, PaimonIndex, no_place, paimon_column
@@ -98,8 +98,7 @@ class RowsBuilder(Builder):
         budget: int,
     ) -> None:
         self.paimon, self.stored, self.write, self.budget = paimon, stored, write, budget
-        ends = pa.struct([pa.field("min", type), pa.field("max", type)])
-        self.bounds = MinMaxBuilder(type, ends, TRUNCATE)
+        self.bounds = RangeBuilder(type)
         self.chunks: list[pa.DictionaryArray] = []
         self.rows = self.held = 0
         self.over: str | None = None

@@ -26,6 +26,7 @@ from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import RowSet, Units
 from skipstone.pruning.evaluation import RowTask, evaluate_rows
+from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import file_schema, schema_of_columns
 from skipstone.storage import open_storage
 
@@ -33,7 +34,7 @@ from .blob_description import row_count_of
 from .container_evidence import PaimonColumnType, of_bytes, open_sidecar, types_of
 from .container_match import column_counts, type_in
 from .format.types import PaimonType
-from .top_rows import Order, TopCandidate, top_rows
+from .top_rows import TopCandidate, top_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -193,7 +194,7 @@ class PaimonFileIndex:
         """
         rows = self.row_count
         index = self.sidecar.top_file(self.types, rows, column)
-        order = Order(column, descending, not descending)
+        order = SortKey(column, descending, not descending)
         found = top_rows(
             [TopCandidate(file=0, rows=rows, index=index)], limit, order, fetch=self.fetch
         )

@@ -22,7 +22,7 @@ import pyarrow as pa
 from skipstone.predicate.tree import Op
 from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import interval_bounds
-from skipstone.pruning.per_file import PerFile, Rows
+from skipstone.pruning.kind import PerFile, Rows
 
 from .base import PaimonIndex, memory_size, place_fields
 from .container_builder import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap

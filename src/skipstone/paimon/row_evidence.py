@@ -31,7 +31,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, RowSet
-from skipstone.pruning.column_leaf import localise
+from skipstone.pruning.column_types import restate
 
 from .format import open_index as reading
 from .format.column_keys import key_of
@@ -197,7 +197,7 @@ class FileRows(BaseEvidence):
 
     def _local(self, leaf: Leaf) -> Leaf | Const | None:
         assert self.index.stored is not None
-        return localise(leaf, self.index.stored.type)
+        return restate(leaf, self.index.stored.type)
 
     def _answer(self, leaf: Leaf) -> Answer:
         if self._silence is not None:

@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
     from skipstone.pruning import Fetched
-    from skipstone.pruning.asking import Fetch
     from skipstone.pruning.kind import Blob
+    from skipstone.pruning.plan import SortKey
+    from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange
 
     from .format.keys import Key
     from .format.types import PaimonType
 
-__all__ = ["Order", "RankedRows", "TopCandidate", "TopFile", "TopRows", "top_rows"]
+__all__ = ["RankedRows", "TopCandidate", "TopFile", "TopRows", "top_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,15 +180,6 @@ _ROUNDS = 12
 _INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One sort key. Spark puts nulls first where it ascends, and last where it descends."""
-
-    column: str
-    descending: bool = False
-    nulls_first: bool = True
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TopCandidate:
     """A file: its ordinal, its row count (-1 unknown), the rows in question (``None``: all), its
@@ -219,7 +211,7 @@ class TopRows:
 class _Merge:
     """The best rows so far, as (file, row, key). ``zeros``: keys -1 and 0 are one value."""
 
-    def __init__(self, limit: int, order: Order, ties: bool, zeros: bool) -> None:
+    def __init__(self, limit: int, order: SortKey, ties: bool, zeros: bool) -> None:
         self.limit, self.order, self.ties, self.zeros = limit, order, ties, zeros
         self.values: list[tuple[Key, int, int]] = []
         self.nulls: list[tuple[int, int]] = []
@@ -284,7 +276,7 @@ class _Merge:
 def top_rows(
     candidates: Sequence[TopCandidate],
     limit: int,
-    order: Order,
+    order: SortKey,
     *,
     ties: bool = False,
     fetch: Fetch,
@@ -408,7 +400,7 @@ def _comparable(a: PaimonType, b: PaimonType | None) -> bool:
     return a == b or (b is not None and a.root in _INTEGERS and b.root in _INTEGERS)
 
 
-def _by_best_key(candidates: list[TopCandidate], order: Order) -> list[TopCandidate]:
+def _by_best_key(candidates: list[TopCandidate], order: SortKey) -> list[TopCandidate]:
     """Files with nulls that come first ahead of all, then by their best key."""
 
     def best(candidate: TopCandidate) -> Any:
@@ -421,7 +413,7 @@ def _by_best_key(candidates: list[TopCandidate], order: Order) -> list[TopCandid
     return [*nulls, *sorted(rest, key=best, reverse=order.descending), *empty]
 
 
-def _excluded(candidate: TopCandidate, merge: _Merge, order: Order) -> bool:
+def _excluded(candidate: TopCandidate, merge: _Merge, order: SortKey) -> bool:
     """Whether no row of the file can be among the first any more."""
     if order.nulls_first and not candidate.no_nulls:
         return False
@@ -435,5 +427,5 @@ def _failure(candidate: TopCandidate, error: Exception) -> Reason:
     return Reason(cause=Cause.CORRUPT, subject=subject, text=text, units=1)
 
 
-def _reason(candidate: TopCandidate, order: Order, cause: Cause, text: str) -> Reason:
+def _reason(candidate: TopCandidate, order: SortKey, cause: Cause, text: str) -> Reason:
     return Reason(cause=cause, subject=f"rangebitmap({order.column})", text=text, units=1)

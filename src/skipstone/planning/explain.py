@@ -1,28 +1,190 @@
-"""A ``Plan`` in words: per level and index used or not and because of what, what asking took, what
-is left at each level, and what reading will ask for. Every count has its denominator."""
+"""A ``Plan`` in words: what each index did at each level and why, what asking it took, what is left
+at each level, and what reading will ask for. Every count has its denominator.
+
+``Forecast`` is what reading will take, ``Explanation`` a plan with its forecast, ``Analysis`` an
+explanation with what a run really took.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skipstone.human import aligned, duration, of_total, percent, plural, size
 from skipstone.pruning import Cause, Level
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from skipstone.pruning import Reason
     from skipstone.pruning.plan import Plan, Step
+    from skipstone.storage import ByteRange
 
-# The kind that comes with every indexed column, unasked.
+# The kind that comes with every indexed column.
 IMPLICIT = "nulls"
-# That nobody looked into files which take less to read than this together is no news.
+# Files that together take fewer bytes than this get no note that they were not looked into.
 _SMALL = 4_000_000
 _FINER = {level.unit for level in (Level.ROW_GROUP, Level.PAGE)}
 
-__all__ = ["left", "one_line", "render", "render_html"]
+__all__ = [
+    "Amount",
+    "Analysis",
+    "Explanation",
+    "Forecast",
+    "left",
+    "one_line",
+    "render",
+    "render_html",
+]
 
 
-def one_line(plan: Plan) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """Bytes, and in how many requests: reads of consecutive bytes."""
+
+    bytes: int = 0
+    requests: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(bytes=self.bytes + other.bytes, requests=self.requests + other.requests)
+
+    def __bool__(self) -> bool:
+        return bool(self.bytes or self.requests)
+
+    def __str__(self) -> str:
+        return f"{size(self.bytes)} in {plural(self.requests, 'request')}"
+
+    def to_dict(self) -> dict[str, int]:
+        """As JSON-ready values."""
+        return {"bytes": self.bytes, "requests": self.requests}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What reading a plan will take, as far as that is known before a row is read.
+
+    The columns of the predicate are read first, for every row that is left (``certain``); then the
+    other columns, and only the pages that hold a matching row (``possible``, an upper bound). Both
+    are exact where the places of pages are known. A chunk whose page index was not read counts
+    whole, and so does a file that was not looked into; the forecast is then ``about``.
+
+    ``row_groups`` and ``pages`` are (kept, total) in the ``files`` files that were looked into;
+    pages are those of the columns that will be read whose places are known. ``byte_ranges`` are the
+    requests, by file of the listing; a file without any is counted whole. ``at_most``: a limit or
+    an order may end the reading early.
+    """
+
+    certain: Amount = field(default_factory=Amount)
+    possible: Amount = field(default_factory=Amount)
+    about: bool = False
+    at_most: bool = False
+    files: int = 0
+    row_groups: tuple[int, int] = (0, 0)
+    pages: tuple[int, int] = (0, 0)
+    byte_ranges: Mapping[int, tuple[ByteRange, ...]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Amount:
+        """``certain`` and ``possible``."""
+        return self.certain + self.possible
+
+    def __str__(self) -> str:
+        about = "about " if self.about else ""
+        if self.at_most:
+            return f"at most {about}{self.total}"
+        if not self.possible:
+            return f"{about}{self.certain}"
+        if not self.certain:
+            return f"at most {about}{self.possible}"
+        return f"{about}{self.certain}, then at most {self.possible} where rows match"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "certain": self.certain.to_dict(),
+            "possible": self.possible.to_dict(),
+            "about": self.about,
+            "at_most": self.at_most,
+            "files_looked_into": self.files,
+            "row_groups": {"kept": self.row_groups[0], "total": self.row_groups[1]},
+            "pages": {"kept": self.pages[0], "total": self.pages[1]},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A plan, and the forecast of what reading it takes where one was made."""
+
+    plan: Plan
+    forecast: Forecast | None = None
+
+    @property
+    def headline(self) -> str:
+        """One line: what is read of how much."""
+        return one_line(self.plan, self.forecast)
+
+    def __str__(self) -> str:
+        return render(self.plan, self.forecast)
+
+    def _repr_html_(self) -> str:
+        return render_html(self.plan, self.forecast)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan's, with ``forecast``."""
+        forecast = None if self.forecast is None else self.forecast.to_dict()
+        return {**self.plan.to_dict(), "forecast": forecast}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """An explanation, and what happened when the embedded engine ran the plan.
+
+    ``rows`` is the number of rows of the result. ``files_read`` counts the files of which the run
+    read at least one byte: what planning has read of footers and indexes is not read again.
+    ``milliseconds`` are those of reading alone.
+    """
+
+    explanation: Explanation
+    rows: int
+    files_read: int
+    read: Amount
+    milliseconds: float
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.explanation), *(f"  {line}" for line in self.lines)])
+
+    @property
+    def lines(self) -> list[str]:
+        """What happened, against what was planned."""
+        plan, forecast = self.explanation.plan, self.explanation.forecast
+        left = plan.rows_kept
+        rows = plural(self.rows, "row") if left < 0 else of_total(self.rows, left, "rows left")
+        planned = "" if forecast is None else f"; planned: {forecast}"
+        files = of_total(self.files_read, plan.files_kept, "planned files")
+        return [
+            f"ran: {rows} came out, in {duration(self.milliseconds)}",
+            f"read {self.read}, from {files}{planned}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation's, with ``analyzed``."""
+        return {
+            **self.explanation.to_dict(),
+            "analyzed": {
+                "rows": self.rows,
+                "files_read": self.files_read,
+                **self.read.to_dict(),
+                "milliseconds": round(self.milliseconds, 3),
+            },
+        }
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(escape(line) for line in self.lines)
+        return f"{self.explanation._repr_html_()}<p>{lines}</p>"
+
+
+def one_line(plan: Plan, found: Forecast | None = None) -> str:
     """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``.
 
     Of one file by itself the rows: ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``.
@@ -38,7 +200,6 @@ def one_line(plan: Plan) -> str:
     skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
     planned = duration(sum(plan.milliseconds.values()))
     within = "" if plan.coverage is None else f" of {plan.coverage}"
-    found = plan.foreseen
     bound = "" if found is None or not (found.possible or found.at_most) else "at most "
     about = "about " if found is not None and found.about and plan.files_kept else ""
     requests = "" if found is None else f" in {plural(plan.requests, 'request')}"
@@ -118,10 +279,9 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
-def left(plan: Plan) -> str:
+def left(plan: Plan, found: Forecast | None) -> str:
     """``2 of 40 files, 2 of 80 row groups, 3 of 912 pages, 1,000 of 4,000,000 rows``: what is left
     at each level that is known."""
-    found = plan.foreseen
     parts = [of_total(plan.files_kept, plan.files_total, "files")]
     if found is not None and found.files:
         of_some = "" if found.files == plan.files_kept else f" of the {found.files:,} looked into"
@@ -150,7 +310,7 @@ def _notes(plan: Plan) -> list[str]:
     return notes
 
 
-def render(plan: Plan) -> str:
+def render(plan: Plan, found: Forecast | None = None) -> str:
     """The whole explanation as text, ending with the line of ``one_line``."""
     files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
     head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
@@ -161,25 +321,25 @@ def render(plan: Plan) -> str:
     if filled:
         lines += [f"  {line}" for line in aligned(list(zip(*filled, strict=True))).splitlines()]
     lines.extend(f"  note: {note}" for note in _notes(plan))
-    lines.extend(f"  {line}" for line in _outlook(plan))
-    lines.append(one_line(plan))
+    lines.extend(f"  {line}" for line in _outlook(plan, found))
+    lines.append(one_line(plan, found))
     return "\n".join(lines)
 
 
-def _outlook(plan: Plan) -> list[str]:
+def _outlook(plan: Plan, found: Forecast | None) -> list[str]:
     """What is left, what is still to be decided, and what reading it will ask for."""
     lines = []
     finer = any(step.level > Level.OBJECT for step in plan.steps)
     if finer and plan.files_kept and not _is_of_one_file(plan):
-        lines.append(f"left: {left(plan)}")
+        lines.append(f"left: {left(plan, found)}")
     if plan.residual is not None and plan.files_kept:
         lines.append(f"still to be checked row by row: {plan.residual}")
-    if plan.foreseen is not None and plan.foreseen.total:
-        lines.append(f"will read: {plan.foreseen}")
+    if found is not None and found.total:
+        lines.append(f"will read: {found}")
     return lines
 
 
-def render_html(plan: Plan) -> str:
+def render_html(plan: Plan, found: Forecast | None = None) -> str:
     """The same for notebooks: a table per plan, no script, no outside resource."""
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
@@ -191,6 +351,6 @@ def render_html(plan: Plan) -> str:
         f"{escape(_freshness(plan))}</p><table><thead><tr><th>level</th><th>column</th>"
         "<th>index</th><th>considered &rarr; kept</th><th>asking took</th><th>because</th></tr>"
         f"</thead><tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
-        f"<p>{'<br>'.join(map(escape, _outlook(plan)))}</p>"
-        f"<p><b>{escape(one_line(plan))}</b></p></div>"
+        f"<p>{'<br>'.join(map(escape, _outlook(plan, found)))}</p>"
+        f"<p><b>{escape(one_line(plan, found))}</b></p></div>"
     )

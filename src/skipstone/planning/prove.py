@@ -25,12 +25,12 @@ from skipstone.paimon.kinds import RowIndex
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op
 from skipstone.pruning import Cause, Level, Units
-from skipstone.pruning.asking import Question, fetch_wave
 from skipstone.pruning.kind import Builder, Built, Chunk, Index
+from skipstone.pruning.questions import Question, fetch_wave
 from skipstone.pruning.table_schema import schema_of_columns
 from skipstone.questdb.pm_of_data_file import made_as
 
-from .objects import plan_objects
+from .table_facts import plan_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

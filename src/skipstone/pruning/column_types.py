@@ -16,21 +16,43 @@ hold:
 
 Everything else says nothing: an instant is not a local timestamp, nanoseconds are no microseconds,
 and what is narrower in the table Spark refuses or wraps.
+
+``restate`` goes the other way. A column of the table may have been widened since it was indexed. A
+leaf in the table's type becomes the leaf in the indexed type that is TRUE for the same rows
+(``predicate/preimage.py``): over a column that was int, ``c < 3000000000`` is TRUE for all non-null
+values, and ``c = 1.5`` for none. All kinds of index use it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate.types import spark_type
+from skipstone.predicate.coercion import Unusable
+from skipstone.predicate.preimage import carry_back, leaves_of, range_key, ranges_of
+from skipstone.predicate.tree import And, Const, Leaf, Op
+from skipstone.predicate.types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["atomic", "exactly", "is_text", "refuse", "widens"]
+    from numpy.typing import DTypeLike, NDArray
+
+    from skipstone.predicate.text import Value
+
+__all__ = [
+    "StoredLeaf",
+    "atomic",
+    "binary_parts",
+    "exactly",
+    "is_text",
+    "refuse",
+    "restate",
+    "widens",
+]
 
 # Decimal digits that an integer type needs.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -117,3 +139,81 @@ def _text(values: pa.Array, type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(
         type, len(values), values.buffers(), values.null_count, values.offset
     )
+
+
+def binary_parts(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """``(data, offsets)`` of a binary or string array without nulls; offsets as int64.
+
+    Views into Arrow's buffers where they are wide enough; the array must outlive them.
+    """
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        width: DTypeLike = np.int32
+    elif pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+        width = np.int64
+    else:
+        raise UnsupportedError(f"not an array of byte strings: {array.type}")
+    _validity, offsets, data = array.buffers()
+    if len(array) == 0 or offsets is None:
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    every = np.frombuffer(offsets, dtype=width)
+    own = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+    return bytes_, own
+
+
+StoredLeaf: TypeAlias = "Leaf | Const"
+
+
+def restate(leaf: Leaf, stored: pa.DataType) -> StoredLeaf | None:
+    """The leaf over values of type ``stored`` that is TRUE for the same rows, or ``None``.
+
+    ``Const`` where no row or every row matches; a leaf on values may become NOT_NULL.
+    """
+    if leaf.type == stored:
+        return leaf
+    local = spark_type(stored)
+    if local is None:
+        return None
+    if local == leaf.type or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
+        return Leaf(leaf.column, local, leaf.op, leaf.values)
+    # Bytes have no ranges of numbers, and an interval is another reading of its number.
+    if is_text(leaf.type) or kind_of(leaf.type) is Kind.DURATION or not widens(local, leaf.type):
+        return None
+    try:
+        if leaf.op in (Op.IN, Op.NOT_IN):
+            return _members(leaf, local)
+        if leaf.op is Op.NE_OR_NULL:
+            found = _carry(leaf, "=", leaf.values[0], local)
+            if isinstance(found, Const):
+                return Const(True)
+            return Leaf(leaf.column, local, Op.NE_OR_NULL, found.values) if found else None
+        return _carry(leaf, str(leaf.op), leaf.values[0], local)
+    except Unusable:
+        return None
+
+
+def _carry(leaf: Leaf, op: str, value: Value, local: pa.DataType) -> StoredLeaf | None:
+    ranges = ranges_of(op, range_key(value, leaf.type), leaf.type)
+    found = leaves_of(leaf.column, local, carry_back(ranges, local, leaf.type, None))
+    if isinstance(found, And) and op in _SIDE:
+        # The other side is the last date that microseconds can hold: no row is beyond it.
+        sides = [each for each in found.children if isinstance(each, Leaf)]
+        return next((each for each in sides if each.op is _SIDE[op]), None)
+    return found if isinstance(found, Leaf | Const) else None
+
+
+_SIDE = {"<": Op.LE, "<=": Op.LE, ">": Op.GE, ">=": Op.GE}
+
+
+def _members(leaf: Leaf, local: pa.DataType) -> StoredLeaf | None:
+    """IN and NOT IN member by member: a list that became ranges would be no leaf."""
+    values: list[Value] = []
+    for value in leaf.values:
+        found = _carry(leaf, "=", value, local)
+        if isinstance(found, Leaf) and found.op is Op.EQ:
+            values.append(found.values[0])
+        elif found != Const(False):
+            return None
+    if not values:
+        return Const(False) if leaf.op is Op.IN else Leaf(leaf.column, local, Op.NOT_NULL)
+    return Leaf(leaf.column, local, leaf.op, tuple(values))

@@ -26,7 +26,7 @@ from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque
 from skipstone.predicate.tree import leaves as leaves_of
 
 from . import Bounds, Evidence, RowSet, Units
-from .asking import Fetch, Question, fetch_wave, no_fetch
+from .questions import Fetch, Question, fetch_wave, no_fetch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

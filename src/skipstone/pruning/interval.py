@@ -42,9 +42,9 @@ import pyarrow.compute as pc
 
 from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.tree import Op
-from skipstone.xskipper.format.sketch import binary_parts
 
 from . import BoolArray, Bounds
+from .column_types import binary_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,41 +1,35 @@
-"""``Plan``: what to read and why, as a value that every reader and every display consumes.
+"""``Plan``: what to read and why, as data that every reader and every display consumes.
 
 A plan names files, row groups, row ranges and byte ranges; a file without an entry in
 ``details`` is read whole. Each count comes with its denominator. ``keep`` and ``must`` are over
 the files of the listing: a file outside ``keep`` holds no match, every row of a file in ``must``
-matches. ``residual`` is what is still to be checked of the rows that a plan names, ``None`` where
-all of them match. ``sidecars`` is of how many files Paimon's index beside them was asked.
-``dropped`` says of each file at which level its last row went, -1 where it is kept, and ``stale``
-and ``missing`` which files have no fact that counts: int8 and booleans over the files, ``None``
-where the plan was not made from levels, or from facts.
+matches. ``residual`` is the predicate that the rows of the plan must still be checked against,
+``None`` where all of them match. ``sidecars`` counts the files whose adjacent Paimon index was
+asked. ``dropped`` (int8 over the files) is the level at which the last row of a file was dropped,
+-1 where the file is kept. ``stale`` and ``missing`` (booleans over the files) say which files have
+no valid fact. They are ``None`` where the plan was not made from levels, or from facts.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import UnsupportedError
 from skipstone.human import of_total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    import pyarrow as pa
-    import pyarrow.dataset as ds
     from numpy.typing import NDArray
 
-    from skipstone.execution.engine_export import Handed
-    from skipstone.planning.forecast import Analysis, Forecast
     from skipstone.storage import ByteRange, Listing
 
     from . import Level, Reason, RowSet
 
-__all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "Reader", "Step"]
+__all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "SortKey", "Step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +81,15 @@ class Step:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One sort key. Spark puts nulls first where it ascends, and last where it descends."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """How much of a table is read at all: ``read`` of ``total`` partitions, without ``left_out``.
@@ -131,32 +134,11 @@ class PlannedFile:
     detail: FileDetail
 
 
-class Reader(Protocol):
-    """Who reads the rows of a plan without Spark (``scan/dataset``)."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the rows."""
-
-    def table_of(self, plan: Plan) -> pa.Table:
-        """All rows."""
-
-    def batches(self, plan: Plan) -> Iterator[pa.RecordBatch]:
-        """The same, piece by piece."""
-
-    def foresee(self, plan: Plan, *, look: bool) -> Forecast:
-        """What reading will ask for; with ``look`` the places of pages are read for it."""
-
-    def handed(self, plan: Plan) -> Handed:
-        """The files as other engines read them."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
     """See the module. Arrays are over the files of ``listing``, in its order.
 
     ``coverage`` is of a table that was opened for those of its partitions that can be read.
-    ``forecast`` is what reading will take where somebody looked (``Table.explain``).
     """
 
     table: str
@@ -178,8 +160,6 @@ class Plan:
     sidecars: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     coverage: Coverage | None = None
-    reader: Reader | None = field(default=None, repr=False)
-    forecast: Forecast | None = None
 
     @property
     def files_total(self) -> int:
@@ -199,8 +179,6 @@ class Plan:
     @cached_property
     def bytes_kept(self) -> int:
         """Bytes of the files that must be opened, or of the byte ranges where those are planned."""
-        if self.foreseen is not None:
-            return self.foreseen.total.bytes
         kept = np.flatnonzero(self.keep)
         whole = int(self.listing.sizes[kept].sum())
         for ordinal, detail in self.details.items():
@@ -240,20 +218,39 @@ class Plan:
 
     def count(self) -> int | None:
         """How many rows match, ``None`` where the indexes do not know it exactly of every file."""
-        from .counting import exact_count
+        count, rest = self.known_count()
+        return None if rest else count
 
-        return exact_count(self)
+    def known_count(self) -> tuple[int, list[int]]:
+        """The matching rows of all files whose count is known exactly, and the ordinals of the
+        others."""
+        count, rest = 0, []
+        for file in np.flatnonzero(self.keep).tolist():
+            detail = self.details.get(file)
+            if self.must[file] and self.row_counts[file] >= 0:
+                count += int(self.row_counts[file])
+            elif detail is not None and detail.exact and detail.rows is not None:
+                count += len(detail.rows)
+            else:
+                rest.append(file)
+        return count, rest
 
     @property
     def requests(self) -> int:
         """Requests that a page-fetching reader will make; one per whole file."""
-        if self.foreseen is not None:
-            return self.foreseen.total.requests
         total = self.files_kept
         for ordinal, detail in self.details.items():
             if detail.byte_ranges is not None and self.keep[ordinal]:
                 total += len(detail.byte_ranges) - 1
         return total
+
+    def with_byte_ranges(self, ranges: Mapping[int, tuple[ByteRange, ...]]) -> Plan:
+        """The same plan with the byte ranges that a reader will ask for, by file."""
+        found = {
+            at: replace(self.details.get(at, _WHOLE), byte_ranges=each)
+            for at, each in ranges.items()
+        }
+        return replace(self, details={**self.details, **found})
 
     @cached_property
     def paths(self) -> list[str]:
@@ -264,110 +261,16 @@ class Plan:
     @cached_property
     def files(self) -> tuple[PlannedFile, ...]:
         """The files to open, in listing order, with what to read of each."""
-        ranges = {} if self.foreseen is None else self.foreseen.byte_ranges
         return tuple(
             PlannedFile(
                 path=self.listing.paths[i],
                 size=int(self.listing.sizes[i]),
                 rows=int(self.row_counts[i]),
                 whole_file_matches=bool(self.must[i]),
-                detail=_with_ranges(self.details.get(i, _WHOLE), ranges.get(i)),
+                detail=self.details.get(i, _WHOLE),
             )
             for i in np.flatnonzero(self.keep).tolist()
         )
-
-    # -- what it will take -------------------------------------------------------------------------
-
-    @cached_property
-    def foreseen(self) -> Forecast | None:
-        """What reading will ask for, from what is known now; ``None`` for a plan without a reader.
-
-        Of chunks whose pages planning did not look at it counts all; ``Table.explain`` looks.
-        """
-        if self.forecast is not None or self.reader is None:
-            return self.forecast
-        return self.reader.foresee(self, look=False)
-
-    def explained(self) -> Plan:
-        """The same plan after a look at where the pages lie that reading will ask for."""
-        if self.forecast is not None or self.reader is None:
-            return self
-        return replace(self, forecast=self.reader.foresee(self, look=True))
-
-    def analyze(self) -> Analysis:
-        """Run it with the embedded engine, and say what that took; the rows are dropped.
-
-        Counted are the reads of this run alone, whatever else reads meanwhile. Raises as
-        ``to_arrow``.
-        """
-        from skipstone.planning.forecast import Amount, Analysis
-        from skipstone.storage.base import metered
-
-        plan = self.explained()
-        rows, started = 0, time.perf_counter()
-        with metered() as meter:
-            for batch in plan.to_batches():
-                rows += batch.num_rows
-        return Analysis(
-            plan=plan,
-            rows=rows,
-            files_read=len(meter.paths),
-            read=Amount(bytes=meter.bytes_read, requests=meter.requests),
-            milliseconds=(time.perf_counter() - started) * 1e3,
-        )
-
-    # -- reading -----------------------------------------------------------------------------------
-
-    def to_arrow(self) -> pa.Table:
-        """The rows that match, as a table: read now, and decided exactly.
-
-        ``UnsupportedError`` where the plan has no reader (that of a store of another's), or a part
-        of the predicate cannot be decided without Spark; ``StaleError`` for a file that changes
-        while it is read.
-        """
-        return self._reader.table_of(self)
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The same, batch by batch: what is held does not grow with the result, but for an order
-        without a limit."""
-        return self._reader.batches(self)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows that the plan gives."""
-        return self._reader.schema
-
-    @property
-    def _reader(self) -> Reader:
-        if self.reader is None:
-            raise UnsupportedError(
-                "this plan has no reader", hint="make it with Table.plan, or read its `paths`"
-            )
-        return self.reader
-
-    # -- handing over ------------------------------------------------------------------------------
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """What is to be read, as a ``DuckDBPyRelation``; see ``handover``: nothing is filtered.
-
-        ``connection`` is DuckDB's; by default one is opened in memory. Its ``sql_query()`` is the
-        text.
-        """
-        from skipstone.execution.engine_export import duckdb_relation
-
-        return duckdb_relation(self._reader.handed(self), connection)
-
-    def to_polars(self) -> Any:
-        """The same as a ``polars.LazyFrame``."""
-        from skipstone.execution.engine_export import polars_frame
-
-        return polars_frame(self._reader.handed(self))
-
-    def to_pyarrow(self) -> ds.Dataset:
-        """The same as a ``pyarrow.dataset.Dataset``, of whole row groups."""
-        from skipstone.execution.engine_export import pyarrow_dataset
-
-        return pyarrow_dataset(self._reader.handed(self))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values: totals, steps, reasons; file paths only of the files to open."""
@@ -387,34 +290,18 @@ class Plan:
             **({"sidecars": self.sidecars} if self.sidecars else {}),
             **({} if self.coverage is None else {"partitions": self.coverage.to_dict()}),
             "requests": self.requests,
-            "forecast": None if self.foreseen is None else self.foreseen.to_dict(),
             "steps": [step.to_dict() for step in self.steps],
             "reasons": [str(reason) for reason in self.reasons],
             "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
             "paths": self.paths,
         }
 
-    def __str__(self) -> str:
-        from skipstone.planning.explain import render
-
-        return render(self)
-
     def __repr__(self) -> str:
-        from skipstone.planning.explain import one_line
-
-        return f"Plan({one_line(self)})"
-
-    def _repr_html_(self) -> str:
-        from skipstone.planning.explain import render_html
-
-        return render_html(self)
+        kept = of_total(self.files_kept, self.files_total, "files")
+        return f"Plan({self.table!r}, where {self.predicate}: {kept})"
 
 
 _WHOLE = FileDetail()
-
-
-def _with_ranges(detail: FileDetail, ranges: tuple[ByteRange, ...] | None) -> FileDetail:
-    return detail if ranges is None else replace(detail, byte_ranges=ranges)
 
 
 def _known(count: int) -> int | None:

@@ -17,10 +17,10 @@ import numpy as np
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
-from .asking import Fetch, no_fetch
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, LeafBounds, evaluate
 from .plan import FileDetail, Plan, Step
+from .questions import Fetch, no_fetch
 from .row_level import RowLevel, failure
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Which rows of an Arrow table match a bound predicate, exactly, with Spark's meaning.
+"""Which rows of an Arrow table, and which values, match a bound predicate: exactly, as in Spark.
 
 NaN equals NaN and is the largest, 0.0 equals -0.0, strings compare as UTF-8, a null matches nothing
 but the tests for it: all of that is in the keys (``predicate/literals.py``). A part of a predicate
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.literals import Keys
 
-__all__ = ["matching", "require_decidable"]
+__all__ = ["like_regex", "matching", "matching_values", "require_decidable"]
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
 
@@ -84,17 +84,33 @@ class _Evaluation:
         keys = self.keys.get((leaf.column, leaf.type))
         if keys is None:
             keys = self.keys[leaf.column, leaf.type] = order_keys(column, leaf.type)
-        match leaf.op:
-            case Op.IN | Op.NOT_IN:
-                found = isin(keys, [order_key(value, leaf.type) for value in leaf.values])
-                return found if leaf.op is Op.IN else keys.valid & ~found
-            case Op.NE_OR_NULL:
-                return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
-        return compare(keys, leaf.op, order_key(leaf.values[0], leaf.type))
+        if leaf.op is Op.NE_OR_NULL:
+            return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
+        return matching_values(leaf, keys)
+
+
+def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
+    """Per value: is the leaf TRUE of it; a null matches nothing here."""
+    op, type = leaf.op, leaf.type
+    if op in (Op.IN, Op.NOT_IN):
+        member = isin(keys, [order_key(value, type) for value in leaf.values])
+        return member if op is Op.IN else keys.valid & ~member
+    if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        found = _flags(
+            pc.fill_null(pc.starts_with(keys.data, order_key(leaf.values[0], type)), False)
+        )
+        return found & keys.valid if op is Op.STARTS_WITH else keys.valid & ~found
+    if op in (Op.LIKE, Op.NOT_LIKE):
+        pattern = rf"(?s)\A{like_regex(str(leaf.values[0]), str(leaf.values[1]))}\z"
+        text = keys.data.view(pa.large_string())
+        found = _flags(pc.fill_null(pc.match_substring_regex(text, pattern.encode()), False))
+        return found & keys.valid if op is Op.LIKE else keys.valid & ~found
+    ordered = Op.NE if op is Op.NE_OR_NULL else op
+    return compare(keys, ordered, order_key(leaf.values[0], type))
 
 
 def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
-    """LIKE and its kin, once for each distinct value."""
+    """LIKE and STARTS WITH, once for each distinct value."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(column, pa.ExtensionArray):
@@ -107,7 +123,7 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
         prefix = str(leaf.values[0])
         hits = [word is not None and word.startswith(prefix) for word in words]
     else:
-        pattern = like_pattern(str(leaf.values[0]), str(leaf.values[1]))
+        pattern = re.compile(like_regex(str(leaf.values[0]), str(leaf.values[1])), re.DOTALL)
         hits = [word is not None and pattern.fullmatch(word) is not None for word in words]
     known = [word is not None for word in words]
     negated = leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH)
@@ -116,8 +132,9 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
     return _flags(pc.fill_null(flags, False))
 
 
-def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """LIKE as a regular expression for a full match."""
+def like_regex(pattern: str, escape: str) -> str:
+    """A LIKE pattern as a regular expression (RE2 and Python's) that all of the text must match,
+    with a dot that matches any character."""
     out, at = [], 0
     while at < len(pattern):
         char = pattern[at]
@@ -125,11 +142,9 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
         if char == escape and at < len(pattern):
             out.append(re.escape(pattern[at]))
             at += 1
-        elif char == "%":
-            out.append(".*")
         else:
-            out.append("." if char == "_" else re.escape(char))
-    return re.compile("".join(out), re.DOTALL)
+            out.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
+    return "".join(out)
 
 
 def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .asking import Fetch
     from .evaluation import Evaluation
     from .plan import Step
+    from .questions import Fetch
     from .source import RowSource
 
 __all__ = ["RowLevel", "failure"]

@@ -1,7 +1,7 @@
 """Pictures: what a plan skips, and what a Parquet file is made of, as one page of HTML.
 
 >>> import skipstone.report
->>> skipstone.report.write(table.plan("user_id = 'u-8814'"), "report.html")
+>>> skipstone.report.write(table.scan("user_id = 'u-8814'"), "report.html")
 >>> skipstone.report.write_file(skipstone.ParquetFile("events.parquet"), "file.html")
 
 The page needs no network and nothing beside it; it may be mailed, and opened years later.

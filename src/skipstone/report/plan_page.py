@@ -16,11 +16,11 @@ import numpy as np
 
 from skipstone._version import __version__
 from skipstone.parquet.arrow.metadata_tables import shown
-from skipstone.planning.explain import one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from skipstone.planning.explain import Explanation
     from skipstone.pruning.plan import Plan
 
 __all__ = ["MISSING", "MOST_FILES", "READ", "SKIPPED", "STALE", "overview", "states"]
@@ -51,8 +51,9 @@ def _marks(plan: Plan) -> NDArray[np.int8]:
     return found
 
 
-def overview(plan: Plan) -> dict[str, Any]:
+def overview(explanation: Explanation) -> dict[str, Any]:
     """See the module."""
+    plan = explanation.plan
     listing, drawn = plan.listing, slice(0, MOST_FILES)
     state, mark = states(plan), _marks(plan)
     selected = plan.row_counts.copy()
@@ -65,7 +66,7 @@ def overview(plan: Plan) -> dict[str, Any]:
         "version": __version__,
         "table": shown(plan.table),
         "predicate": shown(plan.predicate),
-        "headline": shown(one_line(plan)),
+        "headline": shown(explanation.headline),
         "exact": plan.exact,
         "root": shown(listing.root),
         "files_total": plan.files_total,

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone.errors import StaleError
+from skipstone.execution import TableScan
 from skipstone.execution.open_files import OpenFiles
 from skipstone.human import of_total, size
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.planning.explain import Explanation
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
@@ -62,24 +64,27 @@ class Written:
 
 
 def write(
-    plan: Plan,
+    what: Plan | TableScan,
     path: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> Written:
-    """Draw ``plan`` to an HTML file at ``path``, over what was there.
+    """Draw a plan or a scan to an HTML file at ``path``, over what was there.
 
     The insides are read now, of the first ``MOST_OPENED`` files that the plan reads; one that is
     no Parquet, or another version by now, says so on the page. ``storage_options`` reach the files
-    of a plan that does not know its table (those of ``Table.plan`` do).
+    of a plan; a scan has those of its table.
     """
-    footers = getattr(plan.reader, "footers", None)
-    if footers is None:
+    scan = what if isinstance(what, TableScan) else TableScan(what)
+    plan, query = scan.plan, scan.query
+    if query is None:
         known = OpenFiles(open_storage(plan.listing.root, storage_options), storage_options)
+        named = {step.column for step in plan.steps if step.used}
     else:
-        known = footers.files
+        known = query.footers.files
+        named = {leaf.column for leaf in leaves(query.tree)}
     kept = np.flatnonzero(plan.keep[:MOST_FILES])[:MOST_OPENED].tolist()
-    budget, named = Budget(), _named(plan)
+    budget = Budget()
 
     def look(ordinal: int) -> dict[str, Any]:
         [file] = known.open([plan.listing.object_id(ordinal)])
@@ -94,7 +99,7 @@ def write(
             return {"trouble": _first_line(error)}
 
     inner = dict(zip(kept, known.map(look, kept), strict=True))
-    return _written(plan, inner, path, "table")
+    return _written(scan.explain(look=False), inner, path, "table")
 
 
 def write_file(
@@ -122,14 +127,7 @@ def write_file(
     found = inside(
         file, rows, _columns_of(plan.predicate, file), Budget(headers=40_000, filters=256 << 20)
     )
-    return _written(plan, {0: found}, path, "file")
-
-
-def _named(plan: Plan) -> set[str]:
-    tree = getattr(plan.reader, "tree", None)
-    if tree is not None:
-        return {leaf.column for leaf in leaves(tree)}
-    return {step.column for step in plan.steps if step.used}
+    return _written(Explanation(plan), {0: found}, path, "file")
 
 
 def _columns_of(predicate: str, file: ParquetFile) -> set[str]:
@@ -141,11 +139,20 @@ def _first_line(error: Exception) -> str:
 
 
 def _written(
-    plan: Plan, inner: Mapping[int, Mapping[str, Any]], path: str | os.PathLike[str], kind: str
+    explanation: Explanation,
+    inner: Mapping[int, Mapping[str, Any]],
+    path: str | os.PathLike[str],
+    kind: str,
 ) -> Written:
-    data = {"kind": kind, **overview(plan), "opened": list(inner), "opened_most": MOST_OPENED}
+    plan = explanation.plan
+    data = {
+        "kind": kind,
+        **overview(explanation),
+        "opened": list(inner),
+        "opened_most": MOST_OPENED,
+    }
     title = f"{Path(plan.table).name or plan.table}: {plan.predicate}"
-    text = document(data, inner, title=title, explain=str(plan))
+    text = document(data, inner, title=title, explain=str(explanation))
     encoded = text.encode()
     Path(path).write_bytes(encoded)
     return Written(

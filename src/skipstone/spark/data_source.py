@@ -40,10 +40,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from skipstone.execution.scan_task import Portion
-    from skipstone.pruning.plan import Plan
+    from skipstone.execution import TableScan
+    from skipstone.execution.scan_task import ScanTask
 
-__all__ = ["PortionPartition", "SkipstoneReader", "SkipstoneSource", "checked_zone", "spark_schema"]
+__all__ = [
+    "ScanTaskPartition",
+    "SkipstoneReader",
+    "SkipstoneSource",
+    "checked_zone",
+    "spark_schema",
+]
 
 _STORAGE = "storage."
 _KNOWN = ("path", "where", "columns", "orderby", "limit", "timezone", "indexlocation")
@@ -54,12 +60,12 @@ _BATCH = 65_536
 
 
 @dataclass
-class PortionPartition(InputPartition):
+class ScanTaskPartition(InputPartition):
     """What one task reads."""
 
-    value: Portion | None
+    value: ScanTask | None
 
-    def __init__(self, value: Portion | None) -> None:
+    def __init__(self, value: ScanTask | None) -> None:
         super().__init__(value)
 
 
@@ -121,17 +127,16 @@ class SkipstoneReader(DataSourceReader):
         self.table, self.options, self.spark_schema = table, dict(options), spark_schema
 
     def partitions(self) -> list[InputPartition]:
-        """The plan in portions. ``[]`` would be a partition of nothing, so it is one."""
+        """The scan tasks. Spark takes ``[]`` for one empty partition, so there is one at least."""
         try:
-            return self._portions()
+            return self._scan_tasks()
         except NotImplementedError as error:
             raise _seen_by_spark(error) from error
         except KeyUnavailableError as error:
             raise locked(error) from None
 
-    def _portions(self) -> list[InputPartition]:
-        from skipstone.execution import QueryReader
-        from skipstone.execution.scan_task import portions
+    def _scan_tasks(self) -> list[InputPartition]:
+        from skipstone.execution.scan_task import scan_tasks
 
         if self.table.txn is not None:
             # Tasks would read the footer at the end of a file, not at the end of its snapshot.
@@ -140,19 +145,19 @@ class SkipstoneReader(DataSourceReader):
                 hint="read it with skipstone.Table(path).read(spark, where)",
             )
         limit = self.options.get("limit")
-        plan: Plan = self.table.plan(
+        scan: TableScan = self.table.scan(
             self.options.get("where"),
             columns=[column_name((name,)) for name in self.spark_schema.names],
             order_by=self.options.get("orderby"),
             limit=None if limit is None else _whole(limit),
             time_zone=checked_zone(self.table, self.options),
         )
-        assert isinstance(plan.reader, QueryReader)  # as Table.plan makes them
-        made = portions(plan, plan.reader, self.table.storage_options)
-        return [PortionPartition(each) for each in made] or [PortionPartition(None)]
+        assert scan.query is not None  # a table of Parquet files
+        made = scan_tasks(scan.plan, scan.query, self.table.storage_options)
+        return [ScanTaskPartition(each) for each in made] or [ScanTaskPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a portion, in exactly the schema that Spark was told."""
+        """The rows of a scan task, in exactly the schema that Spark was given."""
         try:
             yield from self._read(partition)
         except KeyUnavailableError as error:

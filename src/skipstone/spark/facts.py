@@ -28,8 +28,8 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.xskipper import find_store
-from skipstone.planning.objects import plan_objects
-from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from skipstone.predicate.tree import leaves
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from skipstone.facts.runs import FactRun
     from skipstone.facts.xskipper import XskipperLocation
     from skipstone.identity import ObjectId
-    from skipstone.planning.runs import RunAnswer, RunJob
+    from skipstone.planning.fact_runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
 

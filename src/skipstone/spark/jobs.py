@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from skipstone.build.job import BuildJob, Outcome
     from skipstone.facts.runs import FactRun
-    from skipstone.planning.runs import RunAnswer, RunJob, Runner
+    from skipstone.planning.fact_runs import RunAnswer, RunJob, Runner
     from skipstone.storage import Listing
 
 __all__ = [

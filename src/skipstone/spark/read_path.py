@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.execution import QueryReader
-from skipstone.execution.io_forecast import foresee
+from skipstone.execution.table_scan import io_forecast
 from skipstone.human import duration, of_total, size
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.residual import require_decidable
@@ -27,6 +26,7 @@ from .relation import HARMLESS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from skipstone.execution import TableScan
     from skipstone.execution.plan_rows import TableReader
     from skipstone.pruning.plan import Plan
 
@@ -76,24 +76,24 @@ def against_pages(spark: SparkSession, where: str | None) -> str | None:
     return None
 
 
-def undecidable(plan: Plan) -> str | None:
-    """Why the rows of a plan cannot be decided without Spark; ``None`` where they can."""
-    if not isinstance(plan.reader, QueryReader):
+def undecidable(scan: TableScan) -> str | None:
+    """Why only Spark can decide the rows of a scan; ``None`` where it is not needed."""
+    if scan.query is None:
         return "the table is not of Parquet files"
     try:
-        require_decidable(plan.reader.tree)
+        require_decidable(scan.query.tree)
     except UnsupportedError as error:
         return error.message
     return None
 
 
-def by_cost(plan: Plan) -> Choice:
-    """The quicker way to the rows of a plan that was made without opening files.
+def by_cost(scan: TableScan) -> Choice:
+    """The quicker way to the rows of a scan that was planned without opening files.
 
     It opens the files that it counts: their footers and page indexes.
     """
-    reader = plan.reader
-    assert isinstance(reader, QueryReader)
+    plan, query = scan.plan, scan.query
+    assert query is not None
     narrowed = [
         at
         for at, detail in plan.details.items()
@@ -110,11 +110,11 @@ def by_cost(plan: Plan) -> Choice:
         )
     spread = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), _COUNTED)).astype(np.int64))
     counted = kept[spread]
-    table = reader.reader()
+    table = query.reader()
     table.footers.open(counted.tolist())
     some = _alone(plan, counted)
     try:
-        pages = foresee(table, some, look=True, at_most=False).total.bytes
+        pages = io_forecast(table, some, look=True, at_most=False).total.bytes
         chunks = sum(_chunks(table, some, at) for at in counted.tolist())
     except SkipstoneError as error:
         return Choice(False, f"a file could not be opened: {error.message}")
@@ -133,7 +133,7 @@ def _alone(plan: Plan, files: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Pla
 
     keep = np.zeros_like(plan.keep)
     keep[files] = True
-    return replace(plan, keep=keep & plan.keep, forecast=None)
+    return replace(plan, keep=keep & plan.keep)
 
 
 def _chunks(table: TableReader, plan: Plan, at: int) -> int:

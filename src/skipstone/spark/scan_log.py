@@ -27,6 +27,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
 from skipstone.human import duration, of_total, percent, plural, size
+from skipstone.planning.explain import Explanation
 
 from .jvm import Jvm
 
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from skipstone.planning.explain import Forecast
     from skipstone.pruning import Reason
+    from skipstone.pruning.plan import Plan
 
     from .jvm import JavaObject
 
@@ -227,8 +230,9 @@ class Scan:
     - ``files_total``, ``bytes_total``: what plain Spark would have read, after partition pruning;
     - ``files_kept``, ``bytes_kept``: what remained to read.
 
-    ``report`` is the pruner's: a ``Plan`` with a step for every index. ``reasons`` are those of the
-    scan itself: why no index was used, or which files changed meanwhile.
+    ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is what reading
+    takes where pages are read. ``reasons`` are those of the scan itself: why no index was used, or
+    which files changed meanwhile.
     """
 
     table: str
@@ -240,7 +244,8 @@ class Scan:
     bytes_total: int
     files_kept: int
     bytes_kept: int
-    report: Any = None
+    report: Plan | None = None
+    forecast: Forecast | None = None
     reasons: tuple[Reason, ...] = ()
     milliseconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -249,7 +254,7 @@ class Scan:
         if self.predicate is not None and self.report is None:
             lines.append(f"  where {self.predicate}")
         if self.report is not None:
-            shown = str(self.report).splitlines()
+            shown = str(Explanation(self.report, self.forecast)).splitlines()
             # A plan ends with its totals, over all that was listed; those of the scan come below.
             if shown and shown[-1].startswith("read "):
                 del shown[-1]
@@ -267,8 +272,9 @@ class Scan:
     @property
     def _whole_files(self) -> list[str]:
         """A note where only some rows of the kept files may match: Spark reads whole files."""
-        rows = getattr(self.report, "rows_of_files_kept", -1)
-        left = getattr(self.report, "rows_kept", -1)
+        if self.report is None:
+            return []
+        rows, left = self.report.rows_of_files_kept, self.report.rows_kept
         if not 0 <= left < rows:
             return []
         return [
@@ -288,7 +294,7 @@ class Scan:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
-        report = getattr(self.report, "to_dict", None)
+        report = None if self.report is None else Explanation(self.report, self.forecast).to_dict()
         return {
             "table": self.table,
             "format": self.format,
@@ -303,7 +309,7 @@ class Scan:
                 "total": self.bytes_total,
                 "listed": self.bytes_listed,
             },
-            "report": report() if report is not None else None,
+            "report": report,
             "reasons": [str(reason) for reason in self.reasons],
             "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
         }
@@ -379,14 +385,14 @@ class QueryScans:
     def _repr_html_(self) -> str:
         parts = []
         for scan in self.scans:
-            html = getattr(scan.report, "_repr_html_", None)
+            shown = ""
+            if scan.report is not None:
+                shown = Explanation(scan.report, scan.forecast)._repr_html_()
             texts = [*scan._whole_files, *map(str, scan.reasons)]
             notes = "".join(f"<li>{escape(text)}</li>" for text in texts)
             parts.append(
                 f"<p><b>{escape(scan.table)}</b> ({escape(scan.format)})<br>"
-                f"{escape(scan.summary)}</p>"
-                + (html() if html is not None else "")
-                + (f"<ul>{notes}</ul>" if notes else "")
+                f"{escape(scan.summary)}</p>" + shown + (f"<ul>{notes}</ul>" if notes else "")
             )
         parts.extend(f"<p>left alone: {escape(str(reason))}</p>" for reason in self.untouched)
         return "".join(parts) or "<p>no scan of files</p>"

@@ -32,13 +32,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone.build.column_indexes import ColumnsBuilder, column_fields
+from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.build.data_file import settled
 from skipstone.build.job import Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts.file_facts import FileFacts
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
+from skipstone.pruning.kind import column_fields
 from skipstone.storage import open_storage
 
 from .jobs import RESULT_SCHEMA, packed, parallelism, result_batch, results_of, unpacked, watched

@@ -19,14 +19,14 @@ import pyarrow as pa
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.paimon.kinds import RangeBitmap
-from skipstone.paimon.top_rows import Order, TopCandidate, TopFile, top_rows
+from skipstone.paimon.top_rows import TopCandidate, TopFile, top_rows
 from skipstone.predicate.literals import from_key, stored
 from skipstone.predicate.types import column_name, spark_type
 from skipstone.pruning.column_types import is_text
-from skipstone.pruning.counting import known_count
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.plan import SortKey
 
-from .planning import PlanRequest, orders_of, plan_query, sort_column
+from .planning import PlanRequest, orders_of, scan_query, sort_column
 from .txn_table import Partial
 
 if TYPE_CHECKING:
@@ -112,11 +112,11 @@ def first_rows(
     orders = orders_of(order_by)
     if not orders:
         raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
-    plan = plan_query(table, PlanRequest(where=where, time_zone=time_zone))
+    plan = scan_query(table, PlanRequest(where=where, time_zone=time_zone)).plan
     listing = plan.listing
     schema = table.schema(listing)
     columns = [column_name(sort_column(table, schema, order.column)) for order in orders]
-    order = Order(columns[0], orders[0].descending, orders[0].nulls_first)
+    order = SortKey(columns[0], orders[0].descending, orders[0].nulls_first)
     matched = table.match(listing)
     indexes = [
         index
@@ -200,40 +200,34 @@ def _fetch(table: OpenTable, adjacent: AdjacentRows | None) -> Any:
 
 def count_rows(table: OpenTable, where: Where, time_zone: str) -> int:
     """See ``Table.count``."""
-    from skipstone.execution import QueryReader
-
-    plan = plan_query(table, PlanRequest(where=where, time_zone=time_zone))
-    count, rest = known_count(plan)
-    if rest:
-        if not isinstance(plan.reader, QueryReader):
-            raise UnsupportedError(
-                f"{table.path} must be read to count, which takes Spark",
-                hint="count with Table.read(spark, where).count()",
-            )
-        unknown = np.zeros_like(plan.keep)
-        unknown[rest] = True
-        count += plan.reader.count(replace(plan, keep=unknown))
+    scan = scan_query(table, PlanRequest(where=where, time_zone=time_zone))
+    plan = scan.plan
+    if scan.query is None and plan.count() is None:
+        raise UnsupportedError(
+            f"{table.path} must be read to count, which takes Spark",
+            hint="count with Table.read(spark, where).count()",
+        )
+    count = scan.count()
     return count if plan.coverage is None else Partial(count, plan.coverage)
 
 
 def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool) -> Any:
     """See ``Table.min`` and ``Table.max``."""
-    from skipstone.execution import QueryReader
-    from skipstone.execution.sort_tables import order_of
+    from skipstone.execution.sorting import order_of
 
     way = "desc nulls last" if greatest else "asc nulls last"
     request = PlanRequest(
         where=where, columns=[column], order_by=[f"{column} {way}"], limit=1, time_zone=time_zone
     )
-    plan = plan_query(table, request)
-    reader = plan.reader
-    if not isinstance(reader, QueryReader):
+    scan = scan_query(table, request)
+    plan, query = scan.plan, scan.query
+    if query is None:
         raise UnsupportedError(
             f"{table.path} must be read, which takes Spark",
             hint="ask with Table.read(spark, where)",
         )
-    field = reader.schema.field(0)
-    bounds = reader.bounds(column) if reader.bounds is not None else None
+    field = query.schema.field(0)
+    bounds = query.bounds(column) if query.bounds is not None else None
     known = np.zeros_like(plan.keep)
     type = spark_type(field.type)
     assert type is not None  # every sortable column has one
@@ -247,12 +241,12 @@ def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, grea
             found.append(pa.array([_scalar(value, type)], type))
     rest = replace(plan, keep=plan.keep & ~known)
     if rest.keep.any():
-        read = stored(reader.table_of(rest).column(0), type)
+        read = stored(replace(scan, plan=rest).to_arrow().column(0), type)
         found.append(read.drop_null())
     every = pa.concat_arrays(found) if found else pa.nulls(0, type)
     if not len(every):
         return None
-    order = Order(column, descending=greatest, nulls_first=False)
+    order = SortKey(column, descending=greatest, nulls_first=False)
     return every[int(order_of([every], [order], 1)[0])].as_py()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from skipstone.build.column_indexes import BuildSettings, column_fields
+from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.facts.coverage import by_lacking, without_pm
@@ -25,7 +25,7 @@ from skipstone.paimon.kinds import Bsi
 from skipstone.paimon.options import FileIndexOptions
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
-from skipstone.pruning.kind import Index
+from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 
@@ -223,12 +223,12 @@ def _refuse_in_clear(
     clear. In other files such columns are left out file by file."""
     if not len(listing):
         return
-    from skipstone.build.encrypted_file import sealed_columns
+    from skipstone.parquet.encryption.open_footer import encrypted_leaves
 
     path = listing.paths[0]
     try:
         with table.storage.open(path) as source:
-            encrypted = sealed_columns(source, path, settings.decryption)
+            encrypted = encrypted_leaves(source, path, settings.decryption)
     except (SkipstoneError, OSError):
         return  # the file's task reports the error
     for index in wanted:

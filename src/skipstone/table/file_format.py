@@ -119,12 +119,12 @@ class ParquetFormat:
         source = self.storage.open(path)
         if decryption is None:
             return source
-        from skipstone.build.encrypted_file import in_clear
         from skipstone.parquet.encryption.key_material import key_material_path
+        from skipstone.parquet.encryption.open_footer import footer_in_clear
 
         footer = None
         try:
-            footer = in_clear(
+            footer = footer_in_clear(
                 source, path, decryption, lambda: self.storage.read(key_material_path(path))
             )
         except FormatError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.options import is_option
+from skipstone.pruning.plan import Plan
 
 from .build import DEFAULT_MEMORY, BuildRequest, refresh_table
 from .file_format import SparkFormat
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from skipstone.facts.xskipper import XskipperLocation
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
-    from skipstone.pruning.plan import Plan
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.planning.explain import Explanation
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.rewrite.file_jobs import Given
     from skipstone.spark.facts import Locations
@@ -100,16 +102,26 @@ def read(
 @overload
 def explain(what: DataFrame) -> QueryScans: ...
 @overload
-def explain(what: str, where: Where = None) -> Plan: ...
-def explain(what: DataFrame | str, where: Where = None) -> Plan | QueryScans:
+def explain(what: str | ParquetFile | Plan, where: Where = None) -> Explanation: ...
+def explain(
+    what: DataFrame | str | ParquetFile | Plan, where: Where = None
+) -> Explanation | QueryScans:
     """What a query would read, and why it skips the rest; nothing is run.
 
     >>> print(skipstone.explain("lake/events", "user_id = 'u-8814'"))
 
-    Of a DataFrame: its file scans. Of the path of a table: the plan for ``where``.
+    Of a DataFrame: its file scans. Of the path of a table, or a ``ParquetFile``: the plan for
+    ``where``. A ``Plan`` is shown as it is.
     """
     if isinstance(what, str):
         return Table(what).explain(where)
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.planning.explain import Explanation
+
+    if isinstance(what, ParquetFile):
+        return Explanation(what.plan(where))
+    if isinstance(what, Plan):
+        return Explanation(what)
     from skipstone.spark.session import require_frame
     from skipstone.spark.skip import explain as explain_frame
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
@@ -12,16 +11,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.errors import (
-    FormatError,
-    KeyUnavailableError,
     PredicateError,
     SkipstoneError,
     UnsupportedError,
 )
 from skipstone.indexes.minmax import MinMax
-from skipstone.paimon.top_rows import Order
-from skipstone.planning.objects import plan_objects
-from skipstone.planning.runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.dnf import from_dnf
 from skipstone.predicate.literals import Keys
@@ -34,6 +30,7 @@ from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import find_field, spelled_path
 from skipstone.questdb.txn_snapshot import TxnListing
 from skipstone.storage.listing import SUMMARY
@@ -46,18 +43,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.execution import QueryReader
+    from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
     from skipstone.facts import Matched
-    from skipstone.planning.runs import Runner
+    from skipstone.planning.fact_runs import Runner
     from skipstone.predicate.tree import Bound, Expr
     from skipstone.pruning.costs import Costs
-    from skipstone.pruning.plan import Plan
     from skipstone.storage import Listing
 
     from .open_table import OpenTable, Where
 
-__all__ = ["PlanRequest", "looked_into", "orders_of", "plan_query", "sort_column"]
+__all__ = ["PlanRequest", "orders_of", "scan_query", "sort_column"]
 
 _ORDER = re.compile(
     r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
@@ -68,7 +64,7 @@ _ORDER = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A query to plan; see ``Table.plan``."""
+    """A query to plan; see ``Table.scan``."""
 
     where: Where = None
     columns: Sequence[str] | None = None
@@ -83,8 +79,10 @@ class PlanRequest:
     inside: bool = True
 
 
-def plan_query(table: OpenTable, request: PlanRequest) -> Plan:
-    """See ``Table.plan``."""
+def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
+    """See ``Table.scan``."""
+    from skipstone.execution import TableScan, unreadable
+
     milliseconds: dict[str, float] = {}
     clock = time.perf_counter()
 
@@ -112,7 +110,7 @@ def plan_query(table: OpenTable, request: PlanRequest) -> Plan:
     named = {leaf.column for leaf in leaves(tree)}
     beside = table.sidecars_of(listing, named, request.containers)
     lap("sidecars")
-    query = _reader(table, tree, listing, schema, partitions, request)
+    query = _query(table, tree, listing, schema, partitions, request)
     plan = plan_objects(
         tree,
         listing,
@@ -133,12 +131,9 @@ def plan_query(table: OpenTable, request: PlanRequest) -> Plan:
         **({} if txn is None else txn.known(listing, schema)),
     )
     if query is None:
-        return plan
-    return replace(
-        plan,
-        reader=replace(query, bounds=_file_bounds(matched)),
-        reasons=(*plan.reasons, *_notes(table, listing), *_locked(query)),
-    )
+        return TableScan(plan)
+    reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))
+    return TableScan(replace(plan, reasons=reasons), replace(query, bounds=_file_bounds(matched)))
 
 
 def _bindable(
@@ -226,64 +221,20 @@ def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
     return table.file_format.summary.reasons(listing)
 
 
-def _locked(query: QueryReader) -> tuple[Reason, ...]:
-    """The columns and files that were opened and have no key."""
-    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
-    found: Counter[tuple[str, str]] = Counter()
-    for at, failure in footers.failed.items():
-        if _is_locked(failure):
-            found["files", _shortly(failure, footers.listing.paths[at])] += 1
-    for view in footers.opened.values():
-        locked = view.locked
-        if locked:
-            for column, leaf in sorted(view.leaves(named).items()):
-                error = locked.get(leaf)
-                if error is not None:
-                    found[column, _shortly(error, view.opened.path)] += 1
-    return tuple(
-        Reason(cause=Cause.UNDECRYPTABLE, subject=subject, text=text, units=files)
-        for (subject, text), files in found.items()
-    )
-
-
-def looked_into(plan: Plan) -> Plan:
-    """``Plan.explained``, with the files and columns that it found without a key."""
-    from skipstone.execution import QueryReader
-
-    found = plan.explained()
-    if not isinstance(found.reader, QueryReader):
-        return found
-    known = {(each.subject, each.text) for each in found.reasons}
-    locked = [each for each in _locked(found.reader) if (each.subject, each.text) not in known]
-    return replace(found, reasons=(*found.reasons, *locked)) if locked else found
-
-
-def _is_locked(error: Exception) -> bool:
-    from skipstone.parquet.encryption.ciphers import AuthenticationError
-
-    return isinstance(error, KeyUnavailableError | AuthenticationError)
-
-
-def _shortly(error: Exception, path: str) -> str:
-    """The error without its file and place: one text for many files."""
-    text = error.about if isinstance(error, FormatError) else str(error.args[0])
-    return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
-
-
-def _reader(
+def _query(
     table: OpenTable,
     tree: Bound,
     listing: Listing,
     schema: pa.Schema,
     partitions: PartitionColumns,
     request: PlanRequest,
-) -> QueryReader | None:
-    """The reader of a plan's rows; ``None`` for a table that only Spark reads.
+) -> TableQuery | None:
+    """The query over the files of the table; ``None`` for a table that only Spark reads.
 
     Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for an unknown
     column of the result.
     """
-    from skipstone.execution import QueryReader
+    from skipstone.execution import TableQuery
     from skipstone.execution.plan_rows import output_schema
 
     if not isinstance(table.file_format, ParquetFormat):
@@ -293,7 +244,7 @@ def _reader(
         raise ValueError(f"limit is 0 or more, not {limit}")
     if columns is not None:
         output_schema(schema, columns)
-    return QueryReader(
+    return TableQuery(
         footers=table.engine.footers(listing, schema, partitions),
         tree=tree,
         columns=None if columns is None else tuple(columns),
@@ -302,7 +253,7 @@ def _reader(
     )
 
 
-def orders_of(order_by: str | Sequence[str]) -> list[Order]:
+def orders_of(order_by: str | Sequence[str]) -> list[SortKey]:
     """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
 
     ``PredicateError`` for text that is no sort key.
@@ -317,13 +268,13 @@ def orders_of(order_by: str | Sequence[str]) -> list[Order]:
             )
         descending = (match["way"] or "").lower() == "desc"
         nulls = (match["nulls"] or ("last" if descending else "first")).lower()
-        found.append(Order(match["column"], descending, nulls == "first"))
+        found.append(SortKey(match["column"], descending, nulls == "first"))
     return found
 
 
 def _orders(
     table: OpenTable, schema: pa.Schema, order_by: str | Sequence[str] | None
-) -> list[Order]:
+) -> list[SortKey]:
     found = []
     for order in [] if order_by is None else orders_of(order_by):
         path = sort_column(table, schema, order.column)
@@ -338,7 +289,7 @@ def _orders(
                 f"cannot sort by {order.column}: it is {field.type}",
                 hint="sort by columns of numbers, texts, times or booleans",
             )
-        found.append(Order(path[0], order.descending, order.nulls_first))
+        found.append(SortKey(path[0], order.descending, order.nulls_first))
     return found
 
 

@@ -13,7 +13,7 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
 from skipstone.questdb.txn_files import ready_for_spark
 
-from .planning import PlanRequest, orders_of, plan_query
+from .planning import PlanRequest, orders_of, scan_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from skipstone.paimon.top_rows import Order
-    from skipstone.pruning.plan import Plan
+    from skipstone.execution import TableScan
+    from skipstone.pruning.plan import Plan, SortKey
     from skipstone.spark.read_path import Choice
     from skipstone.spark.relation import Pruner, RelationInfo
 
@@ -54,17 +54,17 @@ def read_table(
     if where is None and columns is None and order_by is None and limit is None:
         return _native(table, spark, where, options, None)
     _check_columns(columns)
-    plan: Plan | None = None
+    scan: TableScan | None = None
     against = _against(table, spark, where, options)
     if against is None:
-        plan, choice = _choice(table, spark, request)
+        scan, choice = _choice(table, spark, request)
     else:
         choice = Choice(False, against)
-    if choice.pages and plan is not None:
+    if choice.pages and scan is not None:
         native = _finished(_plain(table, spark, options), columns, [], None)
         paged, why = _paged(table, spark, native, request)
         if paged is not None:
-            _log_pages(spark, table, plan, where, choice)
+            _log_pages(spark, table, scan, where, choice)
             return paged
         choice = Choice(False, why)
     _LOG.info("%s is read by %s", table.path, choice)
@@ -110,26 +110,26 @@ def _against(
 
 def _choice(
     table: OpenTable, spark: SparkSession, request: PlanRequest
-) -> tuple[Plan | None, Choice]:
+) -> tuple[TableScan | None, Choice]:
     from skipstone.spark.read_path import Choice, by_cost, undecidable
 
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     try:
-        plan = plan_query(table, replace(request, time_zone=zone, inside=False))
+        scan = scan_query(table, replace(request, time_zone=zone, inside=False))
     except SkipstoneError as error:  # Spark may accept the text, or reports the error
         return None, Choice(False, error.message)
     except OSError as error:
         return None, Choice(False, str(error))
-    why = undecidable(plan)
+    why = undecidable(scan)
     if why is not None:
-        return plan, Choice(False, why)
+        return scan, Choice(False, why)
     limit = request.limit
     if limit is not None:
         if limit > SPARK.most_rows:
-            return plan, Choice(False, f"a limit of more than {SPARK.most_rows:,} rows")
+            return scan, Choice(False, f"a limit of more than {SPARK.most_rows:,} rows")
         what = "rows" if request.order_by is None else "rows of an order"
-        return plan, Choice(True, f"the first {limit:,} {what}: reading ends there")
-    return plan, by_cost(plan)
+        return scan, Choice(True, f"the first {limit:,} {what}: reading ends there")
+    return scan, by_cost(scan)
 
 
 def _check_columns(columns: Sequence[str] | None) -> None:
@@ -193,7 +193,7 @@ def _native(
 
 
 def _finished(
-    frame: DataFrame, columns: Sequence[str] | None, orders: Sequence[Order], limit: int | None
+    frame: DataFrame, columns: Sequence[str] | None, orders: Sequence[SortKey], limit: int | None
 ) -> DataFrame:
     """The order, the limit and the columns, by Spark."""
     if orders:
@@ -203,7 +203,7 @@ def _finished(
     return frame if columns is None else frame.select(*columns)
 
 
-def _sort_key(frame: DataFrame, order: Order) -> Column:
+def _sort_key(frame: DataFrame, order: SortKey) -> Column:
     column = frame[order.column]
     if order.descending:
         return column.desc_nulls_first() if order.nulls_first else column.desc_nulls_last()
@@ -214,7 +214,7 @@ def _planned(
     table: OpenTable, where: str, *, time_zone: str, schema: pa.Schema, ansi: bool
 ) -> Plan:
     request = PlanRequest(where=where, time_zone=time_zone, schema=schema, ansi=ansi)
-    return plan_query(table, request)
+    return scan_query(table, request).plan
 
 
 # -- snapshots of a table with a _txn --------------------------------------------------------------
@@ -313,7 +313,7 @@ def _reason(choice: Choice) -> Reason:
 
 
 def _log_pages(
-    spark: SparkSession, table: OpenTable, plan: Plan, where: str | None, choice: Choice
+    spark: SparkSession, table: OpenTable, scan: TableScan, where: str | None, choice: Choice
 ) -> None:
     """Log the plan for ``last_scan``: Spark does not call back for pages."""
     from skipstone.spark.scan_log import Scan
@@ -324,6 +324,8 @@ def _log_pages(
         return
     from skipstone.spark.scan_log import scan_log
 
+    explanation = scan.explain(look=False)
+    plan = explanation.plan
     scan_log(spark).planned(
         Scan(
             table=table.path,
@@ -336,6 +338,7 @@ def _log_pages(
             files_kept=plan.files_kept,
             bytes_kept=plan.bytes_kept,
             report=plan,
+            forecast=explanation.forecast,
             reasons=(_reason(choice),),
             milliseconds=plan.milliseconds,
         )

@@ -18,12 +18,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import SkipstoneError
-from skipstone.planning.runs import IN_MEMORY
+from skipstone.planning.fact_runs import IN_MEMORY
 
 from .aggregates import count_rows, extreme, first_rows
 from .build import DEFAULT_MEMORY, BuildRequest, build_table, refresh_table
 from .file_verbs import FileVerbs
-from .planning import PlanRequest, looked_into, plan_query
+from .planning import PlanRequest, scan_query
 from .upkeep import (
     advise_table,
     check_table,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
+    from skipstone.execution import TableScan
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.facts.reports import (
         BuildReport,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         VacuumReport,
     )
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.planning.explain import Explanation
     from skipstone.pruning.kind import Index
     from skipstone.pruning.plan import Plan
     from skipstone.questdb.migrate import MigrateReport
@@ -268,7 +270,7 @@ class Table(FileVerbs):
 
     # -- queries -----------------------------------------------------------------------------------
 
-    def plan(
+    def scan(
         self,
         where: Where = None,
         *,
@@ -282,10 +284,10 @@ class Table(FileVerbs):
         ansi: bool = True,
         containers: Mapping[str, bytes] | None = None,
         inside: bool = True,
-    ) -> Plan:
-        """The files, row groups, pages and rows that a query must read, and why it skips the rest.
+    ) -> TableScan:
+        """A query that is planned and can be read in this process, or handed to another engine.
 
-        >>> table.plan("user_id = 'u-8814'").paths
+        >>> table.scan("user_id = 'u-8814'").to_arrow()
 
         The query reads ``columns`` (``None``: all) of the rows that match ``where``, ordered by
         ``order_by`` (``"ts desc"``), at most ``limit`` of them. ``time_zone`` is that of timestamps
@@ -311,18 +313,26 @@ class Table(FileVerbs):
             containers=containers,
             inside=inside,
         )
-        return plan_query(self, request)
+        return scan_query(self, request)
 
-    def explain(self, where: Where = None, **how: Any) -> Plan:
-        """``plan``, with the bytes and requests that reading it takes.
+    def plan(self, where: Where = None, **how: Any) -> Plan:
+        """The files, row groups, pages and rows that a query must read, as data.
+
+        >>> table.plan("user_id = 'u-8814'").paths
+
+        ``how`` as for ``scan``.
+        """
+        return self.scan(where, **how).plan
+
+    def explain(self, where: Where = None, **how: Any) -> Explanation:
+        """The plan in words: what is read and skipped, why, and what reading it takes.
 
         >>> print(table.explain("user_id = 'u-8814'"))
 
-        Page indexes are read for it. ``how`` as for ``plan``; without ``inside`` no data file is
+        Page indexes are read for it. ``how`` as for ``scan``; without ``inside`` no data file is
         opened here either.
         """
-        plan = self.plan(where, **how)
-        return looked_into(plan) if how.get("inside", True) else plan
+        return self.scan(where, **how).explain(look=how.get("inside", True))
 
     def query(
         self,
@@ -338,13 +348,13 @@ class Table(FileVerbs):
         >>> table.query("user_id = 'u-8814'", ["ts", "amount"], order_by="ts desc", limit=10)
 
         With Spark's meaning (NaN equals itself and is the largest value, nulls match nothing), in
-        the order of the files without ``order_by``. ``Table.plan(…).to_batches()`` gives the same
+        the order of the files without ``order_by``. ``Table.scan(…).to_batches()`` gives the same
         rows piece by piece.
         """
-        plan = self.plan(
+        scan = self.scan(
             where, columns=columns, order_by=order_by, limit=limit, time_zone=time_zone
         )
-        return plan.to_arrow()
+        return scan.to_arrow()
 
     def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
         """How many rows match ``where``: from the indexes, where they know it exactly.

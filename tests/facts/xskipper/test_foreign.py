@@ -17,7 +17,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from skipstone.facts.xskipper import XskipperLocation, find_store
-from skipstone.planning.objects import plan_objects
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing

@@ -17,7 +17,7 @@ import pytest
 import skipstone
 from skipstone.errors import UnsupportedError
 from skipstone.facts.xskipper import XskipperLocation, find_store, upgrade_store
-from skipstone.planning.objects import plan_objects
+from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.indexes.valuelist import evaluate
 from skipstone.parquet.evidence import IndexedFile, row_group_source
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys, order_keys, stored, to_domain
@@ -18,6 +17,7 @@ from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, spark_type
 from skipstone.pruning import Cause
+from skipstone.pruning.residual import matching_values
 from tests.parquet.encryption.keys import decryption_of
 from tests.parquet.encryption.plain import open_bytes, plain_table
 from tests.parquet.evidence.written import Fetching, Written
@@ -221,7 +221,7 @@ def _matching(leaf: Leaf, keys: Keys) -> np.ndarray[Any, np.dtype[np.bool_]]:
         return ~keys.valid
     if leaf.op is Op.NOT_NULL:
         return keys.valid
-    found = evaluate(leaf, keys)
+    found = matching_values(leaf, keys)
     return found | ~keys.valid if leaf.op is Op.NE_OR_NULL else found
 
 

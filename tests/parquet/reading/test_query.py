@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.planning.explain import Explanation
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
@@ -122,8 +123,8 @@ def test_the_plan_says_what_is_read_and_why(numbers: ParquetFile) -> None:
     assert file.detail.rows is not None
     assert file.detail.rows.ranges()[0].tolist() == [4_200]
     assert file.detail.rows.ranges()[1].tolist() == [4_400]
-    assert "statistics" in str(plan)
-    assert "page index" in str(plan)
+    assert "statistics" in str(Explanation(plan))
+    assert "page index" in str(Explanation(plan))
 
 
 def test_nan_and_zero_are_found_where_engines_lose_them(tmp_path: Path) -> None:

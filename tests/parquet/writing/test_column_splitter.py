@@ -117,12 +117,12 @@ def test_a_table_reads_it_and_lists_nothing_else(split: Path) -> None:
     table = Table(str(split.parent))
     assert [each.rpartition("/")[2] for each in table.listing().paths] == [NAME]
     same(table.query("id = 555"), rows(0, 1_000).slice(555, 1))
-    plan, paths, _ = looked(split.parent, "id = 555")
-    kept = plan.files[0].detail.rows
+    scan, paths, _ = looked(split.parent, "id = 555")
+    kept = scan.plan.files[0].detail.rows
     assert kept is not None
     assert len(kept) == 50
     assert {each.rpartition(".")[2] for each in paths} == {"parquet", "x"}
-    assert plan.to_arrow()["s"].to_pylist() == rows(555, 1)["s"].to_pylist()
+    assert scan.to_arrow()["s"].to_pylist() == rows(555, 1)["s"].to_pylist()
     assert table.count("f = 0.0") == pa.compute.sum(
         pa.compute.equal(rows(0, 1_000)["f"], 0.0)
     ).as_py()  # fmt: skip
@@ -132,7 +132,7 @@ def test_what_others_would_misread_is_not_handed_to_them(split: Path) -> None:
     table = Table(str(split.parent))
     for hand in ("to_pyarrow", "to_polars", "to_duckdb"):
         with pytest.raises(UnsupportedError, match="lie in other files"):
-            getattr(table.plan("id = 555"), hand)()
+            getattr(table.scan("id = 555"), hand)()
     report = table.build(indexes=["id:minmax"])
     assert "its columns lie in other files" in str(report.to_dict()["files_failed"])
     assert Table(str(split.parent)).count("id = 555") == 1

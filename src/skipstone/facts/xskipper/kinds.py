@@ -27,7 +27,7 @@ from skipstone.indexes.valuelist import ValueList
 from skipstone.predicate.types import spark_name
 from skipstone.pruning import Answer, Cause, Reason
 from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP
-from skipstone.pruning.per_file import PerFile, Rows
+from skipstone.pruning.kind import PerFile, Rows
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, ValueListRows
 
 if TYPE_CHECKING:

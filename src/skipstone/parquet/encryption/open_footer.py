@@ -14,12 +14,12 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.format.footer import TAIL_LENGTH
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
@@ -28,7 +28,6 @@ from .modules import ModuleType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import BinaryIO
 
     import pyarrow.parquet as pq
 
@@ -38,7 +37,16 @@ if TYPE_CHECKING:
     from .decryption import Decryption
     from .file_decryptor import FileDecryptor
 
-__all__ = ["DecryptedFooter", "chunk_decryptor", "crypto_of", "is_signed", "open_footer"]
+__all__ = [
+    "DecryptedFooter",
+    "chunk_decryptor",
+    "crypto_of",
+    "encrypted_leaves",
+    "footer_in_clear",
+    "is_signed",
+    "open_footer",
+    "open_footer_of",
+]
 
 
 class DecryptedFooter(NamedTuple):
@@ -198,6 +206,42 @@ def _decrypt_columns(
     return footer.adopt(adopted), unavailable
 
 
+# -- open files ----------------------------------------------------------------------------------
+
+
+def open_footer_of(
+    source: BinaryIO, path: str, decryption: Decryption | None, load: Callable[[], bytes] | None
+) -> tuple[DecryptedFooter, int]:
+    """The footer of an open file, encrypted or not, and the file's size; errors as
+    ``open_footer``."""
+    tail, footer = read_footer(source)
+    opened = open_footer(
+        footer,
+        encrypted=tail.encrypted,
+        base=tail.offset,
+        decryption=decryption,
+        file=path,
+        load_key_material=load,
+    )
+    return opened, tail.size
+
+
+def footer_in_clear(
+    source: BinaryIO,
+    path: str,
+    decryption: Decryption,
+    load: Callable[[], bytes] | None = None,
+) -> BinaryIO:
+    """``source`` itself; where its footer is encrypted, a file in memory of the decrypted footer
+    alone, which is enough for the schema. ``load`` gives wrapped keys that lie outside the file."""
+    size = source.seek(0, io.SEEK_END)
+    source.seek(-min(size, len(MAGIC)), io.SEEK_END)
+    if source.read(len(MAGIC)) != MAGIC_ENCRYPTED:
+        return source
+    plain = open_footer_of(source, path, decryption, load)[0].footer.data
+    return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
+
+
 def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
     """Whether ``source``, whose footer Arrow read, has a plaintext footer over encrypted columns:
     then a signature follows the footer.
@@ -208,3 +252,12 @@ def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
     source.seek(end - TAIL_LENGTH)
     length = int.from_bytes(source.read(4), "little")
     return length != int(metadata.serialized_size)
+
+
+def encrypted_leaves(
+    source: BinaryIO, path: str, decryption: Decryption | None
+) -> list[tuple[str, ...]]:
+    """The leaves that a file encrypts; errors as ``open_footer``."""
+    footer = open_footer_of(source, path, decryption, None)[0].footer
+    encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
+    return [leaf.path for leaf in footer.schema.leaves if encrypted[leaf.ordinal]]

@@ -373,7 +373,7 @@ def hashes_of(leaf: Leaf, stored: Stored) -> Hashes | None:
     """
     if leaf.op not in (Op.EQ, Op.IN):
         return None
-    local = stored.localise(leaf)
+    local = stored.restate(leaf)
     if local is None:
         return None
     if isinstance(local, Const):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.indexes.valuelist import evaluate
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page import read_page
@@ -26,6 +25,7 @@ from skipstone.parquet.pages.page_values import decode_dictionary_page
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import null_bounds, with_nulls
+from skipstone.pruning.residual import matching_values
 from skipstone.storage import ByteRange
 
 from .indexed_file import ColumnEvidence, why
@@ -124,7 +124,7 @@ class DictionaryEvidence(ColumnEvidence):
         decided = False
         for each in found if _on_values(leaf) else ():
             column = each.file.columns[self.column]
-            local = each.file.stored(column).localise(leaf)
+            local = each.file.stored(column).restate(leaf)
             if local is None:
                 continue
             rows = units.rows[each.at]
@@ -134,7 +134,7 @@ class DictionaryEvidence(ColumnEvidence):
             elif local.op in (Op.IS_NULL, Op.NOT_NULL):
                 bounds = null_bounds(local.op, rows, nulls)
             else:
-                matching = _sums(evaluate(local, each.keys), each.counts)
+                matching = _sums(matching_values(local, each.keys), each.counts)
                 bounds = with_nulls(local.op, matching > 0, matching == each.counts, rows, nulls)
             must[each.at], may[each.at] = bounds.must, bounds.may
             decided = True

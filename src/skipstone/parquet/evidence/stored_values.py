@@ -34,15 +34,14 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import ConvertedType, Type
 from skipstone.predicate.literals import Keys, float_keys, wide
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
-from skipstone.pruning.column_leaf import localise
-from skipstone.pruning.column_types import is_text
+from skipstone.pruning.column_types import is_text, restate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.schema import Leaf as Column
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning.column_leaf import Local
+    from skipstone.pruning.column_types import StoredLeaf
 
 __all__ = ["Form", "Stored", "no_keys"]
 
@@ -89,7 +88,7 @@ class Stored:
         form, type_, unit = _form(column)
         return cls(column, form, type_, unit)
 
-    def localise(self, leaf: Leaf) -> Local | None:
+    def restate(self, leaf: Leaf) -> StoredLeaf | None:
         """``leaf`` over what is stored here; ``None`` where it has no exact counterpart."""
         if self.type is None:
             return None
@@ -97,7 +96,7 @@ class Stored:
             return leaf  # strings and binary compare alike, as bytes
         if self.form is Form.INT96 and leaf.type in (TIMESTAMP, TIMESTAMP_NTZ):
             return leaf  # INT96 does not say whether it is an instant
-        return localise(leaf, self.type)
+        return restate(leaf, self.type)
 
     @property
     def rounds(self) -> bool:

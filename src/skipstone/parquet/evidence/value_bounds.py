@@ -139,7 +139,7 @@ class ValueBounds:
         """Bounds of ``leaf``; ``None`` where ranges and null counts say nothing about it."""
         if leaf.op in (Op.IS_NULL, Op.NOT_NULL) or self.stored.type is None:
             return null_bounds(leaf.op, self.all.rows, self.all.nulls)
-        local = self.stored.localise(leaf)
+        local = self.stored.restate(leaf)
         if local is None:
             return null_bounds(leaf.op, self.all.rows, self.all.nulls)
         if isinstance(local, Const):

@@ -70,7 +70,7 @@ def interval_of(tree: Bound, stored: Stored) -> Interval:
     if stored.form in _UNORDERED:
         return Interval()
     for leaf in leaves(tree):
-        local = stored.localise(leaf)
+        local = stored.restate(leaf)
         if isinstance(local, Const):
             if not local.value:
                 return Interval(empty=True)

@@ -20,7 +20,7 @@ import numpy as np
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.stored_values import Form, Stored
 from skipstone.parquet.format.enums import ConvertedType, Type
-from skipstone.pruning.truncate import cut_lower, cut_upper
+from skipstone.pruning.file_bounds import cut_lower, cut_upper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -27,10 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skipstone.errors import FormatError
+from skipstone.pruning.column_types import binary_parts
 
 from .java_bloom import BLOCK, parse_header
 from .murmur3 import hash_bytes, hash_longs
-from .sketch import MAX_HASHES, binary_parts, positions
+from .sketch import MAX_HASHES, positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -42,7 +42,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError
+from skipstone.pruning.column_types import binary_parts
 
 from .murmur3 import hash_bytes, hash_longs
 
@@ -54,7 +55,6 @@ __all__ = [
     "MAX_WORDS",
     "BloomBuilder",
     "BloomFilter",
-    "binary_parts",
     "foldable_words",
     "hash_arrow",
     "modulo",
@@ -109,26 +109,6 @@ def modulo(c: U32 | npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
         # Version 1 never reaches beyond 2^31.
         return c.astype(np.int64)
     return (c % c.dtype.type(bits)).astype(np.int64)
-
-
-def binary_parts(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """``(data, offsets)`` of a binary or string array without nulls; offsets as int64.
-
-    Views into Arrow's buffers where they are wide enough; the array must outlive them.
-    """
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        width: npt.DTypeLike = np.int32
-    elif pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
-        width = np.int64
-    else:
-        raise UnsupportedError(f"not an array of byte strings: {array.type}")
-    _validity, offsets, data = array.buffers()
-    if len(array) == 0 or offsets is None:
-        return np.empty(0, np.uint8), np.zeros(1, np.int64)
-    every = np.frombuffer(offsets, dtype=width)
-    own = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
-    return bytes_, own
 
 
 def hash_arrow(array: pa.Array | pa.ChunkedArray, seed: int = 0) -> tuple[U32, U32]:

@@ -16,8 +16,8 @@ from skipstone.pruning.plan import Coverage, Plan, Step
 from skipstone.pruning.planner import make_plan
 from skipstone.pruning.source import RowSource, Source
 
-from .row_groups import RowGroups
-from .runs import Gathered, Outgrown, gather, sharpened
+from .fact_runs import Gathered, Outgrown, gather, sharpened
+from .pm_row_groups import RowGroups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from skipstone.facts import Matched
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence, Fetched
-    from skipstone.pruning.asking import Fetch
     from skipstone.pruning.kind import Index
     from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange, Listing
 
 __all__ = ["Beside", "Inside", "plan_objects"]

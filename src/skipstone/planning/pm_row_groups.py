@@ -29,7 +29,7 @@ from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
-from skipstone.pruning.asking import fetch_round
+from skipstone.pruning.questions import fetch_round
 from skipstone.pruning.source import Source
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
 from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource, pm_source
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from skipstone.facts import Matched
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence
-    from skipstone.pruning.asking import Fetch
+    from skipstone.pruning.questions import Fetch
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import ByteRange, Listing
 

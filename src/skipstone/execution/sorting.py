@@ -1,8 +1,5 @@
-"""What units of rows promise to an order: the best key that each can hold, and whether nulls.
-
-A unit is a file, a row group or a run of pages. One without bounds, or that may hold nulls where
-nulls come first, promises anything.
-"""
+"""ORDER BY over Arrow tables with Spark's order: NaN is the largest, 0.0 equals -0.0, strings by
+their bytes, nulls first where it ascends and last where it descends, unless told otherwise."""
 
 from __future__ import annotations
 
@@ -13,19 +10,89 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.errors import UnsupportedError
 from skipstone.parquet.evidence.value_bounds import joined
 from skipstone.predicate.literals import Keys, compare, order_keys
 from skipstone.predicate.tree import Op
+from skipstone.predicate.types import spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.paimon.top_rows import Order
     from skipstone.pruning.interval import Intervals
+    from skipstone.pruning.plan import SortKey
 
-__all__ = ["Promises", "same_keys"]
+__all__ = ["Promises", "order_of", "require_sortable", "same_keys"]
+
+
+def require_sortable(type: pa.DataType, name: str) -> pa.DataType:
+    """The canonical type of a sort column; ``UnsupportedError`` for one that has no order here."""
+    found = spark_type(type.value_type if pa.types.is_dictionary(type) else type)
+    if found is None:
+        raise UnsupportedError(
+            f"cannot sort by {name}: it is {type}",
+            hint="sort by columns of numbers, texts, times or booleans",
+        )
+    return found
+
+
+def order_of(
+    columns: Sequence[pa.ChunkedArray | pa.Array],
+    orders: Sequence[SortKey],
+    limit: int | None = None,
+) -> NDArray[np.int64]:
+    """Positions of the rows in order (the first ``limit`` of them); rows that tie keep theirs.
+
+    ``columns`` are the sort columns, one per order.
+    """
+    rows = len(columns[0])
+    made: list[tuple[str, pa.Array | NDArray[np.int64], str]] = []
+    for at, (column, order) in enumerate(zip(columns, orders, strict=True)):
+        keys = order_keys(column, require_sortable(column.type, order.column))
+        if not keys.valid.all():
+            # A key of its own for nulls: Arrow has one place for those of all keys.
+            first = keys.valid if order.nulls_first else ~keys.valid
+            made.append((f"n{at}", first.astype(np.int8), "ascending"))
+        data = keys.data
+        if not isinstance(data, np.ndarray):
+            data = data.fill_null(b"") if data.null_count else data
+        made.append((f"k{at}", data, "descending" if order.descending else "ascending"))
+    place = ("place", np.arange(rows), "ascending")
+    if limit is not None and limit < rows:
+        top = _narrowed(made, limit)
+        if top is not None:
+            made = [(name, _taken(data, top), way) for name, data, way in made]
+            place = ("place", top, "ascending")
+    made.append(place)
+    table = pa.table({name: data for name, data, _ in made})
+    ways = [(name, way) for name, _, way in made]
+    found = pc.sort_indices(table, sort_keys=ways)
+    ordered = np.asarray(table["place"].to_numpy())[found.to_numpy()]
+    chosen: NDArray[np.int64] = ordered if limit is None else ordered[:limit]
+    return chosen
+
+
+def _narrowed(
+    keys: Sequence[tuple[str, pa.Array | NDArray[np.int64], str]], limit: int
+) -> NDArray[np.int64] | None:
+    """Rows among which the first ``limit`` are, by a single key of integers; ``None``: all."""
+    if limit == 0 or len(keys) != 1 or not isinstance(keys[0][1], np.ndarray):
+        return None
+    data, way = keys[0][1], keys[0][2]
+    if way == "descending":
+        worst = np.partition(data, len(data) - limit)[len(data) - limit]
+        return np.flatnonzero(data >= worst)
+    worst = np.partition(data, limit - 1)[limit - 1]
+    return np.flatnonzero(data <= worst)
+
+
+def _taken(
+    data: pa.Array | NDArray[np.int64], at: NDArray[np.int64]
+) -> pa.Array | NDArray[np.int64]:
+    return data[at] if isinstance(data, np.ndarray) else data.take(pa.array(at))
+
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"
@@ -44,7 +111,7 @@ class Promises:
         return len(self.has_value)
 
     @classmethod
-    def of(cls, bounds: Intervals, order: Order) -> Promises:
+    def of(cls, bounds: Intervals, order: SortKey) -> Promises:
         """From bounds of the first sort column."""
         nulls, rows = bounds.nulls, bounds.rows
         return cls(
@@ -73,7 +140,7 @@ class Promises:
             has_value=np.concatenate([each.has_value for each in parts]),
         )
 
-    def order(self, order: Order, *then: IntArray) -> IntArray:
+    def order(self, order: SortKey, *then: IntArray) -> IntArray:
         """Positions: units that promise anything, then by the best key, then those of nulls only;
         ties by ``then``."""
         anything = ~self.best.valid & self.has_value
@@ -89,7 +156,7 @@ class Promises:
         found = pc.sort_indices(pa.table(columns), sort_keys=list(ways.items()))
         return np.asarray(found.to_numpy()).astype(np.int64)
 
-    def hopeless(self, at: IntArray, last: Keys, order: Order, *, only: bool) -> BoolArray:
+    def hopeless(self, at: IntArray, last: Keys, order: SortKey, *, only: bool) -> BoolArray:
         """Which of the units ``at`` hold no row that must come before ``last``, the key of the last
         row that is wanted so far; ``only``: there is no other sort key, and ties need not come."""
         value, maybe_null = self.has_value[at], self.may_be_null[at]

@@ -1,0 +1,360 @@
+"""``TableScan``: a plan with its query, which reads the rows of the plan without Spark.
+
+scan = table.scan("user_id = 'u-8814'", columns=["ts"], limit=10)
+scan.plan          what is read, as data
+scan.explain()     the same in words, with a forecast of bytes and requests
+scan.to_arrow()    the rows
+scan.to_duckdb()   the files and rows to read, for another engine
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.parquet.encryption.ciphers import AuthenticationError
+from skipstone.parquet.reading.row_ranges import group_rows
+from skipstone.planning.explain import Amount, Analysis, Explanation, Forecast
+from skipstone.predicate.tree import leaves
+from skipstone.pruning import Cause, Reason
+from skipstone.storage import ByteRange, coalesce
+from skipstone.storage.base import metered
+
+from .engine_export import duckdb_relation, export_plan, polars_frame, pyarrow_dataset
+from .ordering import first_rows, sorted_rows
+from .plan_rows import TableReader, output_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow.dataset as ds
+
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.parquet.reading.row_ranges import GroupRows
+    from skipstone.predicate.tree import Bound
+    from skipstone.pruning.plan import Plan, SortKey
+
+    from .ordering import FileBounds
+    from .plan_rows import Piece
+    from .table_sources import Footers
+
+__all__ = ["TableQuery", "TableScan", "io_forecast", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableQuery:
+    """What a query asks of the files of a table: the ``columns`` (``None``: all) of the rows that
+    match ``tree``, in this order, at most ``limit`` of them."""
+
+    footers: Footers
+    tree: Bound
+    columns: tuple[str, ...] | None = None
+    orders: tuple[SortKey, ...] = ()
+    limit: int | None = None
+    #: the bounds of a column over the files, where they are known before files are opened
+    bounds: FileBounds | None = None
+
+    def reader(self) -> TableReader:
+        """Reads the rows of this query in the order of the files, without its limit."""
+        return TableReader(self.footers, self.tree, self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the result."""
+        return output_schema(self.footers.table.schema, self.columns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableScan:
+    """See the module. Reading raises ``UnsupportedError`` where only Spark can read the table or
+    decide a part of the predicate, and ``StaleError`` for a file that changes while it is read."""
+
+    plan: Plan
+    #: ``None`` for a table that only Spark reads
+    query: TableQuery | None = None
+
+    @property
+    def _query(self) -> TableQuery:
+        if self.query is None:
+            raise UnsupportedError(
+                f"{self.plan.table} is not a table of Parquet files",
+                hint="read it with Spark: Table.read(spark, where)",
+            )
+        return self.query
+
+    def __repr__(self) -> str:
+        return f"TableScan({self.plan!r})"
+
+    # -- what it takes -----------------------------------------------------------------------------
+
+    def explain(self, *, look: bool = True) -> Explanation:
+        """The plan in words, with a forecast of what reading it takes.
+
+        With ``look`` the page indexes that reading needs are read for it; without, chunks whose
+        pages are not known count whole. Columns and files without a key are among the reasons.
+        """
+        query = self.query
+        if query is None:
+            return Explanation(self.plan)
+        at_most = bool(query.orders) or query.limit is not None
+        forecast = io_forecast(query.reader(), self.plan, look=look, at_most=at_most)
+        plan = self.plan.with_byte_ranges(forecast.byte_ranges)
+        if look:
+            known = {(each.subject, each.text) for each in plan.reasons}
+            more = [each for each in unreadable(query) if (each.subject, each.text) not in known]
+            plan = replace(plan, reasons=(*plan.reasons, *more))
+        return Explanation(plan, forecast)
+
+    def analyze(self) -> Analysis:
+        """Reads all rows, drops them, and says what that took.
+
+        Only the reads of this run are counted, whatever else reads at the same time.
+        """
+        explanation = self.explain()
+        rows, started = 0, time.perf_counter()
+        with metered() as meter:
+            for batch in self.to_batches():
+                rows += batch.num_rows
+        return Analysis(
+            explanation=explanation,
+            rows=rows,
+            files_read=len(meter.paths),
+            read=Amount(bytes=meter.bytes_read, requests=meter.requests),
+            milliseconds=(time.perf_counter() - started) * 1e3,
+        )
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self._query.schema
+
+    def to_arrow(self) -> pa.Table:
+        """The rows that match, as a table: each is decided exactly."""
+        pieces = list(self._tables())
+        if len(pieces) == 1:
+            return pieces[0]
+        return pa.concat_tables(pieces) if pieces else self.schema.empty_table()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The same, batch by batch. Memory does not grow with the result, except for an order
+        without a limit."""
+        for table in self._tables():
+            yield from table.to_batches()
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """The rows, piece by piece; what a limit leaves out is not read."""
+        query = self._query
+        reader = query.reader()
+        if query.orders:
+            found = first_rows(reader, self.plan, query.orders, query.limit, query.bounds)
+            yield sorted_rows(reader, found.file, found.row)
+        elif query.limit is None:
+            yield from reader.tables(self.plan)
+        else:
+            yield from limited(reader.tables(self.plan), query.limit)
+
+    def count(self) -> int:
+        """How many rows match: pages are read only where the plan is not sure."""
+        total, rest = self.plan.known_count()
+        if rest:
+            query = self._query
+            reader = TableReader(query.footers, query.tree, ())
+            keep = np.zeros_like(self.plan.keep)
+            keep[rest] = True
+            for piece in reader.pieces(replace(self.plan, keep=keep)):
+                if not piece.sure:
+                    total += len(reader.read_with_rows(piece)[0])
+                elif piece.rows is not None:
+                    total += len(piece.rows)
+                else:
+                    total += piece.file.opened.num_rows
+        limit = None if self.query is None else self.query.limit
+        return total if limit is None else min(total, limit)
+
+    # -- export to other engines -------------------------------------------------------------------
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """The files and rows to read as a ``DuckDBPyRelation``, unfiltered; see ``engine_export``.
+
+        ``connection`` is DuckDB's; by default one is opened in memory. The relation's
+        ``sql_query()`` is its text.
+        """
+        return duckdb_relation(export_plan(self._query.footers, self.plan), connection)
+
+    def to_polars(self) -> Any:
+        """The same as a ``polars.LazyFrame``."""
+        return polars_frame(export_plan(self._query.footers, self.plan))
+
+    def to_pyarrow(self) -> ds.Dataset:
+        """The same as a ``pyarrow.dataset.Dataset``, of whole row groups."""
+        return pyarrow_dataset(export_plan(self._query.footers, self.plan))
+
+
+def limited(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]:
+    """The first ``limit`` rows; tables after them are not read."""
+    left = limit
+    for table in tables if limit != 0 else ():
+        yield table if left is None else table.slice(0, left)
+        if left is not None:
+            left -= table.num_rows
+            if left <= 0:
+                return
+
+
+def unreadable(query: TableQuery) -> tuple[Reason, ...]:
+    """Opened files, and columns of the predicate in them, that say nothing for want of a key."""
+    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
+    found: Counter[tuple[str, str]] = Counter()
+    for at, failure in footers.failed.items():
+        if isinstance(failure, KeyUnavailableError | AuthenticationError):
+            found["files", _without_path(failure, footers.listing.paths[at])] += 1
+    for view in footers.opened.values():
+        locked = view.locked
+        if locked:
+            for column, leaf in sorted(view.leaves(named).items()):
+                error = locked.get(leaf)
+                if error is not None:
+                    found[column, _without_path(error, view.opened.path)] += 1
+    return tuple(
+        Reason(cause=Cause.UNDECRYPTABLE, subject=subject, text=text, units=files)
+        for (subject, text), files in found.items()
+    )
+
+
+def _without_path(error: Exception, path: str) -> str:
+    """The error without its file, of which there are many, and the place in it."""
+    text = error.about if isinstance(error, FormatError) else str(error.args[0])
+    return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
+
+
+# Files whose pages are counted; of more the others count whole.
+_MOST_FILES = 2048
+# Files that are opened for it.
+_MOST_OPENED = 256
+# Chunks of a file whose offset indexes are read for it.
+_MOST_CHUNKS = 4096
+
+
+def io_forecast(reader: TableReader, plan: Plan, *, look: bool, at_most: bool) -> Forecast:
+    """What ``reader`` will ask for to give the rows of ``plan``."""
+    found = _Sum(reader, look=look)
+    kept = np.flatnonzero(plan.keep).tolist()
+    if look:
+        reader.footers.open(kept[:_MOST_OPENED])
+    for at in kept:
+        found.add(plan, at)
+    return Forecast(
+        certain=found.certain,
+        possible=found.possible,
+        about=found.about,
+        at_most=at_most,
+        files=found.files,
+        row_groups=found.row_groups,
+        pages=found.pages,
+        byte_ranges=found.byte_ranges,
+    )
+
+
+class _Sum:
+    def __init__(self, reader: TableReader, *, look: bool) -> None:
+        self.reader, self.footers, self.look = reader, reader.footers, look
+        storage = self.footers.files.storage
+        self.gap, self.limit = getattr(storage, "gap", 0), getattr(storage, "limit", 1 << 62)
+        self.certain, self.possible = Amount(), Amount()
+        self.about = False
+        self.files = 0
+        self.row_groups = self.pages = (0, 0)
+        self.byte_ranges: dict[int, tuple[ByteRange, ...]] = {}
+
+    def add(self, plan: Plan, at: int) -> None:
+        """One file of the plan."""
+        if self.files < _MOST_FILES and self.footers.fresh(at):
+            before = self.certain, self.possible, self.row_groups, self.pages
+            try:
+                self._inside(plan, at)
+            except (SkipstoneError, OSError):  # reading says what is wrong with it
+                self.certain, self.possible, self.row_groups, self.pages = before
+            else:
+                return
+        self.about = True
+        self.certain += Amount(bytes=int(plan.listing.sizes[at]), requests=1)
+
+    def _inside(self, plan: Plan, at: int) -> None:
+        made: list[ByteRange] = []
+        groups = 0
+        for piece in self.reader.pieces_of(plan, at):
+            file = piece.file.opened
+            wanted = group_rows(piece.rows, file.row_starts)
+            groups += len(wanted)
+            first, later, certain = self._leaves(piece)
+            self._prepare(file, wanted, [*first, *later])
+            for wanted_leaves, sure in ((first, True), (later, certain)):
+                spans = coalesce(self._ranges(file, wanted, wanted_leaves), self.gap, self.limit)
+                made += [ByteRange(each.path, each.offset, each.length) for each in spans]
+                amount = Amount(bytes=sum(each.length for each in spans), requests=len(spans))
+                if sure:
+                    self.certain += amount
+                else:
+                    self.possible += amount
+        self.files += 1
+        kept, total = self.row_groups
+        self.row_groups = kept + groups, total + self.footers.opened[at].opened.num_row_groups
+        self.byte_ranges[at] = tuple(made)
+
+    def _leaves(self, piece: Piece) -> tuple[list[int], list[int], bool]:
+        """Leaves that are read first, those that follow, and whether all rows match for sure."""
+        reader = self.reader
+        every = reader.leaves_of(piece.file, reader.columns)
+        if piece.sure or not reader.asked:
+            return [], every, True
+        first = reader.leaves_of(piece.file, list(reader.asked))
+        return first, [leaf for leaf in every if leaf not in set(first)], False
+
+    def _prepare(
+        self, file: ParquetFile, wanted: Sequence[GroupRows], leaves: Sequence[int]
+    ) -> None:
+        """Read the offset indexes that there are, all together."""
+        keys = [(group.row_group, leaf) for group in wanted for leaf in leaves]
+        chunks = file.chunk_pages
+        missing = [each for each in keys if not chunks.is_known(each) and chunks.has_index(each)]
+        if self.look and 0 < len(missing) <= _MOST_CHUNKS:
+            chunks.tables(missing)
+
+    def _ranges(
+        self, file: ParquetFile, wanted: Sequence[GroupRows], leaves: Sequence[int]
+    ) -> list[ByteRange]:
+        found: list[ByteRange] = []
+        for group in wanted:
+            for leaf in leaves:
+                found += self._of_chunk(file, group, (group.row_group, leaf))
+        return found
+
+    def _of_chunk(self, file: ParquetFile, group: GroupRows, key: ChunkKey) -> list[ByteRange]:
+        chunks = file.chunk_pages
+        place = chunks.place(key)
+        if not chunks.is_known(key):
+            self.about = True
+            return [ByteRange(place.path, place.start, place.stop - place.start)]
+        (table,) = chunks.tables([key])
+        entries = table.holding(group.starts, group.stops)
+        kept, total = self.pages
+        self.pages = kept + len(entries), total + len(table)
+        offset, length = table.dictionary
+        made = [
+            ByteRange(place.path, start, size)
+            for start, size in zip(
+                table.offset[entries].tolist(), table.length[entries].tolist(), strict=True
+            )
+        ]
+        if length and len(entries):
+            made.append(ByteRange(place.path, offset, length))
+        return made
