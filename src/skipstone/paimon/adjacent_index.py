@@ -1,16 +1,15 @@
 """Paimon's sidecars that lie beside the data files: ``x.parquet.index`` for ``x.parquet``.
 
-A sidecar does not say which version of its file it was made of. It is used where all of this holds:
+A sidecar does not state which version of its file it belongs to. It is used if all of this holds:
 
-- it is not older than the file. Paimon writes it before it closes the file: where a name is given
-  once only (``data-<uuid>-0.parquet``), it may be up to ten minutes older;
-- what its indexes count and hold agrees with the file's footer (``index/paimon/belonging``): rows,
-  nulls, least and greatest values of every column that is asked about. One column that does not
-  agree silences the whole sidecar.
+- It is not older than the file. Paimon writes it before it closes the file: a sidecar may be up to
+  ten minutes older if the name of the data file is used only once (``data-<uuid>-0.parquet``).
+- Its indexes agree with the footer of the file (``container_match``): rows, nulls, least and
+  greatest values of every queried column. One column that disagrees silences the whole sidecar.
 
-What remains unseen is in ``docs/paimon.md``. After a rewrite Paimon calls a sidecar
-``x.parquet-1.index``, and so on: the highest number counts. A file of such a name that is itself
-Parquet is no sidecar but data, for Spark reads it.
+``docs/paimon.md`` says what these checks cannot find. After a rewrite Paimon names a sidecar
+``x.parquet-1.index``, and so on: the highest number counts. A file with such a name that is itself
+Parquet is a data file, not a sidecar, because Spark reads it.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ __all__ = ["AdjacentIndexes", "AdjacentRows", "without_sidecars"]
 
 _NAME = re.compile(r"(?P<data>.+?)(?:-(?P<number>\d{1,9}))?\.index")
 _PARQUET = (b"PAR1", b"PARE")
-# A name that no two versions of a file share.
+# A name that Paimon gives to one version of one file only.
 _ONCE = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+(?:\.\w+)*")
 _AHEAD_SECONDS = 600
 _WORKERS = 8
 
 
 def without_sidecars(listing: Listing) -> tuple[Listing, dict[int, ObjectId]]:
-    """The data files of a listing, and by their place in it the newest sidecar of each."""
+    """The data files of a listing, and the newest sidecar of each by its ordinal."""
     named = [at for at, path in enumerate(listing.paths) if path.endswith(".index")]
     if not named:
         return listing, {}
@@ -78,7 +77,7 @@ def without_sidecars(listing: Listing) -> tuple[Listing, dict[int, ObjectId]]:
             newest[data] = (number, at)
     rest = listing.where(keep)
     place = {path: at for at, path in enumerate(rest.paths)}
-    # A sidecar of a sidecar is none: its data file is no file of the table.
+    # A sidecar of a sidecar does not count: its data file is no file of the table.
     return rest, {
         place[data]: listing.object_id(at) for data, (_, at) in newest.items() if data in place
     }
@@ -86,10 +85,10 @@ def without_sidecars(listing: Listing) -> tuple[Listing, dict[int, ObjectId]]:
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """A data file and its container; ``why`` it says nothing, where it does not.
+    """A data file and its container; ``why`` is the reason if the container says nothing.
 
-    ``types`` are of the columns asked about so far, ``None`` where that could not be told; those
-    of the file itself are ``of_file``, and ``counts`` what its footer says of them.
+    ``types`` are the types in the container of the columns queried so far, ``None`` if unknown.
+    ``of_file`` are the types in the file, ``counts`` what its footer says of the columns.
     """
 
     subject: str
@@ -112,7 +111,7 @@ class _Opened:
 
 @dataclass(slots=True, eq=False)
 class AdjacentIndexes:
-    """The sidecars of one table; what was opened once is kept while both files are the same."""
+    """The sidecars of one table. A sidecar stays open while it and its data file are unchanged."""
 
     storage: Storage
     _opened: dict[tuple[ObjectId, ObjectId], _Opened] = field(default_factory=dict)
@@ -121,13 +120,13 @@ class AdjacentIndexes:
     _listed: Listing | None = None
 
     def __bool__(self) -> bool:
-        """Whether the last listing had any."""
+        """Whether the last listing had sidecars."""
         return bool(self._sidecars)
 
     def data_files(self, listing: Listing) -> Listing:
-        """A listing without its sidecars, which are remembered for ``rows_of``."""
+        """The listing without its sidecars. They are kept for ``rows_of``."""
         if listing is self._listed:
-            return listing  # it had none the last time
+            return listing  # it had no sidecars the last time
         rest, found = without_sidecars(listing)
         self._listed = listing if rest is listing else None
         if len(rest) != len(listing):
@@ -144,7 +143,7 @@ class AdjacentIndexes:
         return rest
 
     def _data_among(self, listing: Listing, rest: Listing) -> set[str]:
-        """Files that are named like sidecars and are Parquet."""
+        """Files with the name of a sidecar that are Parquet."""
         known = set(rest.paths)
         asked = [
             listing.object_id(at) for at, path in enumerate(listing.paths) if path not in known
@@ -168,17 +167,17 @@ class AdjacentIndexes:
     ) -> AdjacentRows:
         """The evidence about ``columns`` over the files that ``data_files`` gave.
 
-        ``containers`` are some that were handed over, by path of the file from the listing's root
-        or in full; they count before what lies beside, and ``ValueError`` is for a file that is not
-        there. ``sidecars`` are by path of the file where somebody else has found them.
+        ``containers`` are given by the caller, by path of the data file from the listing's root or
+        in full; they take precedence over adjacent sidecars. ``ValueError`` for a file that is not
+        in the listing. ``sidecars``, by path of the data file, replace those that were found.
         """
         handed = _by_path(listing, containers or {})
-        beside = self._sidecars if sidecars is None else sidecars
+        adjacent = self._sidecars if sidecars is None else sidecars
         wanted = {paimon_column(column) for column in columns}
         pairs = {
-            file: (listing.object_id(file), beside[path])
+            file: (listing.object_id(file), adjacent[path])
             for file, path in enumerate(listing.paths)
-            if path in beside and path not in handed
+            if path in adjacent and path not in handed
         }
         with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
             lacking = [pair for pair in pairs.values() if pair not in self._opened]
@@ -193,22 +192,22 @@ class AdjacentIndexes:
             files.update(zip(given, opened, strict=True))
             versions = {id.path: id for _, id in pairs.values()}
             fetch = _fetcher(self.storage, versions)
-            for done in pool.map(lambda each: _tell(each, wanted, fetch), files.values()):
+            for done in pool.map(lambda each: _find_types(each, wanted, fetch), files.values()):
                 assert done is None
         return AdjacentRows(storage=self.storage, files=files, versions=versions)
 
     def _open(self, pair: tuple[ObjectId, ObjectId]) -> _Opened:
-        data, beside = pair
-        found = self._described(data, beside.path)
+        data, sidecar = pair
+        found = self._described(data, sidecar.path)
         if found.why is not None:
             return found
-        seconds = _seconds(data) - _seconds(beside)
+        seconds = _seconds(data) - _seconds(sidecar)
         if seconds > 0 and not (_ONCE.fullmatch(data.path) and seconds <= _AHEAD_SECONDS):
             found.silence(Cause.STALE, "older than the data file: it may be of another version")
             return found
-        fetch = _fetcher(self.storage, {beside.path: beside})
+        fetch = _fetcher(self.storage, {sidecar.path: sidecar})
         try:
-            found.sidecar = open_sidecar(beside.size or 0, fetch, beside.path)
+            found.sidecar = open_sidecar(sidecar.size or 0, fetch, sidecar.path)
         except (SkipstoneError, OSError) as error:
             found.silence(Cause.CORRUPT, error)
         return found
@@ -222,7 +221,7 @@ class AdjacentIndexes:
         return found
 
     def _described(self, data: ObjectId, subject: str) -> _Opened:
-        """What the data file says of itself."""
+        """Schema, row count and column counts of the data file."""
         import pyarrow.parquet as pq
 
         try:
@@ -253,8 +252,8 @@ def _by_path(listing: Listing, containers: Mapping[str, bytes]) -> dict[str, byt
     return found
 
 
-def _tell(opened: _Opened, wanted: Collection[str], fetch: Callable[..., Fetched]) -> None:
-    """Find out the types of columns that were not asked about before."""
+def _find_types(opened: _Opened, wanted: Collection[str], fetch: Callable[..., Fetched]) -> None:
+    """Finds the types of columns that were not queried before."""
     for name in sorted(wanted):
         type = opened.of_file.get(name)
         if opened.sidecar is None or name in opened.types or type is None:
@@ -262,7 +261,7 @@ def _tell(opened: _Opened, wanted: Collection[str], fetch: Callable[..., Fetched
         counts = opened.counts.get(name, ColumnCounts())
         try:
             opened.types[name] = type_in(opened.sidecar, name, type, counts, opened.rows, fetch)
-        except Exception as error:  # whatever is wrong with a sidecar, the query goes on
+        except Exception as error:  # a broken sidecar must not fail the query
             opened.silence(Cause.CORRUPT, error)
 
 
@@ -286,7 +285,7 @@ class AdjacentRows:
     versions: Mapping[str, ObjectId]
 
     def row_counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``counts`` with those of the footers that were read."""
+        """``counts`` with the row counts of the footers that were read."""
         found = counts.copy()
         for file, opened in self.files.items():
             if opened.rows >= 0:
@@ -294,7 +293,7 @@ class AdjacentRows:
         return found
 
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """What the sidecar of one file can be asked."""
+        """The evidence of one file's sidecar."""
         opened = self.files.get(file)
         if opened is None:
             return ()
@@ -306,7 +305,7 @@ class AdjacentRows:
         return sidecar.evidence(opened.known, opened.rows, columns)
 
     def top_file(self, file: int, column: str) -> TopFile | None:
-        """The range-bitmap of a column, to ask which rows of one file come first."""
+        """The range-bitmap of a column of one file, for Top-N."""
         opened = self.files.get(file)
         sidecar = None if opened is None else opened.sidecar
         if opened is None or sidecar is None:
@@ -315,7 +314,7 @@ class AdjacentRows:
 
     @property
     def used(self) -> int:
-        """Of how many files there is one that can be asked."""
+        """The number of files with a usable sidecar."""
         return sum(opened.sidecar is not None for opened in self.files.values())
 
     @property

@@ -1,8 +1,8 @@
-"""What a blob says of itself: rows, distinct values, bounds, structure; which types it may have.
+"""What a blob says of itself: rows, distinct values, bounds, structure, and the types it may have.
 
-A blob does not say its type. Its keys have a width, and where they are strings they have none:
-reading it as each type in turn leaves those as which it makes sense. A width of 2 is SMALLINT, no
-width is a string; 1, 4 and 8 bytes may be several types, and then keys are shown as numbers.
+A blob does not state its type. Its keys have a width, or none if they are strings: a type fits if
+the blob can be read with it. A width of 2 is SMALLINT, no width is a string; 1, 4 and 8 bytes may
+be several types, and then keys are shown as numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 _ROWS_AT = {"bitmap": 1, "bsi": 1, "range-bitmap": 5}
 _ROUNDS = 64
 _SMALL = 32 * 1024
-# What keys of one width are read as, and what else they may be.
+# The type with which keys of one width are read, and the others of this width.
 _CANDIDATES: dict[PaimonType, tuple[str, ...]] = {
     PaimonType.parse("STRING"): (),
     PaimonType.parse("BIGINT"): ("DOUBLE", "TIMESTAMP", "DECIMAL"),
@@ -60,8 +60,8 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INT", "DATE", "TIME", "TIMESTAMP", "DECIMAL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobDescription:
-    """``rows``, ``nulls`` and ``distinct`` are -1 where the kind does not know, ``min`` and ``max``
-    keys as text; ``details`` are of the kind."""
+    """``rows``, ``nulls`` and ``distinct`` are -1 if the kind does not store them. ``min`` and
+    ``max`` are keys as text; ``details`` depend on the kind."""
 
     rows: int = -1
     nulls: int = -1
@@ -74,8 +74,8 @@ class BlobDescription:
 def ask_blob(
     place: Blob, fetch: Callable[[Sequence[ByteRange]], Fetched], question: Callable[[Pieces], T]
 ) -> T:
-    """What ``question`` gives, read in as many rounds as it takes. Errors are those of reading, and
-    ``OSError`` for bytes that do not arrive."""
+    """The result of ``question``, after as many rounds of reading as it takes. Errors are those of
+    reading, and ``OSError`` for bytes that cannot be read."""
     pieces = Pieces(place.length, [] if place.inline is None else [(0, place.inline)])
     spans: list[tuple[int, int]] = []
     if place.inline is None and place.length <= _SMALL:
@@ -98,7 +98,7 @@ def ask_blob(
 
 
 def row_count_of(kind: str, place: Blob, fetch: Callable[[Sequence[ByteRange]], Fetched]) -> int:
-    """Rows of the file that the blob is of; -1 for a Bloom filter and for unknown kinds."""
+    """The row count in the blob; -1 for a Bloom filter and for unknown kinds."""
     at = _ROWS_AT.get(kind)
     if at is None:
         return -1
@@ -115,8 +115,8 @@ def row_count_of(kind: str, place: Blob, fetch: Callable[[Sequence[ByteRange]], 
 def likely_types(
     kind: str, place: Blob, fetch: Callable[[Sequence[ByteRange]], Fetched]
 ) -> tuple[PaimonType, tuple[str, ...]] | None:
-    """The type as which the blob's keys can be read, and the names of others of the same width;
-    ``None`` where nothing can be said (a Bloom filter, a column of nulls)."""
+    """The type with which the blob's keys can be read, and the names of others of the same width;
+    ``None`` if that cannot be found out (a Bloom filter, a column of nulls)."""
     if kind == "bsi":
         return PaimonType.parse("BIGINT"), _NUMBERS
     if kind not in ("bitmap", "range-bitmap"):
@@ -145,7 +145,7 @@ def describe_blob(
     place: Blob,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
 ) -> BlobDescription:
-    """What the blob says of itself; with its ``type`` also of its keys. Errors as for reading."""
+    """The description of a blob; its ``type`` adds the bounds. Errors as for reading."""
 
     def describe(pieces: Pieces) -> BlobDescription:
         if kind == "bloom-filter":
@@ -158,7 +158,7 @@ def describe_blob(
 
 
 def shown_key(key: Key, type: PaimonType) -> str:
-    """A key as people write the value: dates and instants in ISO, decimals with their point."""
+    """The text of a key's value: dates and instants in ISO, decimals with their point."""
     if isinstance(key, bytes):
         return key.decode("utf-8", "backslashreplace")
     if type.is_float:
@@ -181,7 +181,7 @@ def shown_key(key: Key, type: PaimonType) -> str:
 
 
 def _bloom(pieces: Pieces) -> BlobDescription:
-    # The type decides only how values are hashed, not what a filter looks like.
+    # The type decides how values are hashed, not the layout of a filter.
     index = BloomFilterIndex.open(PaimonType.parse("INT"), pieces)
     raw = np.frombuffer(pieces.take(4, pieces.length - 4), np.uint8)
     share = int(np.bitwise_count(raw).sum()) / index.bits
@@ -225,7 +225,7 @@ def _of_keys(kind: str, type: PaimonType, pieces: Pieces) -> BlobDescription:
 
 
 def _check_rows(index: BitmapIndex | BsiIndex | RangeBitmapIndex, low: Key, nulls: int) -> None:
-    """Read all that an index has: each row is null or has a value. ``FormatError``."""
+    """Reads the whole index and checks that each row is null or has a value. ``FormatError``."""
     if isinstance(index, RangeBitmapIndex):
         index.open_dictionary().keys()
         bits = list(range(max(1, (index.cardinality - 1).bit_length())))
@@ -245,17 +245,17 @@ def _check_rows(index: BitmapIndex | BsiIndex | RangeBitmapIndex, low: Key, null
 
 
 def _bounds(kind: str, type: PaimonType, pieces: Pieces) -> tuple[Key | None, Key | None, int]:
-    """Least and greatest key, and how many there are, -1 where the kind does not know."""
+    """Least and greatest key, and the number of keys, -1 if the kind does not store it."""
     index = reading.open_index(kind, type, pieces)
     if isinstance(index, RangeBitmapIndex):
         if index.cardinality:
-            index.open_dictionary()  # whose heads say their width again
+            index.open_dictionary()  # its heads repeat the width
         return index.min, index.max, index.cardinality
     if isinstance(index, BitmapIndex):
         keys = index.entries().keys
         if not len(keys):
             return None, None, 0
-        every = [keys[i] for i in range(len(keys))]
+        every = keys.to_list()
         if index.version == 2 and not keys.ascending():
             raise FormatError("keys of a bitmap index do not ascend")
         return min(every), max(every), len(every)
@@ -264,7 +264,7 @@ def _bounds(kind: str, type: PaimonType, pieces: Pieces) -> tuple[Key | None, Ke
 
 
 def _extremes(rows: Callable[[Any], Any], every: Range) -> tuple[int | None, int | None]:
-    """Least and greatest number of a bsi: halving the range while any row is left in it."""
+    """Least and greatest number of a bsi, by bisecting the range of numbers."""
     if not len(rows(every)):
         return None, None
     found = []

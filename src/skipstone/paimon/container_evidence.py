@@ -1,14 +1,14 @@
-"""A container that somebody else may have written: its head, and its evidence about a file's rows.
+"""A container that any writer may have written: its head, and its evidence about a file's rows.
 
-A container says neither what types its columns have nor of which file it is. Types come from the
-data file's own schema (``types_of``) or from whoever knows them; a column whose type is not known
-says nothing. Paimon keeps timestamps of up to 3 digits in milliseconds and all others in
-microseconds, Skipstone's own containers know only microseconds, and a Parquet file of milliseconds
-may have either beside it: such a column has no type here, unless somebody names it, or the file's
-footer tells (``belonging``).
+A container states neither the types of its columns nor which file it belongs to. The types come
+from the schema of the data file (``types_of``) or from the caller; a column of unknown type says
+nothing. Paimon keeps timestamps of up to 3 digits in milliseconds and all others in microseconds;
+Skipstone's own containers have only microseconds, and the container of a Parquet file with
+milliseconds may have either. Such a column has no type here, unless the caller names it or the
+footer of the file decides (``container_match``).
 
-Every blob is evidence of the row level, Bloom filters too: they say "none", or nothing. An empty
-entry says that no row of the column holds a value, and nothing of nulls.
+Every blob is evidence of the row level. A Bloom filter excludes all rows, or says nothing. An empty
+entry says that no row of the column holds a value, and nothing about nulls.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PaimonColumnType", "Sidecar", "in_millis", "of_bytes", "open_sidecar", "types_of"]
 
-# Read at first: most heads are shorter. A container of up to so many bytes is read whole.
+# Bytes of the first read: most heads are shorter. A container up to ``_SMALL`` is read whole.
 _GUESS = 4_096
 _SMALL = 32 * 1024
 _KINDS: dict[str, type[PaimonIndex]] = {
@@ -71,15 +71,15 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class PaimonColumnType:
-    """A column's type in Paimon, and as predicates see it; ``stored`` is ``None`` where no
-    predicate can be on it (time of day)."""
+    """A column's type in Paimon, and in predicates (``stored``); ``None`` if predicates cannot use
+    the column (time of day)."""
 
     paimon: PaimonType
     stored: pa.DataType | None
 
     @classmethod
     def of_paimon(cls, type: PaimonType) -> PaimonColumnType:
-        """By Paimon's type."""
+        """From Paimon's type."""
         if type.root is Root.DECIMAL:
             return cls(type, pa.decimal128(type.precision, type.scale))
         return cls(type, _PLAIN.get(type.root))
@@ -88,11 +88,11 @@ class PaimonColumnType:
 def types_of(
     physical: pa.Schema, schema: pa.Schema | None = None, *, millis: bool = False
 ) -> dict[str, PaimonColumnType]:
-    """By the names that a container has for them, the columns of a data file whose type is sure.
+    """The columns of a data file whose type is certain, by their names in a container.
 
-    ``physical`` has types as they were stored, milliseconds as such; ``schema``, as Spark reads
-    them, where that is another. With ``millis`` columns of milliseconds are among them, as of
-    microseconds (``belonging`` tells which of both a container has).
+    ``physical`` has the stored types, with milliseconds; ``schema`` the types as Spark reads them,
+    if they differ. ``millis`` includes columns of milliseconds, as if of microseconds
+    (``container_match`` finds which of the two a container has).
     """
     read = physical if schema is None else schema
     found: dict[str, PaimonColumnType] = {}
@@ -128,8 +128,8 @@ class Sidecar:
         rows: int,
         columns: Iterable[str] | None = None,
     ) -> list[Evidence[Leaf]]:
-        """What can be asked of a file with so many rows, about these columns (dotted names; all by
-        default). What is of no known kind or type says nothing, with the reason."""
+        """The evidence about ``columns`` (dotted names; all by default) of a file of ``rows`` rows.
+        An index of unknown kind or type says nothing, with the reason."""
         wanted = None if columns is None else {paimon_column(name): name for name in columns}
         found: list[Evidence[Leaf]] = []
         for column in self.head.columns:
@@ -157,7 +157,7 @@ class Sidecar:
     def top_file(
         self, types: Mapping[str, PaimonColumnType], rows: int, column: str
     ) -> TopFile | None:
-        """The range-bitmap of a column (dotted name), to ask which rows come first."""
+        """The range-bitmap of a column (dotted name), for Top-N."""
         name = paimon_column(column)
         type = types.get(name)
         for entry in self.head.of_column(name):
@@ -173,7 +173,7 @@ def open_sidecar(
     """The container of ``size`` bytes from ``offset`` of ``path``; one or two small reads.
 
     ``FormatError`` if it is none or damaged, ``UnsupportedError`` for a version above 1,
-    ``OSError`` where bytes do not arrive.
+    ``OSError`` for bytes that cannot be read.
     """
     blob = Blob(path=path, offset=offset, length=size)
     if size <= _SMALL:
@@ -189,7 +189,7 @@ def open_sidecar(
 
 
 def of_bytes(data: bytes | memoryview) -> Sidecar:
-    """A container that is all at hand. Errors as for ``open_sidecar``."""
+    """A container in memory. Errors as for ``open_sidecar``."""
     view = memoryview(data)
     return Sidecar(Blob(length=len(view), inline=view), ContainerHead.from_bytes(view, len(view)))
 
@@ -206,7 +206,7 @@ def _fetched(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Silent(BaseEvidence):
-    """Evidence that says nothing, and why."""
+    """Evidence that says nothing, with the reason."""
 
     name: str
     column: str
@@ -219,13 +219,13 @@ class Silent(BaseEvidence):
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """The same for all."""
+        """The same answer for all leaves."""
         return [self.said] * len(leaves)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Empty(BaseEvidence):
-    """Evidence of an empty entry: nothing that takes a value matches; of nulls nothing is said."""
+    """Evidence of an empty entry: no leaf that needs a value matches. It says nothing of nulls."""
 
     name: str
     column: str
@@ -238,7 +238,7 @@ class Empty(BaseEvidence):
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """No row, of all that a null does not match."""
+        """No row, for every leaf that a null does not match."""
         none = RowSet()
         nothing = Answer(bounds=Bounds(none, none))
         subject = f"{self.name}({self.column})"
@@ -261,7 +261,7 @@ def _rows(
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SidecarRows(FileRows):
-    """The rows as one blob knows them."""
+    """The rows of a file according to one blob of the container."""
 
     def _local(self, leaf: Leaf) -> Leaf | Const | None:
         local = FileRows._local(self, leaf)
@@ -272,12 +272,12 @@ class SidecarRows(FileRows):
     def _answer(self, leaf: Leaf) -> Answer:
         said = FileRows._answer(self, leaf)
         if said.bounds is None and self._silence is None and leaf.op in (Op.EQ, Op.IN):
-            # A Bloom filter that has the value: any row may.
+            # A Bloom filter that has the value: any row may match.
             return Answer(bounds=Bounds(RowSet(), RowSet.all(self.rows)))
         return said
 
     def _check(self, found: reading.RowAnswer) -> None:
-        if self.index.paimon != PaimonBloom.paimon:  # which does not count them
+        if self.index.paimon != PaimonBloom.paimon:  # it does not count rows
             FileRows._check(self, found)
 
 
@@ -285,8 +285,8 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
-    """The leaf on microseconds that matches the same of the values that are full milliseconds,
-    and has no others."""
+    """A leaf on microseconds with constants of whole milliseconds only, that matches the same of
+    all values that are whole milliseconds."""
     values = [value for value in leaf.values if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
     if len(full) == len(leaf.values):

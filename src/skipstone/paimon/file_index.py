@@ -4,9 +4,9 @@
 >>> index.select("city = 'Oslo' and age >= 40")              # rows of data-0.parquet
 >>> skipstone.PaimonFileIndex(entry.embedded_index, types={"city": "STRING"}).count("city = 'Oslo'")
 
-Of a container only the head is read, then of each blob what an answer takes. A container has no
-types: they come from the schema of its data file, or are named (``types``). A column without one
-says nothing.
+Only the head of the container is read, and then those bytes of each blob that an answer needs. A
+container has no types: they come from the schema of its data file, or from ``types``. A column
+without a type says nothing.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Types: TypeAlias = "Mapping[str, str | PaimonType] | pa.Schema"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowSelection:
-    """What a container says of a predicate: no other rows of ``row_count`` than ``rows`` match, and
-    all of ``rows`` do if ``exact``. ``steps`` tell what each index did."""
+    """The answer of a container to a predicate: of ``row_count`` rows, only those of ``rows`` may
+    match, and all of them do if ``exact``. ``steps`` say what each index did."""
 
     rows: RowSet
     exact: bool
@@ -118,7 +118,7 @@ class PaimonFileIndex:
         #: of each column whose type is known
         self.types: dict[str, PaimonColumnType] = {}
         if types is None:
-            self.data = self._beside() if data is None else canonical_path(data)
+            self.data = self._adjacent_data() if data is None else canonical_path(data)
             if self.data is not None:
                 self.types = self._types_in(self.data)
         elif isinstance(types, pa.Schema):
@@ -138,13 +138,13 @@ class PaimonFileIndex:
         return self.sidecar.blob.length
 
     def blob(self, start: int, length: int) -> Blob | None:
-        """Where a part of it lies."""
+        """The place of a part of the container."""
         return self.sidecar.blob.part(start, length)
 
     @cached_property
     def row_count(self) -> int:
-        """Rows of the data file: as given, or as the first index says that knows (Bloom filters do
-        not: -1 where there are only those). An index of another count says nothing."""
+        """Rows of the data file: as given, or as the first index states. Bloom filters do not: -1
+        if there is no other index. An index with another count says nothing."""
         if self._rows is not None:
             return self._rows
         for column in self.sidecar.head.columns:
@@ -158,8 +158,8 @@ class PaimonFileIndex:
     def select(self, where: str | Bound, *, time_zone: str = "UTC") -> RowSelection:
         """The rows that may match ``where``: SQL text, or a bound tree.
 
-        A damaged blob says nothing: its step says why. ``PredicateError`` for text that is no
-        predicate or names a column that the container does not have, or whose type is not known.
+        A damaged blob says nothing; its step gives the reason. ``PredicateError`` for text that is
+        no predicate or names a column that the container does not have, or whose type is not known.
         """
         tree = self._bound(where, time_zone) if isinstance(where, str) else where
         rows = self.row_count
@@ -181,16 +181,16 @@ class PaimonFileIndex:
         return RowSelection(rows=bounds.may, exact=bounds.exact, row_count=rows, steps=steps)
 
     def count(self, where: str | Bound, *, time_zone: str = "UTC") -> int | None:
-        """How many rows match, where the indexes know exactly; else ``None``."""
+        """How many rows match, if the indexes decide it exactly; else ``None``."""
         found = self.select(where, time_zone=time_zone)
         return len(found.rows) if found.exact else None
 
     def top(self, column: str, limit: int, *, descending: bool = False) -> RowSet:
-        """The first ``limit`` rows by a column that has a range-bitmap; all, if there are fewer.
+        """The first ``limit`` rows by a column with a range-bitmap; all, if there are fewer.
 
-        Nulls come first where it ascends and last where it descends, as in Spark; of values that
-        tie for the last place later rows are taken. ``UnsupportedError`` without such an index, or
-        where it cannot be used.
+        Nulls are first in ascending and last in descending order, as in Spark. Of values that tie
+        for the last place the later rows are taken. ``UnsupportedError`` if there is no usable
+        range-bitmap.
         """
         rows = self.row_count
         index = self.sidecar.top_file(self.types, rows, column)
@@ -211,7 +211,7 @@ class PaimonFileIndex:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the container as predicates name them, those of unknown type left out.
+        """The columns of known type, by their names in predicates.
 
         ``a.b`` in a container is a column of that name, or part of a struct: it has both names.
         """
@@ -225,7 +225,7 @@ class PaimonFileIndex:
         return pa.schema([*(pa.field(name, type) for name, type in known.items()), *nested])
 
     def _types_in(self, path: str) -> dict[str, PaimonColumnType]:
-        """By the data file; of a column of milliseconds its footer has to tell the unit."""
+        """The types in the data file; for a column of milliseconds the footer decides the unit."""
         footer, *schemas = _described(path, self._options)
         found = types_of(*schemas)
         unsure = {
@@ -244,7 +244,7 @@ class PaimonFileIndex:
                 found[name] = type
         return found
 
-    def _beside(self) -> str | None:
+    def _adjacent_data(self) -> str | None:
         name = self.path.removesuffix(".index")
         if not self.path or name == self.path or not self._storage.exists(name):
             return None
@@ -258,7 +258,7 @@ class PaimonFileIndex:
 
 
 def _described(path: str, options: Mapping[str, str] | None) -> tuple[Any, pa.Schema, pa.Schema]:
-    """A data file's footer, its schema as it was stored, and as Spark reads it."""
+    """A data file's footer, its stored schema, and its schema as Spark reads it."""
     import pyarrow.parquet as pq
 
     try:

@@ -1,4 +1,4 @@
-"""Paimon's own names for all that can be set about its file indexes, as definitions of indexes.
+"""Paimon's options of file indexes, parsed into definitions of indexes.
 
 | option | default | meaning |
 |---|---|---|
@@ -9,7 +9,7 @@
 | ``file-index.bitmap.<column>.index-block-size`` | 16kb | bytes of a block of the dictionary |
 | ``file-index.range-bitmap.<column>.chunk-size`` | 16kb | bytes of a chunk of the dictionary; 0b \
 for boolean, tinyint and smallint |
-| ``file-index.in-manifest-threshold`` | as before, else 500 b | containers up to this lie in the \
+| ``file-index.in-manifest-threshold`` | unchanged, else 500 b | containers up to this lie in the \
 fact row |
 | ``file-index.read.enabled`` | true | whether readers use file indexes |
 
@@ -51,8 +51,8 @@ _MAP_KEY = re.compile(r"([^\[\]]+)\[(.+)\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIndexOptions:
-    """What the options say: ``indexes`` to build, the most bytes of a container that lies in the
-    fact row (``None``: nothing is said), and whether indexes are used where files are read."""
+    """The parsed options: ``indexes`` to build, the largest container that lies in the fact row
+    (``None``: not set), and whether readers use the indexes."""
 
     indexes: tuple[PaimonIndex, ...] = ()
     in_manifest_threshold: int | None = None
@@ -60,7 +60,7 @@ class FileIndexOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> FileIndexOptions:
-        """From Paimon's keys and values, texts or what stands for them (``True``, ``0.01``).
+        """From Paimon's keys and values, as text or as Python values (``True``, ``0.01``).
 
         ``ValueError`` with the key for one that Paimon does not know, an option of a column that is
         not listed for the kind, an empty item of a list, and a value that its option cannot have.

@@ -3,6 +3,11 @@
 A ``range-bitmap`` and each half of a ``bsi`` hold, for codes of m bits, the set of rows that exist
 (``ebm``) and one set per bit. Source of the algorithms: O'Neil and Quass, Improved query
 performance with variant indexes, SIGMOD 1997.
+
+Comparing codes with a constant takes one operation per slice over all rows of a file. ``Dense``
+sets are words: if the slices are bitsets, as for values in no order, NumPy works on the words of
+the file, without a copy or a check per container. ``Sparse`` sets are Roaring: slices of runs, as
+in sorted files, would be far larger as words.
 """
 
 from __future__ import annotations
@@ -144,22 +149,22 @@ def _pack(bits: NDArray[Any]) -> NDArray[np.uint64]:
     return np.packbits(bits.astype(np.bool_), bitorder="little").view("<u8").reshape(-1, WORDS)
 
 
-# Words may take so many times the bytes that were read.
+# Words may take at most this many times the bytes that were read.
 _SPREAD = 4
 
 
 class Planes(Protocol):
-    """Operations on sets of rows of one file. What ``load`` gives must not be changed; the first
-    set of ``meet``, ``join`` and ``minus`` is, so it must come from ``of``, ``copy`` or them."""
+    """Operations on sets of rows of one file. A set from ``load`` must not be changed. ``meet``,
+    ``join`` and ``minus`` change their first set, so it must come from ``of``, ``copy`` or them."""
 
     def load(self, data: bytes | memoryview) -> Any:
         """A serialised bitmap, checked; ``FormatError``."""
 
     def none(self) -> Any:
-        """The empty set, of one's own."""
+        """A new empty set."""
 
     def copy(self, a: Any) -> Any:
-        """A set of one's own."""
+        """A new set with the same rows."""
 
     def of(self, rows: BitMap) -> Any:
         """A bitmap of rows that exist."""

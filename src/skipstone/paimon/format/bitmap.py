@@ -11,8 +11,10 @@
 Keys are described in ``keys``; in version 2 they ascend within and across blocks. A block offset
 counts
 from the first block, a bitmap's from the first bitmap. An offset below 0 is a single row,
-``-1 - offset``, that has no bitmap (its length is -1); a single null alike, but its length is still
-the size that its bitmap would have. Version 1 has no lengths: a bitmap ends where the next begins.
+``-1 - offset``, that has no bitmap (its length is -1); a single null likewise, but its length is
+still the size that its bitmap would have. Version 1 has no lengths: a bitmap ends where the next
+begins. A writer starts a block with 4 bytes and adds entries of key + 8 bytes while they fit the
+block size; an empty block takes its first entry whatever its size.
 
 Types: all but DECIMAL and binary.
 """
@@ -30,7 +32,7 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
-from .keys import In, KeyArray, Null, Range, place_i32, safe
+from .keys import In, KeyArray, Null, Range, i32, place_i32, safe
 from .partial_blob import BlobSpan, Pieces
 from .roaring_bulk import union_of_many, write_groups
 from .types import Root
@@ -140,7 +142,7 @@ class BitmapIndex:
         count = len(self.edges) - 1
         self.pieces.need(map(self._span, range(count)))
         parts = [self._block(at) for at in range(count)]
-        keys = [key for part in parts for key in _listed(part.keys)]
+        keys = [key for part in parts for key in part.keys.to_list()]
         found = Entries(
             KeyArray.of(self.type, keys),
             np.concatenate([np.empty(0, np.int64), *(part.offsets for part in parts)]),
@@ -253,7 +255,7 @@ class BitmapIndex:
         parts = []
         for at in range(first, stop):
             block = self._block(at)
-            low, high = code_range(block.keys, ask)
+            low, high = block.keys.within_range(ask)
             parts.append(block.slice(low, max(low, high)))
         return Entries(
             none.keys,
@@ -288,25 +290,6 @@ class BitmapIndex:
         if ((entries.offsets >= 0) & (entries.lengths < 0)).any():
             raise FormatError("negative length of a bitmap", offset=span.offset)
         return entries
-
-
-def code_range(keys: KeyArray, ask: Range) -> tuple[int, int]:
-    """Which of the ascending ``keys`` lie in the range: from the first number up to before the
-    second."""
-    low, high = 0, len(keys)
-    if ask.lo is not None:
-        low = keys.below(ask.lo)
-        low += ask.lo_open and low < len(keys) and keys[low] == ask.lo
-    if ask.hi is not None:
-        high = keys.below(ask.hi)
-        high += not ask.hi_open and high < len(keys) and keys[high] == ask.hi
-    return low, high
-
-
-def _listed(keys: KeyArray) -> list[Key]:
-    if isinstance(keys.values, np.ndarray):
-        return [*keys.values.tolist()]
-    return list(keys.values)
 
 
 def _places(keys: KeyArray, wanted: set[Key]) -> list[int]:
@@ -416,15 +399,15 @@ def write_bitmap(
         raise UnsupportedError(f"version {version} of a bitmap index: 1 and 2 are known")
     sequence = np.arange(len(factors.keys)) if order is None else np.asarray(order, np.int64)
     counts = np.diff(factors.starts)
-    head = [version.to_bytes(1, "big"), _i32(factors.row_count), _i32(len(factors.keys))]
+    head = [version.to_bytes(1, "big"), i32(factors.row_count), i32(len(factors.keys))]
     head.append(b"\x01" if len(factors.nulls) else b"\x00")
     bodies: list[bytes] = []
     before = 0
     if len(factors.nulls):
         null = roaring.write(BitMap(np.ascontiguousarray(factors.nulls).data))
-        head.append(_i32(0 if len(factors.nulls) > 1 else -1 - int(factors.nulls[0])))
+        head.append(i32(0 if len(factors.nulls) > 1 else -1 - int(factors.nulls[0])))
         if version == 2:
-            head.append(_i32(len(null)))
+            head.append(i32(len(null)))
         if len(factors.nulls) > 1:
             bodies.append(null)
             before = len(null)
@@ -433,7 +416,7 @@ def write_bitmap(
         raise UnsupportedError("a bitmap index of 2 GiB or more")
     offsets, lengths = _places_of(factors, sequence, counts, sizes, before)
     if version == 1:
-        head.append(_interleaved(_take(factors.keys, sequence), [offsets[sequence]]))
+        head.append(_interleaved(factors.keys.take(sequence), [offsets[sequence]]))
     else:
         head.append(_block_bytes(factors.keys, offsets, lengths, block_size))
     return b"".join([*head, *bodies, *parts])
@@ -478,21 +461,15 @@ def _block_bytes(keys: KeyArray, offsets: I64, lengths: I64, block_size: int) ->
     at = 0
     for start, stop in pairwise(edges):
         table.append((start, at))
-        blocks.append(_i32(stop - start))
+        blocks.append(i32(stop - start))
         inner = [offsets[start:stop], lengths[start:stop]]
         blocks.append(_interleaved(keys.slice(start, stop), inner))
         at += 4 + len(blocks[-1])
     if at > _LARGEST:
         raise UnsupportedError("a bitmap index of 2 GiB or more")
-    firsts = _take(keys, np.array([start for start, _ in table], np.int64))
+    firsts = keys.take(np.array([start for start, _ in table], np.int64))
     places = np.array([place for _, place in table], np.int64)
-    return b"".join([_i32(len(table)), _interleaved(firsts, [places]), _i32(at), *blocks])
-
-
-def _take(keys: KeyArray, at: I64) -> KeyArray:
-    if isinstance(keys.values, np.ndarray):
-        return KeyArray(keys.type, keys.values[at])
-    return KeyArray(keys.type, keys.values.take(at))
+    return b"".join([i32(len(table)), _interleaved(firsts, [places]), i32(at), *blocks])
 
 
 def _interleaved(keys: KeyArray, columns: list[I64]) -> bytes:
@@ -505,7 +482,3 @@ def _interleaved(keys: KeyArray, columns: list[I64]) -> bytes:
     for ordinal, column in enumerate(columns):
         place_i32(out, at + lengths + 4 * ordinal, column)
     return out.tobytes()
-
-
-def _i32(value: int) -> bytes:
-    return value.to_bytes(4, "big", signed=True)

@@ -6,7 +6,7 @@
     bits = n + 8 - n % 8
     k = max(1, round(bits / items × ln 2))
 
-The 64-bit hash (``hashes``) gives two ints h1 (low) and h2 (high); probe i of 1 … k is
+The 64-bit hash gives two ints h1 (low) and h2 (high); probe i of 1 … k is
 ``h1 + i × h2`` in 32 bits, its complement if negative, modulo the bits. Nulls are not in it.
 
 | items | fpp | bits | k | bytes |
@@ -15,8 +15,17 @@ The 64-bit hash (``hashes``) gives two ints h1 (low) and h2 (high); probe i of 1
 | 1,000,000 | 0.01 | 9,585,064 | 7 | 1,198,137 |
 | 10,000 | 0.1 | 47,928 | 3 | 5,995 |
 
-The default (1,000,000 items) costs its 599,071 bytes however few rows a file has. The value 0,
-whose hash is 0, sets and asks only bit 0: its false positives are as many as the bits that are set.
+The default (1,000,000 items) takes 599,071 bytes however few rows a file has.
+
+The hash:
+
+    CHAR, VARCHAR, BINARY, VARBINARY    XXH64 with seed 0 of the bytes
+    FLOAT, DOUBLE                       wang(IEEE bits, sign-extended), NaN canonical
+    others                              wang(key)
+
+``wang`` is Thomas Wang's 64-bit mix, with shifts that keep the sign. wang(0) is 0: the value 0 sets
+and tests only bit 0, so almost every filter reports it as present. BOOLEAN and DECIMAL have no
+hash.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, UnsupportedError
 
+from .keys import i32
 from .partial_blob import Pieces
 
 if TYPE_CHECKING:
@@ -107,11 +108,11 @@ class ContainerHead:
 
     def to_bytes(self) -> bytes:
         """The head again."""
-        parts = [_PREFIX.pack(MAGIC, VERSION, self.length), _i32(len(self.columns))]
+        parts = [_PREFIX.pack(MAGIC, VERSION, self.length), i32(len(self.columns))]
         for column in self.columns:
-            parts += [_utf(column.name), _i32(len(column.indexes))]
+            parts += [_utf(column.name), i32(len(column.indexes))]
             for entry in column.indexes:
-                parts += [_utf(entry.kind), _i32(entry.start), _i32(entry.length)]
+                parts += [_utf(entry.kind), i32(entry.start), i32(entry.length)]
         return b"".join([*parts, self.redundant])
 
     def of_column(self, name: str) -> tuple[IndexEntry, ...]:
@@ -198,10 +199,6 @@ def _check(entry: IndexEntry, at: int, head: int, size: int | None) -> None:
             got=f"{entry.length} bytes from {entry.start}",
             hint=_CUT_OFF,
         )
-
-
-def _i32(value: int) -> bytes:
-    return value.to_bytes(4, "big", signed=True)
 
 
 def _utf(text: str) -> bytes:

@@ -163,8 +163,7 @@ class Dictionary:
         listed: list[Key] = []
         for at in range(len(self.firsts)):
             listed.append(self.firsts[at])
-            inner = self._chunk(at)
-            listed += [inner[i] for i in range(len(inner))]
+            listed += self._chunk(at).to_list()
         return KeyArray.of(self.type, listed)
 
     def _span(self, at: int) -> BlobSpan:

@@ -1,4 +1,4 @@
-"""Keys: what an index stores for a value, in one order for all types.
+"""Keys, which an index stores for values, in one order for all types; and questions about keys.
 
 A key of a type of fixed width is an **ordinal**: an ``int`` that sorts as the values do. For
 numbers, days and instants it is the number itself. For FLOAT and DOUBLE it is the IEEE bits as a
@@ -8,6 +8,13 @@ of a string is its bytes, ordered unsigned, the shorter first.
 
 On disk an ordinal is big-endian in the width of its type (``types``), floats as their bits; a
 string is its length (i32) and its bytes.
+
+A question about a value becomes one about keys with ``safe``, which makes the answer complete where
+keys are finer or coarser than values:
+
+- 0.0 and -0.0 are one value with two keys: each stands for both;
+- where keys lose digits (``PaimonType.exact``), an open end of a range becomes closed. The rows are
+  then all that may match; none is certain to.
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ __all__ = [
     "Null",
     "Range",
     "canonical",
+    "i32",
     "key_bytes",
     "ordinals_of",
     "place",
@@ -154,6 +162,28 @@ class KeyArray:
         offsets = self.values.offsets[start : stop + 1]
         return KeyArray(self.type, ByteArrays(self.values.data, offsets))
 
+    def take(self, at: I64) -> KeyArray:
+        """The keys at these places."""
+        if isinstance(self.values, np.ndarray):
+            return KeyArray(self.type, self.values[at])
+        return KeyArray(self.type, self.values.take(at))
+
+    def to_list(self) -> list[Key]:
+        """The keys one by one."""
+        return list(self.values.tolist() if isinstance(self.values, np.ndarray) else self.values)
+
+    def within_range(self, ask: Range) -> tuple[int, int]:
+        """Which of the keys, which must ascend, lie in the range: from the first number up to
+        before the second."""
+        low, high = 0, len(self)
+        if ask.lo is not None:
+            low = self.below(ask.lo)
+            low += ask.lo_open and low < len(self) and self[low] == ask.lo
+        if ask.hi is not None:
+            high = self.below(ask.hi)
+            high += not ask.hi_open and high < len(self) and self[high] == ask.hi
+        return low, high
+
     def ascending(self) -> bool:
         """Whether each key is greater than the one before."""
         if isinstance(self.values, np.ndarray):
@@ -218,6 +248,11 @@ class KeyArray:
         out = np.empty(int(lengths.sum()), np.uint8)
         self.place(out, np.cumsum(lengths) - lengths)
         return out.tobytes()
+
+
+def i32(value: int) -> bytes:
+    """A big-endian int of 4 bytes."""
+    return value.to_bytes(4, "big", signed=True)
 
 
 def place_i32(out: U8, at: I64, values: I64) -> None:

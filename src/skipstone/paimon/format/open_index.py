@@ -1,10 +1,10 @@
-"""Reading any index of a container by kind: open it, ask it, or hear what bytes it takes.
+"""Reads an index of any kind: opens it, answers a question, or names the bytes that are missing.
 
 An evidence over a blob at (offset, length) of some object needs no more than this::
 
     pieces = Pieces(length, [(offset in the blob, bytes), …])    # what is fetched, maybe nothing
-    spans = needs(kind, type, ask, pieces)  # () when the answer can be had; else fetch these
-    pieces.add([(span.offset, bytes), …])   # and ask again; new pieces do, but parse anew
+    spans = needs(kind, type, ask, pieces)  # () if the answer can be given; else fetch these
+    pieces.add([(span.offset, bytes), …])   # and ask again; new pieces work, but are parsed again
     rows = answer(kind, type, ask, pieces)
 """
 
@@ -53,9 +53,9 @@ KINDS: dict[str, type[Index]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowAnswer:
-    """What an index says: no other rows than ``may`` match, and all of ``may`` do if ``exact``.
+    """The answer of an index: only rows of ``may`` match, and all of them do if ``exact``.
 
-    ``may`` is ``None`` where nothing is said. ``row_count`` is -1 where the index does not know.
+    ``may`` is ``None`` if the index says nothing. ``row_count`` is -1 if it is not stored.
     """
 
     may: BitMap | None
@@ -64,13 +64,13 @@ class RowAnswer:
 
 
 def open_index(kind: str, type: PaimonType, pieces: Pieces) -> Index:
-    """The index of this kind. ``UnsupportedError`` for kinds and versions that nobody here knows,
-    ``FormatError``, ``MissingBytes``."""
+    """The index of this kind. ``UnsupportedError`` for unknown kinds and versions, ``FormatError``,
+    ``MissingBytes``."""
     return pieces.opened((kind, type), lambda: open_uncached(kind, type, pieces))
 
 
 def open_uncached(kind: str, type: PaimonType, pieces: Pieces) -> Index:
-    """The same, for a caller who keeps the index by himself."""
+    """The same without the cache of ``pieces``, for a caller that keeps the index."""
     if kind not in KINDS:
         raise UnsupportedError(f"file index of kind {kind!r} is not known")
     return KINDS[kind].open(type, pieces)
@@ -82,26 +82,26 @@ def speaks(kind: str, ask: Ask) -> bool:
 
 
 def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> RowAnswer:
-    """What the index says; found once for the same pieces, so do not change the rows. Errors as
-    for ``open_index``."""
+    """The answer of the index. It is cached in ``pieces``: do not change the rows. Errors as for
+    ``open_index``."""
     return pieces.once(
         (kind, type, ask), lambda: answer_of(open_index(kind, type, pieces), type, ask)
     )
 
 
 def answer_of(index: Index, type: PaimonType, ask: Ask) -> RowAnswer:
-    """What an open index over a column of ``type`` says. Errors as for ``open_index``."""
+    """The answer of an open index over a column of ``type``. Errors as for ``open_index``."""
     if isinstance(index, BloomFilterIndex):
         if isinstance(ask, In) and not index.may_contain(ask):
             return RowAnswer(BitMap(), True, -1)
         return RowAnswer(None, False, -1)
-    # Nulls and the rest are known whatever digits the keys of values have lost.
+    # Null and not-null rows are exact even where keys lose digits.
     plain = isinstance(ask, Null) or (not isinstance(ask, In) and ask.lo is ask.hi is None)
     return RowAnswer(index.rows(ask), type.exact or plain, index.row_count)
 
 
 def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[BlobSpan, ...]:
-    """The spans still missing for ``answer``; all that can be known now, at once."""
+    """The missing spans for ``answer``: all that can be named now."""
     try:
         answer(kind, type, ask, pieces)
     except MissingBytes as missing:

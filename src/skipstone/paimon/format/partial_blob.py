@@ -1,10 +1,9 @@
-"""A blob of which some bytes are at hand: readers take what they need, or say what is missing.
+"""A blob of which some bytes are present: readers take what they need, or name what is missing.
 
-A reader is a plain function over ``Pieces``. Where bytes that it wants are not there, it raises
-``MissingBytes`` with the spans; its caller fetches them and calls again. Each call starts from the
-beginning, with the same ``Pieces`` and more in them or with new ones: what was parsed already stays
-with the pieces (``once``), and is all that they hold beside the bytes. Offsets are relative to the
-start of the blob.
+A reader is a plain function over ``Pieces``. Where bytes are missing, it raises ``MissingBytes``
+with their spans; the caller fetches them and calls again. Each call starts from the beginning, with
+the same ``Pieces`` and more bytes, or with new ones. Parsed parts stay with the pieces (``once``).
+Offsets are relative to the start of the blob.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["BlobSpan", "Cursor", "MissingBytes", "Pieces"]
 T = TypeVar("T")
 D = TypeVar("D", bound="DataclassInstance")
 
-# What is asked for first where nobody can know how long a head is.
+# Bytes of the first read of a head of unknown length.
 _GUESS = 4_096
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 
@@ -44,7 +43,7 @@ class BlobSpan(NamedTuple):
 
 
 class MissingBytes(Exception):
-    """Not an error: these spans of the blob must be fetched before the same call can go on."""
+    """Not an error: these spans of the blob must be fetched before the call is repeated."""
 
     def __init__(self, spans: tuple[BlobSpan, ...]) -> None:
         self.spans = spans
@@ -52,7 +51,7 @@ class MissingBytes(Exception):
 
 
 class Pieces:
-    """A blob of ``length`` bytes, of which ``parts`` (offset, bytes) are at hand."""
+    """A blob of ``length`` bytes, of which ``parts`` (offset, bytes) are present."""
 
     __slots__ = ("_given", "_parsed", "_parts", "_starts", "length")
 
@@ -67,7 +66,7 @@ class Pieces:
             self.add(parts)
 
     def add(self, parts: Iterable[tuple[int, bytes | memoryview]]) -> None:
-        """More bytes. Errors as for making the pieces."""
+        """Adds bytes. Errors as for the constructor."""
         given = [(offset, memoryview(part)) for offset, part in parts]
         for offset, part in given:
             if offset < 0 or offset + len(part) > self.length:
@@ -91,22 +90,22 @@ class Pieces:
         return cls(len(blob), [(0, blob)])
 
     def once(self, key: Hashable, parse: Callable[[], T]) -> T:
-        """What ``parse`` gave, called at most once for ``key`` unless it raises."""
+        """The result of ``parse``, called at most once for ``key`` unless it raises."""
         if key not in self._parsed:
             self._parsed[key] = parse()
         found: T = self._parsed[key]
         return found
 
     def opened(self, key: Hashable, open: Callable[[], D]) -> D:
-        """``once`` for a dataclass whose field ``pieces`` are these. What is kept does not hold
-        them: in a circle neither would be freed when nobody needs it."""
+        """``once`` for a dataclass whose field ``pieces`` is this object. The cached copy does not
+        refer to it: a reference cycle would delay freeing both."""
         bare = self.once(key, lambda: replace(open(), pieces=_NOTHING))
         return replace(bare, pieces=self)
 
     def at_hand(self, offset: int, wanted: int) -> memoryview:
-        """``wanted`` bytes from ``offset`` on, or more, or as many as there are without a gap.
+        """``wanted`` bytes from ``offset`` on, or more, or as many as are present without a gap.
 
-        Copied only where parts meet within them.
+        They are copied only if they span several parts.
         """
         at = bisect_right(self._starts, offset) - 1
         if at < 0:
@@ -124,7 +123,7 @@ class Pieces:
         return memoryview(joined).toreadonly()
 
     def need(self, spans: Iterable[BlobSpan]) -> None:
-        """Return if all of these are at hand. ``MissingBytes`` names all others at once;
+        """Returns if all spans are present. ``MissingBytes`` names all missing ones;
         ``FormatError`` for a span outside the blob."""
         missing = []
         for span in spans:
@@ -174,7 +173,7 @@ class Cursor:
         if at + length > len(self._view):
             self._view = self._pieces.at_hand(self._start, at + length)
         if at + length > len(self._view):
-            # The head's own length is not known here: ask for twice what was read so far.
+            # The length of the head is unknown: ask for twice what was read so far.
             wanted = max(at + length, min(max(_GUESS, 2 * at), self._stop - self._start))
             raise MissingBytes((BlobSpan(self._start, wanted),))
         self.position += length
@@ -204,8 +203,8 @@ class Cursor:
         return ByteArrays.from_list(texts), np.frombuffer(tails, np.uint8).reshape(count, tail)
 
     def _short_texts(self, count: int, tail: int) -> tuple[ByteArrays, U8] | None:
-        """The same while all is at hand and each string is below 256 bytes: only the last byte of
-        each length is looked at one by one."""
+        """The same if all bytes are present and each string is below 256 bytes: only the last byte
+        of each length is read one by one."""
         view, at = self._view, self.position - self._start
         heads: list[int] = []
         step, append = 4 + tail, heads.append
@@ -249,7 +248,7 @@ class Cursor:
                     tails.append(bytes(view[stop : stop + tail]))
                     at = stop + tail
                     continue
-            # Not all of it is at hand: step by step, which says what is missing or wrong.
+            # Some bytes are missing: step by step, which raises what is missing or wrong.
             self.position = self._start + at
             texts.append(bytes(self.take(self.count("key length"))))
             tails.append(bytes(self.take(tail)))

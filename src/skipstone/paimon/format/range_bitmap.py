@@ -32,7 +32,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from . import roaring
 from .bit_slices import Dense, Slices, compare_bits, planes_for, planes_of
 from .dictionary import Dictionary, default_chunk_size, write_dictionary
-from .keys import In, Null, key_bytes, read_key, safe
+from .keys import In, Null, i32, key_bytes, read_key, safe
 from .partial_blob import BlobSpan, MissingBytes
 from .types import Root
 
@@ -319,10 +319,10 @@ def write_range_bitmap(factors: Factors, *, chunk_size: int | None = None) -> by
     check_type(type)
     size = default_chunk_size(type) if chunk_size is None else chunk_size
     dictionary = write_dictionary(factors.keys, size)
-    head = [b"\x01", _i32(factors.row_count), _i32(cardinality)]
+    head = [b"\x01", i32(factors.row_count), i32(cardinality)]
     if cardinality:
         head += [key_bytes(factors.keys[0], type), key_bytes(factors.keys[cardinality - 1], type)]
-    head.append(_i32(len(dictionary)))
+    head.append(i32(len(dictionary)))
     front = b"".join(head)
     if cardinality:
         codes = factors.codes()
@@ -337,10 +337,6 @@ def write_range_bitmap(factors: Factors, *, chunk_size: int | None = None) -> by
     if int(lengths.sum()) + len(ebm) + len(dictionary) + len(front) > _LARGEST - 1024:
         raise UnsupportedError("a range-bitmap index of 2 GiB or more")
     table = np.stack([offsets, lengths], axis=1).astype(">i4").tobytes()
-    counts = b"\x01" + len(slices).to_bytes(1, "big") + _i32(len(ebm)) + _i32(len(table))
-    slice_head = [_i32(len(counts) + len(table)), counts, table]
-    return b"".join([_i32(len(front)), front, dictionary, *slice_head, ebm, *slices])
-
-
-def _i32(value: int) -> bytes:
-    return value.to_bytes(4, "big")
+    counts = b"\x01" + len(slices).to_bytes(1, "big") + i32(len(ebm)) + i32(len(table))
+    slice_head = [i32(len(counts) + len(table)), counts, table]
+    return b"".join([i32(len(front)), front, dictionary, *slice_head, ebm, *slices])
