@@ -1,4 +1,4 @@
-"""``bloombits.Kernels`` compiled by numba: imported only where there is enough to hash.
+"""``bloom_bits.Kernels`` compiled by numba: imported only where there is enough to hash.
 
 Machine code is cached in a folder that can be written, so that only the first process on a machine
 compiles it. Every kernel gets whole arrays and stays inside them: positions are remainders by the

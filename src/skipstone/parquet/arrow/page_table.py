@@ -1,4 +1,4 @@
-"""The pages of a file as an Arrow table, out of whatever told of them.
+"""The pages of a file as an Arrow table, from an index or from page headers.
 
 ``PagesOf`` holds what is known of the pages of one column chunk, one entry per page: of an index
 that is where they lie, their rows and bounds; of the headers themselves all the rest. What is not

@@ -85,7 +85,7 @@ def decompress(codec: int, data: ReadableBuffer, uncompressed_size: int) -> memo
             )
         return view
     if not len(view) and not uncompressed_size:
-        return view  # an empty page that nobody bothered to compress
+        return view  # an empty page that the writer did not compress
     most = len(view) * _RATIO[known]
     if uncompressed_size > most:
         raise FormatError(

@@ -3,7 +3,7 @@
 Machine code is cached in a folder that can be written, so that only the first process on a machine
 compiles it; each kernel is compiled when it is first called.
 
-Strings are copied eight bytes at a time (``words.py``), so that up to 7 bytes too many are read and
+Strings are copied eight bytes at a time (``jit_runs.py``), so up to 7 bytes too many are read and
 written: room is left for them, and the next string overwrites them. The loop is written out where
 it is needed, because numba counts references to each array that is passed to a function, which
 takes longer than most strings.

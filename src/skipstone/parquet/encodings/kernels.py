@@ -1,11 +1,10 @@
-"""The sequential loops of the encodings: with NumPy, here, and compiled (``jit.py``), both equal.
+"""The sequential loops of the encodings, with NumPy. ``jit.py`` has the same, compiled.
 
-Compiled ones are ten to a thousand times faster, but numba takes 0.4 s to load, and a few seconds
-to compile on a machine's first use. ``choose`` weighs that: a page or two of a small file need it
-not. ``Kernels`` has the operations; all arrays of bytes are ``as_bytes`` ones.
+Compiled ones are ten to a thousand times faster, but take time to load: ``choose`` weighs that, as
+``_numba`` says. ``Kernels`` has the operations; all arrays of bytes are ``as_bytes`` ones.
 
-Data that end too early, or lie, are told by a negative number: ``~at`` where ``at`` is the byte at
-which the item that cannot be read begins. No kernel reads or writes outside its arrays.
+A negative result means that the data end too early or are wrong: ``~at``, where the item at byte
+``at`` cannot be read. No kernel reads or writes outside its arrays.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Kernels:
     - ``rows(values, indices, out)``: fills ``out`` with rows of ``(n, k)`` bytes or items of
       ``(n,)`` numbers; False where an index is none;
     - ``coded(data, width, values, out)``: as ``hybrid`` and then ``rows``, of numbers of 4 or 8
-      bytes; end (an index that is none is told as a run that cannot be);
+      bytes; end (an index out of range is reported as an impossible run);
     - ``join(data, width, out)``: fills ``out`` with values of ``width`` bytes from as many streams.
     """
 

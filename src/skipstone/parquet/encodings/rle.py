@@ -47,7 +47,7 @@ __all__ = [
     "uleb128",
 ]
 
-# Memory for so many values is given without a look at whether the runs hold them.
+# Up to this many values, memory is allocated before the runs are known to hold them.
 _TRUSTED: Final = 1 << 16
 _BITS: Final = {np.dtype(np.uint8): 8, np.dtype(np.int32): 32, np.dtype(np.uint64): 64}
 
@@ -88,7 +88,7 @@ def decode(
 
 
 def count_held(data: U8, count: int, bit_width: int, kernels: Kernels) -> int:
-    """``count``, or fewer where the runs cannot hold so many: then no memory should be given.
+    """``count``, or fewer where the runs cannot hold that many: then no memory should be allocated.
 
     Few values are believed, and as many as the bytes hold when they are bit-packed.
     """

@@ -78,7 +78,7 @@ def room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """An array to be written, of Arrow's memory where it is large.
 
     Arrow keeps memory that was given back. NumPy returns it to the system, which clears every page
-    of it anew: that takes longer than most decoding.
+    of it again: that takes longer than most decoding.
     """
     size = count * np.dtype(dtype).itemsize
     if size < _LARGE:

@@ -13,7 +13,7 @@ A value whose bits are not all set was never inserted; one whose bits are may ha
 proved, never presence. A probe takes the header and one block, not the bitset.
 
 Bits for ``ndv`` distinct values and a false positive probability ``fpp``, as parquet-java and Arrow
-reckon, rounded up to a power of two of bytes:
+compute it, rounded up to a power of two of bytes:
 
     bits = -8 × ndv / ln(1 - fpp^(1/8))
 
@@ -25,8 +25,8 @@ reckon, rounded up to a power of two of bytes:
 | 1,000,000 | 1 MiB | 1 MiB | 2 MiB | 2 MiB |
 
 ``numBytes`` is a multiple of 32 between 32 and 128 MiB. An encrypted filter is two modules, header
-and bitset, each with its length before it; a part of a module cannot be decrypted. Filters of the
-time before the header was Thrift (Murmur3 hashes) begin with numBytes, hash strategy and algorithm
+and bitset, each with its length before it; a part of a module cannot be decrypted. Filters from
+before the header was Thrift (Murmur3 hashes) begin with numBytes, hash strategy and algorithm
 as u32 each; they are refused. Source: BloomFilter.md of parquet-format.
 """
 
@@ -96,7 +96,7 @@ SALT = np.array(
 )
 _LOW = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
-# Hashes inserted at a time: what is reckoned of them stays in the processor's cache.
+# Hashes inserted at a time: the intermediate arrays stay in the processor's cache.
 _RUN = 1 << 15
 
 
@@ -164,7 +164,7 @@ def _is_murmur3(data: bytes | memoryview) -> bool:
 def guess_bitset(length: int) -> tuple[int, int] | None:
     """``(num_bytes, header_length)`` of a filter of ``length`` bytes with the usual header.
 
-    Good for asking early, not for an answer: the header may have fields that nobody knows yet.
+    Good for an early read, not for an answer: the header may have fields of a later format.
     """
     for varint in range(1, 6):
         size = length - 14 - varint
@@ -194,7 +194,7 @@ def optimal_bytes(ndv: int, fpp: float) -> int:
 
 
 def block_of(hashes: Hashes, blocks: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """The block that each hash belongs to, of so many ``blocks`` (broadcast), int64."""
+    """The block that each hash belongs to among ``blocks`` blocks (broadcast), int64."""
     count = np.asarray(blocks).astype(np.uint64)
     return (((hashes >> _HALF) * count) >> _HALF).astype(np.int64)
 
@@ -228,7 +228,7 @@ class BloomFilter:
 
     @classmethod
     def of_ndv(cls, ndv: int, fpp: float = 0.01) -> Self:
-        """An empty filter for so many distinct values."""
+        """An empty filter for ``ndv`` distinct values."""
         return cls.of_size(optimal_bytes(ndv, fpp))
 
     @classmethod

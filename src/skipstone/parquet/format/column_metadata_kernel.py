@@ -1,8 +1,8 @@
 """``ColumnMetaData`` of one chunk into its slots of ``footer_layout``.
 
-In the style of ``footer_wire``. ``row`` is the chunk's number among ``n``, so that slot ``S`` of it
+In the style of ``kernel_wire``. ``row`` is the chunk's number among ``n``, so that slot ``S`` of it
 is ``S * n + row``; ``stack`` is scratch for ``skip``. A field that occurs twice counts as its last
-occurrence, as ``declared`` has it.
+occurrence, as the declared structs have it.
 """
 
 from __future__ import annotations

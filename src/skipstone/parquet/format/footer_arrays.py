@@ -1,4 +1,4 @@
-"""A footer as arrays: one pass over its bytes, the rest decoded when it is asked for.
+"""A footer as arrays: one pass over its bytes; the rest is decoded on first use.
 
 ``FileMetaData`` of 10,000 columns and 10 row groups is 100,000 chunks: seconds as objects,
 milliseconds as arrays. What planning needs of every chunk is an int64 array of shape (R, C), for R

@@ -1,8 +1,7 @@
 """The kernels of ``footer_kernel`` compiled by numba: imported only for footers that are large.
 
-Machine code is cached in a folder that can be written, so that only the first process on a machine
-compiles it. numba tells stale code by the file of the compiled function alone, and the functions
-called lie in other files: so a fingerprint of these is bound into the function.
+The functions called lie in several files, so a fingerprint of these is bound into each compiled
+function (see ``_numba.fingerprint``).
 """
 
 from __future__ import annotations

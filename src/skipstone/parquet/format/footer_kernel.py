@@ -1,6 +1,6 @@
 """One pass over the row groups of a footer: the structs of parquet.thrift into flat arrays.
 
-In the style of ``footer_wire``: plain Python and compiled by numba alike. ``wide``, ``narrow`` and
+In the style of ``kernel_wire``: plain Python and compiled by numba alike. ``wide``, ``narrow`` and
 ``groups`` are laid out by ``footer_layout``; ``stack`` is scratch for ``skip``.
 """
 

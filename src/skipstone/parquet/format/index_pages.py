@@ -232,10 +232,10 @@ def read_root(
     if root.keys is None or at >= len(data):
         return root, None
     try:
-        beside = read_page(data, at, base=base)
-        if beside.type != PageType.INDEX_PAGE:
+        following = read_page(data, at, base=base)
+        if following.type != PageType.INDEX_PAGE:
             return root, None
-        found = IndexPage.from_page(beside, type_, type_length)
+        found = IndexPage.from_page(following, type_, type_length)
     except FormatError:
         return root, None
     return root, found if found.keys is None else None

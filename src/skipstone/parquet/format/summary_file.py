@@ -15,7 +15,7 @@ checksums go stale together when another writer rewrites the file.
 
 What a file says besides its row groups (schema, key-values, writer, orders of columns) is kept
 once for all files of which it is the same, as a footer without row groups: a *head*. Head and row
-groups make up what the file's own footer holds, down to fields that nobody knows yet.
+groups make up what the file's own footer holds, down to fields of a later format.
 """
 
 from __future__ import annotations
@@ -396,7 +396,7 @@ class Summary:
 
 def head_of(footer: FooterArrays) -> bytes:
     """What a footer says but for its row groups. ``UnsupportedError`` for one of a file with
-    encrypted columns: their statistics are nobody's."""
+    encrypted columns: their statistics must not leak."""
     if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted, and a summary would hold them in clear")
     return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()

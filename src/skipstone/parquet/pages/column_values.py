@@ -6,7 +6,7 @@
     values              a     b           c
 
 A ``LeafColumn`` holds only values that are there, so ``values`` are at most as many as entries.
-Values that came dictionary-encoded stay indices into their dictionary until somebody needs them.
+Values that came dictionary-encoded stay indices into their dictionary until they are needed.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class PageDecryptor(Protocol):
 class Page(NamedTuple):
     """One page: what its header says, and its ``body`` as stored (compressed, encrypted).
 
-    ``offset`` is where the header begins, in the file if the walk was told its base, and
+    ``offset`` is where the header begins, in the file if the walk got its base, and
     ``header_length`` how many bytes it takes there. ``ordinal`` counts the data pages of the chunk,
     -1 for other pages. Fields that a page of this type has not are 0, ``crc`` ``None``.
     """

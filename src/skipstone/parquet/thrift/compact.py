@@ -195,7 +195,7 @@ class Reader:
         return float(_DOUBLE.unpack(self.take(8))[0])
 
     def take(self, length: int) -> bytes:
-        """So many bytes."""
+        """The next ``length`` bytes."""
         stop = self.at + length
         if stop > self.end:
             raise self.fail("ends within bytes", expected=length, got=self.end - self.at)

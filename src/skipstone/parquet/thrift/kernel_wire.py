@@ -1,9 +1,9 @@
 """Thrift's compact protocol as bare functions over integers, for the hot loop over a footer.
 
 Every function runs as plain Python over ``bytes`` and lists, and compiled by numba over arrays
-(``footer_jit``): one source, so both say the same. Hence the style: no exceptions, no objects, only
+(``footer_jit``): one source for both. Hence the style: no exceptions, no objects, only
 integers. A place is an index into ``data``; a negative place is an error that carries its own place
-and cause (``failed``, ``cause``). Every read checks ``end`` first. ``thrift`` draws the layout.
+and cause (``failed``, ``cause``). Every read checks ``end`` first. ``compact.py`` draws the layout.
 
 Integers are zigzag varints of 10 bytes at most. They are built halved, sign apart, because the raw
 64 bits would not fit a signed register.
