@@ -24,7 +24,7 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from skipstone.spark.last_scan import last_scan
+from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import skip
 from tests.spark.fake import finder
 from tests.spark.layout import rows
