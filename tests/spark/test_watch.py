@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -105,7 +105,7 @@ def test_a_refresh_that_fails_is_said_and_tried_again(
     refresh = table.refresh
     calls = []
 
-    def failing(session: SparkSession | None = None, **options: int) -> BuildReport:
+    def failing(session: SparkSession | None = None, **options: Any) -> BuildReport:
         calls.append(options)
         if len(calls) < 3:
             raise OSError("the store is down")

@@ -9,7 +9,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.paimon.options import is_option
 from skipstone.pruning.plan import Plan
 
-from .build import DEFAULT_MEMORY, BuildRequest, refresh_table
+from .build import DEFAULT_MEMORY
 from .file_format import SparkFormat
 from .table import Table
 
@@ -180,24 +180,27 @@ def watch(
         raise SkipstoneError(
             f"{watched.path} has no index", hint=f"run `skipstone build {watched.path}` first"
         )
-    request = BuildRequest(
-        memory=memory, pm=pm, decryption=decryption, plaintext_index=plaintext_index
-    )
-    refresh = partial(_refresh, watched, request)
+    options = {
+        "memory": memory,
+        "pm": pm,
+        "decryption": decryption,
+        "plaintext_index": plaintext_index,
+    }
+    refresh = partial(_refresh, watched, options)
     if is_connect(spark):
-        refresh = partial(_refresh_at_server, _arguments(watched), request)
+        refresh = partial(_refresh_at_server, _arguments(watched), options)
     return start_watch(spark, watched.path, refresh, interval=interval, name=name)
 
 
-def _refresh(table: Table, request: BuildRequest, spark: SparkSession) -> BuildReport:
-    return refresh_table(table, spark, request)
+def _refresh(table: Table, options: dict[str, Any], spark: SparkSession) -> BuildReport:
+    return table.refresh(spark, **options)
 
 
 def _refresh_at_server(
-    arguments: dict[str, Any], request: BuildRequest, spark: SparkSession
+    arguments: dict[str, Any], options: dict[str, Any], spark: SparkSession
 ) -> BuildReport:
     """A server of Spark Connect has no ``Table`` yet."""
-    return refresh_table(Table(**arguments), spark, request)
+    return Table(**arguments).refresh(spark, **options)
 
 
 def _arguments(table: Table) -> dict[str, Any]:
