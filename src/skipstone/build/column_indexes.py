@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.indexes.bloom import COMPILED, BloomBuilder
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning.column_types import exactly
 from skipstone.pruning.kind import Builder, Built, Chunk, column_fields
+from skipstone.pruning.table_schema import has_text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,6 +93,7 @@ class ColumnsBuilder:
         self.definitions = tuple(definitions)
         self.fields = column_fields(definitions, schema)
         self.budget = max(settings.memory // 2, 1)
+        self.case_sensitive = settings.case_sensitive
         self.reasons: dict[str, str] = {}
         self.columns: dict[str, _Column] = {}
         each = self.budget // max(len(self.fields), 1)
@@ -109,6 +112,21 @@ class ColumnsBuilder:
     def wanted(self) -> list[str]:
         """The columns that are still being built."""
         return list(self.columns)
+
+    def locate(self, schema: pa.Schema, column: str, rows: int) -> tuple[str, ...] | None:
+        """The path of ``column`` in a file of ``rows`` rows. ``None`` where there is nothing to
+        read: the column is dropped with the reason, or null in every row."""
+        found = _locate(schema, column, self.case_sensitive)
+        if isinstance(found, str):
+            self.drop(column, found)
+            return None
+        if found is None:
+            # Spark reads the default there, and not null.
+            if EXISTS_DEFAULT in (self.fields[column].metadata or {}):
+                self.drop(column, "not in this file, and the column has a default value")
+            else:
+                self.add_missing(column, rows)
+        return found
 
     def add(self, column: str, values: pa.Array) -> None:
         """Take in the next values of ``column``, as decoded; nothing if it was dropped."""
@@ -195,6 +213,41 @@ class ColumnsBuilder:
             values[definition] = _checked(definition, Built(value), type)
         self.reasons.update({repr(index): reason for index, reason in found.reasons.items()})
         return found.container
+
+
+def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, ...] | str | None:
+    """The names of ``column`` in a file: a path, why it cannot be told, or ``None`` where it is
+    not.
+
+    As Spark does: with case ignored, a name that several fields have is none of them.
+    """
+    fields: list[pa.Field] = list(schema)
+    path: list[str] = []
+    type: pa.DataType | None = None
+    for part in column_path(column):
+        if isinstance(part, MapKey):
+            if type is None or not has_text_keys(type):
+                return f"an element of {type} in this file"
+            path.append(part)
+            type, fields = type.item_type, []
+            continue
+        if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+            return f"inside {type} in this file"
+        fits = [
+            each
+            for each in fields
+            if each.name == part or (not case_sensitive and each.name.lower() == part.lower())
+        ]
+        if len(fits) > 1:
+            return f"several columns of this file are called {part!r} but for case"
+        if not fits:
+            return None
+        type = fits[0].type
+        path.append(fits[0].name)
+        fields = list(type) if pa.types.is_struct(type) else []
+    if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+        return f"inside {type} in this file"
+    return tuple(path)
 
 
 def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | None:

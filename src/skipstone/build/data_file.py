@@ -27,10 +27,9 @@ from skipstone.facts.file_facts import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import MAGIC, read_footer
-from skipstone.predicate.types import EXISTS_DEFAULT, TIMESTAMP, MapKey, column_path
+from skipstone.predicate.types import TIMESTAMP, MapKey
 from skipstone.pruning.calendar import ancient, overflown, proleptic
 from skipstone.pruning.kind import column_fields
-from skipstone.pruning.table_schema import has_text_keys
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder, build_columns
@@ -58,9 +57,6 @@ _SECOND = 1_000_000_000
 _SURELY_OLD = 86_400 * _SECOND
 # Bytes of a value that is decoded, for types without a width of their own.
 _WIDTH = 16
-# Set in a field's metadata by Spark when a column is added with a default: files that lack the
-# column then have that value and not null.
-_DEFAULT = b"EXISTS_DEFAULT"
 
 
 def build_file(
@@ -269,16 +265,10 @@ def _columns(
     arrow = metadata.schema.to_arrow_schema()
     physical = {c.path: (i, c.physical_type) for i, c in enumerate(_parquet_columns(metadata))}
     for column in builder.wanted:
-        found = _locate(arrow, column, settings.case_sensitive)
+        found = builder.locate(arrow, column, rows)
         if found is None:
-            # Spark reads the default there, and not null.
-            if EXISTS_DEFAULT in (builder.fields[column].metadata or {}):
-                builder.drop(column, "not in this file, and the column has a default value")
-            else:
-                builder.add_missing(column, rows)
-        elif isinstance(found, str):
-            builder.drop(column, found)
-        elif (place := _place(physical, found)) is None:
+            continue
+        if (place := _place(physical, found)) is None:
             builder.drop(column, "not of an atomic type in this file")
         else:
             leaves[column] = _Leaf(found, place[0], place[1])
@@ -329,41 +319,6 @@ def _place(
 
 def _parquet_columns(metadata: pq.FileMetaData) -> list[Any]:
     return [metadata.schema.column(i) for i in range(len(metadata.schema))]
-
-
-def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, ...] | str | None:
-    """The names of ``column`` in a file: a path, why it cannot be told, or ``None`` where it is
-    not.
-
-    As Spark does: with case ignored, a name that several fields have is none of them.
-    """
-    fields: list[pa.Field] = list(schema)
-    path: list[str] = []
-    type: pa.DataType | None = None
-    for part in column_path(column):
-        if isinstance(part, MapKey):
-            if type is None or not has_text_keys(type):
-                return f"an element of {type} in this file"
-            path.append(part)
-            type, fields = type.item_type, []
-            continue
-        if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
-            return f"inside {type} in this file"
-        fits = [
-            each
-            for each in fields
-            if each.name == part or (not case_sensitive and each.name.lower() == part.lower())
-        ]
-        if len(fits) > 1:
-            return f"several columns of this file are called {part!r} but for case"
-        if not fits:
-            return None
-        type = fits[0].type
-        path.append(fits[0].name)
-        fields = list(type) if pa.types.is_struct(type) else []
-    if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
-        return f"inside {type} in this file"
-    return tuple(path)
 
 
 def _decoded(

@@ -1,10 +1,10 @@
-"""One encrypted Parquet file -> its facts, by our own decoders: column chunks are decrypted module
-by module, and each tag is checked before anything is believed.
+"""One encrypted Parquet file -> its facts. Column chunks are decrypted module by module, and each
+tag is checked before a value is used.
 
-A column that its file encrypts is indexed only where the index is encrypted too, or the user said
-so (``BuildSettings.plaintext_index``); a column that the file leaves in the clear always, as far as
-its footer can be read. An encrypted file gets no row group metadata: a ``_pm`` would say in one
-place what the file keeps under several keys.
+A column that its file encrypts is indexed only where the index is encrypted too, or with
+``BuildSettings.plaintext_index``. A column that the file leaves in the clear is always indexed, as
+far as the footer can be read. An encrypted file gets no row group metadata: a ``_pm`` would hold in
+one place what the file keeps under several keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.parquet.pages.page_values import decode_chunk
-from skipstone.predicate.types import EXISTS_DEFAULT
 from skipstone.pruning.calendar import ancient, proleptic
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
@@ -52,30 +51,23 @@ def encrypted_columns(
 ) -> tuple[Columns, frozenset[str]]:
     """The facts of the indexed columns of an encrypted file of ``size`` bytes; and which of the
     reasons hold only until keys are given, or the user says otherwise."""
-    from .data_file import _locate
-
     footer = opened.footer
     rows = footer.num_rows
     builder = ColumnsBuilder(definitions, schema, settings, rows)
     passing: set[str] = set()
     arrow = arrow_schema(footer.schema, footer.schema_elements, footer.key_value_metadata)
     leaves = {leaf.path: leaf for leaf in footer.schema.leaves}
-    sealed = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
+    encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
     keys = {pair.key.encode(): (pair.value or "").encode() for pair in _pairs(footer)}
     trusted = proleptic(keys, int96=False)
     for column in builder.wanted:
-        found: tuple[str, ...] | str | None = _locate(arrow, column, settings.case_sensitive)
+        found = builder.locate(arrow, column, rows)
         if found is None:
-            # Spark reads the default there, and not null.
-            if EXISTS_DEFAULT in (builder.fields[column].metadata or {}):
-                builder.drop(column, "not in this file, and the column has a default value")
-            else:
-                builder.add_missing(column, rows)
             continue
-        leaf = None if isinstance(found, str) else leaves.get(tuple(map(str, found)))
-        if isinstance(found, str) or leaf is None or leaf.max_repetition_level:
-            builder.drop(column, found if isinstance(found, str) else "not of an atomic type")
-        elif sealed[leaf.ordinal] and not settings.plaintext_index:
+        leaf = leaves.get(tuple(map(str, found)))
+        if leaf is None or leaf.max_repetition_level:
+            builder.drop(column, "not of an atomic type")
+        elif encrypted[leaf.ordinal] and not settings.plaintext_index:
             passing |= _dropped(builder, column, NOT_IN_CLEAR)
         elif leaf.ordinal in opened.unavailable:
             error = opened.unavailable[leaf.ordinal]
@@ -94,7 +86,7 @@ def encrypted_columns(
 
 
 def _dropped(builder: ColumnsBuilder, column: str, text: str) -> set[str]:
-    """What there is of the column is left out, for this text; the names of it."""
+    """Drops the column for the reason ``text``; gives the definitions that are left out."""
     before = set(builder.reasons)
     builder.drop(column, text)
     return set(builder.reasons) - before
