@@ -1,9 +1,15 @@
-"""``PartitionPms``: the row groups of a table's partitions, from the ``_pm`` beside each of them.
+"""Evidence about the partitions of a table with a ``_txn``: their times, and their row groups.
 
-A ``_pm`` holds several snapshots; the one of the size that ``_txn`` gives is asked and no other,
-and only where it has as many rows as ``_txn`` says. One that is gone, damaged or of another file
-says nothing, with the reason. Columns are found by the names that the data file has for them, as
-its readers do (``index/questdb/columns.py``).
+``PartitionTimes``: every row of a partition lies at or after the partition's timestamp and before
+the end of its unit, by the table's designated timestamp. A directory ``2024-01-05`` has the rows of
+that day only. That holds for the whole file whatever is appended to it, and no file is opened for
+it. The ``_pm`` of each partition names the designated timestamp: where it was renamed, a file may
+have another column of that name.
+
+``PartitionPms``: the row groups of each partition, from the ``_pm`` beside its data file. A ``_pm``
+holds several snapshots; only the one of the size in ``_txn`` is used, and only if its row count is
+that of ``_txn``. A ``_pm`` that is missing, damaged or of another file says nothing, with the
+reason. Columns are found by their names in the data file, as its readers do (``evidence/columns``).
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ __all__ = ["OpenPartitions", "PartitionPms", "PartitionTimes"]
 
 _LOG = logging.getLogger("skipstone")
 
-#: Partitions whose row groups are asked about at all, and bytes that one ``_pm`` may have.
+#: The most partitions whose row groups are split, and the most bytes of one ``_pm``.
 _MOST_FILES: Final = 10_000
 _LARGEST: Final = 256 << 20
 
@@ -50,17 +56,17 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 
 class OpenPartitions:
-    """The ``_pm`` of partitions, kept open between plans; after a commit it is another one."""
+    """The ``_pm`` files of partitions, kept open between plans. A commit changes their key."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._opened = SnapshotCache(most=_MOST_FILES)
 
     def snapshot(self, file: PartitionFile) -> PmSnapshot:
-        """That of the size that ``_txn`` gives.
+        """The snapshot of the size in ``_txn``.
 
-        ``FileNotFoundError`` where there is no ``_pm``, ``FormatError`` where it is damaged or of
-        another file.
+        ``FileNotFoundError`` if there is no ``_pm``, ``FormatError`` if it is damaged or of another
+        file.
         """
 
         def load() -> bytes:
@@ -79,7 +85,7 @@ class OpenPartitions:
         return found
 
     def designated(self, file: PartitionFile) -> str | None:
-        """The name of the designated timestamp, ``None`` where its ``_pm`` does not say it."""
+        """The name of the designated timestamp, ``None`` if its ``_pm`` does not name one."""
         try:
             pm = self.snapshot(file).pm
             return pm.name(pm.designated_timestamp) if pm.designated_timestamp >= 0 else None
@@ -98,14 +104,14 @@ class PartitionPms(Source):
     opened: OpenPartitions
     schema: pa.Schema
     level: Level = Level.ROW_GROUP
-    #: what is asked lies in small files, neighbouring ones of the data
+    #: a ``_pm`` is a small file beside the data
     limits_cost: ClassVar[bool] = True
     damaged: list[Reason] = field(default_factory=list)
     absent: int = 0
     _source: PmSource | None = None
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
-        """The row groups of files that nobody has split yet."""
+        """The row groups of files that no other source has split."""
         rows = self.listing.row_counts
         whole = np.flatnonzero(units.rows == rows[units.file])[:_MOST_FILES]
         files: dict[int, OpenedPm] = {}
@@ -135,12 +141,12 @@ class PartitionPms(Source):
 
     def _lost(self, file: PartitionFile, cause: Cause, text: str) -> None:
         if not self.damaged:
-            _LOG.warning("the row groups of %s are not asked about: %s", file.path, text)
+            _LOG.warning("the row groups of %s say nothing: %s", file.path, text)
         self.damaged.append(Reason(cause=cause, subject=f"_pm of {file.path}", text=text, units=1))
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why some say nothing."""
+        """Why some partitions say nothing."""
         if not self.absent:
             return tuple(self.damaged)
         text = "partitions that have none"
@@ -192,11 +198,11 @@ class PartitionTimes(BaseEvidence):
         return cls(column=column, first=first, last=last)
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: it is all in the table's ``_txn``."""
+        """Nothing: the times are in the table's ``_txn``."""
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """Bounds per leaf, or silence where the column is no timestamp to who asks."""
+        """Bounds per leaf; silence if the column is no timestamp in the predicate."""
         import pyarrow as pa
 
         found = []
@@ -226,5 +232,5 @@ class PartitionTimes(BaseEvidence):
             None if value is None or not _INT64.min <= value <= _INT64.max else value
             for value in values
         ]
-        # A bound beyond what the type can say is no bound.
+        # A bound outside the range of the type is no bound.
         return pa.array(held, pa.int64()).take(pa.array(units.file)).view(type)

@@ -1,15 +1,19 @@
-"""The ``_pm`` of a data file, made when it is indexed: of the bytes of its footer, which were read.
+"""Makes the ``_pm`` of a data file from its footer and its Bloom filters. No row is read.
 
-Leaves whose order a reader of the ``_pm`` alone would take wrongly keep their statistics to
-themselves: those that ``Described.doubtful`` names, and dates and timestamps before the calendars
-agree in a file that may be of the old one (``index/calendar.py``).
+``make_pm`` makes one for any file, in a build or a migration. Two rules keep a reader of the
+``_pm`` alone from wrong conclusions. Leaves get no statistics if the reader would order them
+wrongly: those of ``PmColumns.doubtful``, and dates and timestamps before the calendars agree in a
+file that may use the old one (``pruning/calendar``). Leaves get no ID if the reader would give them
+another type (unsigned integers, times of day, local timestamps, durations): a column without an ID
+does not count as QuestDB's (``evidence/columns``), and the footer is read for it.
 
-Leaves that would be read as another type by the ``_pm`` alone (unsigned integers, times of day,
-local timestamps, durations) get no ID: what has none is not taken for a column of QuestDB's
-(``columns.py``), and the footer is read for it.
+``make_partition_pm`` makes the ``_pm`` of a partition in QuestDB's layout, with the bytes that
+QuestDB's own migration writes. QuestDB's files may lack the bounds of the designated timestamp, by
+which they are sorted. Then the first and the last value of a row group are the bounds, and are read
+from two pages.
 
-Where the file has Bloom filters, their headers are read too, ``HEADER_BYTES`` each, together: a
-``_pm`` says where bitsets begin, and a footer does not. ``inlined`` reads the filters whole.
+Headers of Bloom filters are read together, ``HEADER_BYTES`` each, because a ``_pm`` needs the place
+of each bitset and the footer does not state it. ``inlined`` reads the filters whole.
 """
 
 from __future__ import annotations
@@ -59,10 +63,10 @@ __all__ = [
     "make_pm",
 ]
 
-#: What a ``_pm`` says of Bloom filters: where they lie, their bitsets; or: no ``_pm`` at all.
+#: Bloom filters of a ``_pm``: their places in the data file, or their bitsets; "none": no ``_pm``.
 PmMode: TypeAlias = Literal["external", "inlined", "none"]
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
-#: what reasons call it
+#: its name in reasons
 PM = "_pm"
 #: Filters of one file whose headers are read; a file with more has none in its ``_pm``.
 MOST_FILTERS = 4_096
@@ -133,7 +137,7 @@ def make_partition_pm(source: ParquetSource, old: PmSnapshot | None = None) -> b
 
 
 def made_as(data: bytes | memoryview) -> PmMode:
-    """In which mode a ``_pm`` was made, as far as it shows."""
+    """The mode in which a ``_pm`` was made, as far as its flags show."""
     pm = Pm(data)
     return "inlined" if pm.bloom_columns and not pm.bloom_external else "external"
 
@@ -235,9 +239,9 @@ class ParquetSource:
         return found
 
     def tail(self) -> Tail:
-        """Where the footer lies."""
+        """The place of the footer."""
         if not self._end:
-            # A guess saves a request, and reads what need not be read.
+            # Reading a guessed length saves a request on a remote store.
             length = min(self.size, _GUESS if self.storage.remote else TAIL_LENGTH)
             (end,) = self.ranges([(self.size - length, length)])
             if end is None:
@@ -265,7 +269,7 @@ class ParquetSource:
         return data
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
-        """As the job that makes one wants it."""
+        """Reads ranges, and counts the bytes."""
         got = self.storage.read_ranges(ranges)
         self.bytes_read += sum(each.length for each in got)
         return dict(got)
@@ -317,9 +321,9 @@ def _first_and_last(
 
 
 def checked(data: bytes, size: int, *, file: str) -> PmSnapshot:
-    """The snapshot of a file of ``size`` bytes, after everything in it was looked at.
+    """The snapshot of a file of ``size`` bytes, after a check of all its parts.
 
-    ``FormatError`` where it is damaged or has no such snapshot.
+    ``FormatError`` if it is damaged or has no such snapshot.
     """
     snapshot = Pm(data, file=file).snapshot(size)
     snapshot.verify()

@@ -1,12 +1,12 @@
-"""Files of a ``TxnSnapshot`` for readers that know no snapshot: pyarrow, and Spark.
+"""Files of a ``TxnSnapshot`` for readers without snapshots: pyarrow, and Spark.
 
-``open_partition`` gives the first bytes of a file, as many as the snapshot says, as a file: its
-footer is at the end again.
+``open_partition`` opens the first bytes of a file, up to the snapshot's size, as a file of its own
+that ends with the snapshot's footer.
 
-Spark takes the footer from the real end of a file, whatever length it is told, and of that footer
-the row groups whose middle lies before the length that it was told. So a length selects exactly the
-snapshot's row groups, as long as the newest footer still names them all. ``ready_for_spark`` sees
-to that: a row group that was replaced since would be missing without a word.
+Spark reads the footer at the real end of a file, whatever length it is given, and of that footer
+the row groups whose middle lies before the given length. A length thus selects exactly the
+snapshot's row groups, as long as the newest footer still lists them all. ``ready_for_spark`` checks
+that: a row group that was replaced since would be missing silently.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Beginning(io.RawIOBase):
 
 
 def ready_for_spark(files: Iterable[PartitionFile], storage: Storage) -> None:
-    """Waits while an append is being written, and looks whether Spark would read each file right.
+    """Waits while an append is being written, and checks that Spark would read each file right.
 
     ``StaleError`` where it would not: a file that is gone, a row group that was replaced, an append
     that never ends.
@@ -101,12 +101,12 @@ def ready_for_spark(files: Iterable[PartitionFile], storage: Storage) -> None:
 
 
 def _reads_right(file: PartitionFile, storage: Storage) -> bool:
-    """False while a footer is being written. ``StaleError`` for what will not come right."""
+    """False while a footer is being written. ``StaleError`` if waiting does not help."""
     try:
         length = storage.stat(file.path).size or 0
     except FileNotFoundError:
         raise StaleError(
-            f"{file.path} is gone: its partition was written anew", hint="read the table again"
+            f"{file.path} is gone: its partition was rewritten", hint="read the table again"
         ) from None
     if length == file.size:
         return True

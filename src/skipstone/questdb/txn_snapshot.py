@@ -4,14 +4,14 @@
     <root>/<partition>[.<name txn>]/data.parquet the rows; as long as ``_txn`` says, or longer
     <root>/<partition>[.<name txn>]/_pm          their metadata
 
-``_txn`` alone says what is in the table: a directory that it does not name is of an older snapshot,
+Only ``_txn`` says what is in the table: a directory that it does not name is of an older snapshot,
 or of one that was never committed. The size that it gives bounds what is read of a file, whatever
-the file has become since; ``stat`` only serves to tell versions of a file apart. The unit of the
-partitions stands nowhere but in the names of their directories, and is inferred from them
-(``formats/questdb/partitions.py``).
+the file has become since; ``stat`` only distinguishes versions of a file. The unit of the
+partitions is only in the names of their directories, and is inferred from them
+(``format/partition_names``).
 
-A commit may come between any two steps. ``_txn`` is read until its version held still meanwhile,
-and all of it once more where a directory is gone that the next commit no longer names.
+A commit may happen between any two steps. ``_txn`` is read until its version stays the same during
+the read. All is read once more if a directory is gone that the next commit no longer names.
 
 A partition that is not Parquet has its rows in files that only QuestDB reads. A live table's last
 one is always like that.
@@ -60,7 +60,7 @@ TXN: Final = "_txn"
 DATA: Final = "data.parquet"
 PM: Final = "_pm"
 
-#: Seconds after which a reader gives up that commits keep coming before.
+#: Seconds after which a reader gives up if commits keep interrupting it.
 _PATIENCE: Final = 10.0
 # Copies that held still and yet are not whole, until the file counts as damaged: a network file
 # system may show the writes of another machine out of order for a moment.
@@ -78,7 +78,7 @@ class PartitionFile:
 
     ``timestamp`` is that of its entry, ``directory`` its name below the root. ``id`` is the file's
     identity when the snapshot was opened, with the snapshot's size; ``length`` what the file had
-    then, which is more while somebody appends.
+    then, which is more during an append.
     """
 
     path: str
@@ -194,7 +194,7 @@ def is_txn_table(root: str, storage: Storage) -> bool:
 
 
 def read_txn(root: str, storage: Storage) -> Txn:
-    """The current record of the ``_txn`` at ``root``, whole whoever commits meanwhile.
+    """The current record of the ``_txn`` at ``root``, consistent during commits.
 
     ``FileNotFoundError`` where there is none, ``FormatError`` for a damaged one, ``StaleError``
     where commits come faster than it can be read.
@@ -295,7 +295,7 @@ def _not_parquet(root: str, name: str, before: int, last: bool) -> UnsupportedEr
 
 
 class _TableFiles:
-    """What lies below a table's root: names of directories, identities of data files.
+    """The directories and the data files below a table's root.
 
     A local file is asked for one by one, an object store listed once.
     """

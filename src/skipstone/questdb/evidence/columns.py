@@ -1,25 +1,26 @@
-"""Which columns of a ``_pm`` may be asked about, and what their statistics are statistics of.
+"""Which columns of a ``_pm`` can answer a predicate, and the type of their statistics.
 
-A ``_pm`` keeps QuestDB's type and the physical one, not Parquet's logical type; name, ID and
-repetition are those of the field of the root. So of a file that somebody else wrote it does not
-tell int32 from uint32 or a time of day, an instant from a local timestamp, a struct of one leaf
-from a flat column. A column is asked about
+A ``_pm`` keeps QuestDB's type and the physical type, not Parquet's logical type. Name, ID and
+repetition are those of the root field. For a file of another writer it therefore does not
+distinguish int32 from uint32 or a time of day, an instant from a local timestamp, or a struct with
+one leaf from a flat column. A column answers
 
-- where the table's type is known, and is the very type that QuestDB's type is to Spark; or a wider
-  one, and the column is as QuestDB writes it, and no INT or LONG, which is what unsigned ones are
-  called too; or a wider one, the ``_pm`` is our own (doubtful statistics were left out when it was
-  made), and the column has some;
-- where nothing is known of the table, and the column is as QuestDB writes it, or the ``_pm`` ours.
+- if the table's type is known, and QuestDB's type is that type in Spark; or the table's type is
+  wider, the column is as QuestDB writes it, and it is no INT or LONG, which unsigned columns have
+  too; or the table's type is wider, the ``_pm`` is our own (it has no doubtful statistics), and the
+  column has statistics;
+- if nothing is known of the table, and the column is as QuestDB writes it, or the ``_pm`` is ours.
 
-**As QuestDB writes it**: it has an ID, the physical type and width of its type, no group above it,
-and is optional, but for the designated timestamp and the types that old versions wrote REQUIRED.
+**As QuestDB writes it**: the column has an ID, the physical type and width of its type, and no
+group above it. It is optional, except the designated timestamp and the types that old versions
+wrote REQUIRED.
 
-Columns are found by ID where the reader goes by IDs. Where it goes by names, as Spark does, the
-name must be that of one column only, and its ID the table's own where both have one: a column that
-was dropped and another of its name are two. MAX_DEF_LEVEL says whether there can be nulls; the
+Columns are found by ID if the reader of the data uses IDs. If it uses names, as Spark does, exactly
+one column must have the name, and where both sides have an ID, it must be the table's: a dropped
+column and a later one of the same name are two. MAX_DEF_LEVEL says whether there can be nulls; the
 repetition in FLAGS of a SYMBOL does not.
 
-What differs from all that is not asked about, and says nothing.
+All other columns say nothing.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 #: Written REQUIRED by versions before 9.
 _ONCE_REQUIRED: Final = (Tag.BOOLEAN, Tag.BYTE, Tag.SHORT, Tag.CHAR, Tag.SYMBOL)
 _DESCRIPTOR: Final = struct.Struct("<QiiiiIBBBB")
-#: Columns whose names are looked at one by one, and places where a name may be part of others.
+#: Columns whose names are compared one by one; and the most places where a name may be found.
 _FEW, _MOST_HITS = 16, 64
 #: Unsigned integers and times of day of other writers have these types as well.
 _DOUBTFUL: Final = (int(Tag.INT), int(Tag.LONG))
 
 
 def named(pm: Pm, name: str) -> int | None:
-    """The position of the one column of this name; ``None`` where there is none, or several."""
+    """The position of the only column of this name; ``None`` if there is none, or several."""
     wanted = name.encode("utf-8", "surrogatepass")
     source = pm.data.obj
     if pm.column_count > _FEW and wanted and isinstance(source, bytes | bytearray | mmap):
@@ -75,11 +76,11 @@ def named(pm: Pm, name: str) -> int | None:
 
 
 class _TooManyError(Exception):
-    """A name that is found within many others."""
+    """A name that occurs within too many other names."""
 
 
 def _searched(pm: Pm, source: bytes | bytearray | mmap, wanted: bytes, end: int) -> int | None:
-    """The same by searching the names, which lie back to back in the order of the columns."""
+    """The same, by a search in the names, which lie back to back in the order of the columns."""
     found: int | None = None
     at = source.find(wanted, pm.names_start, end)
     for _ in range(_MOST_HITS):
@@ -102,7 +103,7 @@ def _searched(pm: Pm, source: bytes | bytearray | mmap, wanted: bytes, end: int)
 
 
 class Descriptor(NamedTuple):
-    """A DESCRIPTOR as numbers: one is read faster so than out of an array."""
+    """A DESCRIPTOR as numbers: a single one is read faster than from an array."""
 
     name_offset: int
     id: int
@@ -124,9 +125,9 @@ def describe(pm: Pm, column: int) -> Descriptor:
 def stored_as(
     snapshot: PmSnapshot, column: int, field: pa.Field | None, *, own: bool
 ) -> Stored | None:
-    """What the column at this position stores, ``None`` where it is not asked about.
+    """What the column at this position stores, ``None`` if it cannot answer; see the module.
 
-    ``field`` is the table's; ``own``: the ``_pm`` was made with doubtful statistics left out.
+    ``field`` is the table's; ``own``: the ``_pm`` was made without doubtful statistics.
     """
     pm = snapshot.pm
     described = describe(pm, column)
@@ -144,7 +145,7 @@ def stored_as(
     if found.form is Form.TIMESTAMP and wanted == TIMESTAMP_NTZ:
         found = _stored(_local(element))
     if found.type is None or found.type == wanted:
-        # Of a type without an order null counts are left, and these are right for any type.
+        # A type without an order still has null counts, which are right for any type.
         return found if found.type is not None or own or as_questdb_writes(pm, column) else None
     if described.type in _DOUBTFUL and not (own and _has_statistics(snapshot, column)):
         return None
@@ -169,7 +170,7 @@ def as_questdb_writes(pm: Pm, column: int) -> bool:
 
 
 def element_of(described: Descriptor) -> SchemaElement | None:
-    """The schema element of a flat column, ``None`` for what is not one, or has no known type."""
+    """The schema element of a flat column, ``None`` for other columns and unknown types."""
     return _element(
         described.type,
         described.physical_type,
@@ -181,7 +182,7 @@ def element_of(described: Descriptor) -> SchemaElement | None:
 
 
 def element_of_column(column: PmColumn) -> SchemaElement | None:
-    """The same of a column that is yet to be written."""
+    """The same for a column that is yet to be written."""
     return _element(
         column.type,
         column.physical_type,
@@ -200,7 +201,7 @@ def _element(
     if type is None or max_rep or max_def > 1 or repetition > 1:
         return None
     if repetition == FieldRepetitionType.REQUIRED and max_def and type.tag is not Tag.SYMBOL:
-        return None  # what is optional lies below a group that is not
+        return None  # an optional leaf below a required group
     if repetition == FieldRepetitionType.OPTIONAL and not max_def:
         return None
     fixed = physical == Type.FIXED_LEN_BYTE_ARRAY
@@ -238,7 +239,7 @@ def _stored(element: SchemaElement) -> Stored:
 
 @lru_cache(maxsize=64)
 def _local(element: SchemaElement) -> SchemaElement:
-    """The same column of timestamps without a zone: what the table says it is."""
+    """The same column as timestamps without a zone, as the table declares it."""
     assert element.logicalType is not None
     assert element.logicalType.TIMESTAMP is not None
     stamp = TimestampType(isAdjustedToUTC=False, unit=element.logicalType.TIMESTAMP.unit)
@@ -246,8 +247,8 @@ def _local(element: SchemaElement) -> SchemaElement:
 
 
 def _has_statistics(snapshot: PmSnapshot, column: int) -> bool:
-    """Whether any chunk has some. An own ``_pm`` has none of a column that is in doubt: not even
-    the range of its type may be concluded from then."""
+    """Whether any chunk has statistics. An own ``_pm`` has none of a doubtful column: then not even
+    the range of its type may be used."""
     return bool(snapshot.chunks([column])["STAT_FLAGS"].any())
 
 

@@ -1,11 +1,17 @@
-"""Opened ``_pm`` snapshots: one with the data file that it belongs to, and a few kept open.
+"""An opened ``_pm`` with the data file that it belongs to, and bounds of its columns.
 
 >>> snapshot = open_pm(data, parquet_size=size)          # CRC verified once, here
 >>> file = OpenedPm.of(snapshot, path=path, schema=schema, own=True)
->>> file.columns["price"]                                # position in the _pm, if it may be asked
+>>> file.columns["price"]                                # position in the _pm, if it can answer
 
-Nothing is done per column before it is asked about. A snapshot is picked by the size of its Parquet
-file; one that does not know that size is of another version, and a ``FormatError``.
+Nothing is done per column before it is queried. The size of the Parquet file selects the snapshot.
+A ``_pm`` without a snapshot of that size belongs to another version, which is a ``FormatError``.
+
+``chunk_bounds`` concludes bounds and null counts of one column over the row groups of many ``_pm``
+files at once, by the rules for Parquet footers: a chunk without one value per row contradicts
+itself, and so does one that has bounds but only nulls; decimals in byte arrays count only with
+exact bounds. Bounds are in Parquet's own order of the type, and NaN is not counted. Files that
+store the column in the same way form one array; only out-of-line values are gathered file by file.
 """
 
 from __future__ import annotations
@@ -51,8 +57,8 @@ def open_pm(
 ) -> PmSnapshot:
     """The snapshot of the Parquet file of ``parquet_size`` bytes, ``None`` the newest.
 
-    ``verify`` passes once over the bytes for the CRC. ``FormatError`` where it is damaged or does
-    not know that size, ``UnsupportedError`` where it has flags that must be known.
+    ``verify`` checks the CRC in one pass. ``FormatError`` if it is damaged or has no snapshot of
+    that size, ``UnsupportedError`` if it has unknown required flags.
     """
     snapshot = Pm(data, file=file).snapshot(parquet_size)
     if verify:
@@ -61,11 +67,11 @@ def open_pm(
 
 
 class SnapshotCache:
-    """Snapshots that stay open, by identity; the ones not asked for longest go first.
+    """Open snapshots by identity; the least recently used are dropped first.
 
     A key names one version of one ``_pm`` and of its Parquet file: the ``ObjectId`` of the ``_pm``,
-    or its pack, offset and length, beside the Parquet size. At most ``most`` of them, of at most
-    ``most_bytes`` bytes. May be shared among threads.
+    or its pack, offset and length, together with the Parquet size. At most ``most`` of them, of at
+    most ``most_bytes`` bytes. May be shared among threads.
     """
 
     def __init__(self, most: int = _KEPT, most_bytes: int = _KEPT_BYTES) -> None:
@@ -85,9 +91,9 @@ class SnapshotCache:
         verify: bool = True,
         file: str | None = None,
     ) -> PmSnapshot:
-        """The snapshot of this key; ``load`` gives its bytes where it is not open yet.
+        """The snapshot of this key; ``load`` gives its bytes if it is not open yet.
 
-        Raises as ``open_pm`` and as ``load`` do; nothing is kept then.
+        Raises as ``open_pm`` and ``load`` do; then nothing is kept.
         """
         whole = (key, parquet_size)
         known = self._kept.get(whole)
@@ -125,9 +131,9 @@ class OpenedPm:
         own: bool = False,
         ids: Mapping[str, int] | None = None,
     ) -> Self:
-        """See ``columns.py`` for what ``schema`` (the table's, or the data file's) and ``own`` (the
-        ``_pm`` was made with doubtful statistics left out) mean. ``ids`` are the IDs of columns
-        that the reader of the data finds by them; all others are found by name.
+        """See ``columns`` for ``schema`` (the table's, or the data file's) and ``own`` (the ``_pm``
+        was made without doubtful statistics). ``ids`` are the IDs of columns that the reader of the
+        data finds by ID; all others are found by name.
 
         ``FormatError`` where the row groups have more rows than can be.
         """
@@ -155,11 +161,11 @@ class OpenedPm:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Predicate columns (dotted names) that may be asked about, and their positions."""
+        """Predicate columns (dotted names) that can answer, and their positions."""
         return _Columns(self)
 
     def stored(self, column: str) -> tuple[int, Stored] | None:
-        """Position of a predicate column and what it stores; ``None`` where it is not asked about.
+        """Position of a predicate column and what it stores; ``None`` if it cannot answer.
 
         ``FormatError`` where the names or IDs of the ``_pm`` are damaged.
         """
@@ -185,7 +191,7 @@ class OpenedPm:
 
 
 class _Columns(Mapping[str, int]):
-    """What ``OpenedPm.columns`` is: nothing is looked at before it is asked for."""
+    """The value of ``OpenedPm.columns``: columns are looked up on demand."""
 
     def __init__(self, file: OpenedPm) -> None:
         self.file = file
@@ -251,7 +257,7 @@ def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> Val
 
 
 def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
-    """The chunks of all parts. What lies out of line lies in as many files."""
+    """The chunks of all parts, without their out-of-line regions."""
     chunks = np.concatenate([part.chunks for part in parts])
     none = np.zeros(len(chunks), np.int64)
     return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
@@ -268,8 +274,8 @@ def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: boo
 def _bytes(
     stored: Stored, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
 ) -> tuple[ByteArrays | Bytes, Bools]:
-    """The bytes of one bound of each row group, ``(row groups, width)`` where they are as many of
-    each, and where there is one."""
+    """The bytes of one bound of each row group, ``(row groups, width)`` for a fixed width, and
+    where there is one."""
     width = _WIDTHS.get(stored.column.type, 0)
     if stored.column.type is Type.FIXED_LEN_BYTE_ARRAY and stored.column.type_length <= 8:
         width = stored.column.type_length

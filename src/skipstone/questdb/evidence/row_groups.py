@@ -1,10 +1,14 @@
 """The row group level of a plan from ``_pm`` snapshots: no Parquet footer is read for it.
 
-``PmSource`` splits files by NUM_ROWS of their row groups. Its evidence per column: ``_pm
-statistics``, which costs nothing, and ``_pm bloom filter``, which costs nothing where filters are
-inlined and a block per value where they lie in the data file. The descriptors and chunks of all
-columns that are asked about are taken from a file in one gather; a file whose ``_pm`` is damaged
-where it is looked at says nothing, with the reason.
+``PmSource`` splits files by NUM_ROWS of their row groups. Per column there are two kinds of
+evidence: ``_pm statistics``, which read nothing, and ``_pm bloom filter``. One gather per file
+takes the descriptors and chunks of all queried columns. A file with damage in the bytes that are
+used says nothing, with the reason.
+
+A Bloom filter is a bare bitset. An inlined one lies in the ``_pm`` and needs no read. An external
+one lies in the data file: a query reads a block of 32 bytes per value and row group, or all of a
+small filter for many values. Values are hashed as for Parquet's own filters. A filter proves
+absence, never presence: it excludes row groups for ``=`` and ``IN``, and says nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ __all__ = ["PmBloomEvidence", "PmSource", "PmStatistics", "pm_source"]
 class PmSource(Source):
     """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.
 
-    Keep it as long as the files: it remembers what it has put together.
+    Keep it as long as the files: it caches the evidence of each column.
     """
 
     level = Level.ROW_GROUP
@@ -53,7 +57,7 @@ class PmSource(Source):
         self._found: dict[str, Sequence[Evidence[Leaf]]] = {}
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, Ints]:
-        """The row groups of every file that is here."""
+        """The row groups of every file of the source."""
         here = [(at, file) for at, file in enumerate(units.file.tolist()) if file in self.files]
         starts = [self.files[file].row_starts for _, file in here]
         counts = np.array([len(each) - 1 for each in starts], np.int64)
@@ -69,7 +73,7 @@ class PmSource(Source):
         ), parent
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """Statistics and Bloom filters of the columns that are here."""
+        """Statistics and Bloom filters of these columns."""
         missing = sorted(columns - self._found.keys())
         if missing:
             self._found.update(_evidence(self.files, missing))
@@ -82,7 +86,7 @@ def pm_source(files: Mapping[int, OpenedPm]) -> PmSource:
 
 
 class PmStatistics(StatisticsEvidence):
-    """MIN_STAT, MAX_STAT and NULL_COUNT of row groups (``chunk_bounds.py``)."""
+    """MIN_STAT, MAX_STAT and NULL_COUNT of row groups (``chunk_bounds``)."""
 
     name = "_pm statistics"
 
@@ -154,7 +158,7 @@ def _together(
     members: Sequence[tuple[int, Stored, ChunkStats]],
     reasons: dict[Reason, None],
 ) -> list[FilesBounds]:
-    """Bounds of files that store a column alike, without those that are damaged there."""
+    """Bounds of files that store a column in the same way, without the damaged ones."""
     try:
         rows = np.concatenate([files[ordinal].rows for ordinal, _, _ in members])
         bounds = chunk_bounds(members[0][1], [part for _, _, part in members], rows)
@@ -162,7 +166,7 @@ def _together(
         if len(members) == 1:
             reasons.setdefault(_why(error, column))
             return []
-        # Halves, so that one damaged file of many silences itself and nobody else.
+        # Bisects, so that one damaged file of many silences only itself.
         half = len(members) // 2
         return [
             *_together(files, column, members[:half], reasons),
@@ -178,16 +182,16 @@ def _why(error: Exception, column: str) -> Reason:
     return why(error, f"{PmStatistics.name}({column})")
 
 
-# A request costs about as much as this many bytes more of one that is made anyway.
+# One more request costs about as much as this many more bytes in another one.
 _REQUEST = 8_192
-# Words of blocks that are gathered at a time: bounds the memory of a long IN list.
+# Words gathered at a time: bounds the memory of a long IN list.
 _WORDS = 1 << 20
 _UNREAD = Reason(cause=Cause.UNREADABLE, subject="_pm bloom filter", text="not fetched")
 
 
 class _PmFilters:
-    """Where the filters of one column of one file lie: of bitsets in ``data``, or in the data file
-    where ``data`` is ``None``; ``blocks`` int64 (row groups,), 0 where there is none."""
+    """The filters of one column of one file. ``words`` are those of the ``_pm``, ``None`` if the
+    bitsets lie in the data file; ``blocks`` int64 (row groups,), 0 where there is no filter."""
 
     def __init__(self, file: OpenedPm, place: int, stored: Stored) -> None:
         pm = file.snapshot.pm
@@ -198,7 +202,7 @@ class _PmFilters:
         self.words = None if pm.bloom_external else np.frombuffer(pm.data, "<u4", pm.size >> 2)
 
     def inlined(self, hashes: Hashes, groups: Ints) -> BoolArray:
-        """Per row group: False where no value can be in it."""
+        """Per row group: False if it holds none of the values."""
         assert self.words is not None
         some = np.ones(len(groups), np.bool_)
         there = np.flatnonzero(self.blocks[groups] > 0)
@@ -212,7 +216,7 @@ class _PmFilters:
         return some
 
     def ranges(self, hashes: Hashes, groups: Ints) -> list[list[ByteRange]]:
-        """Per row group what must be fetched: one block per hash, or the whole bitset."""
+        """The ranges to fetch per row group: one block per hash, or the whole bitset."""
         found: list[list[ByteRange]] = []
         path, many = self.file.path, len(hashes)
         for group in groups.tolist():
@@ -229,7 +233,7 @@ class _PmFilters:
     def external(
         self, hashes: Hashes, groups: Ints, have: Fetched, reasons: dict[Reason, None]
     ) -> BoolArray:
-        """As ``inlined``, from what was fetched."""
+        """As ``inlined``, from fetched bytes."""
         some = np.ones(len(groups), np.bool_)
         for at, ranges in enumerate(self.ranges(hashes, groups)):
             parts = [have.get(each) for each in ranges]
@@ -245,7 +249,7 @@ class _PmFilters:
 
 
 class PmBloomEvidence(BaseEvidence):
-    """The filters of one column in all files that have any; see the module."""
+    """The filters of one column in all files that have them; see the module."""
 
     name = "_pm bloom filter"
     level = Level.ROW_GROUP
@@ -261,7 +265,7 @@ class PmBloomEvidence(BaseEvidence):
 
     @classmethod
     def of(cls, column: str, files: Mapping[int, OpenedPm]) -> Self | None:
-        """The evidence where any of ``files`` has filters for ``column``."""
+        """The evidence, if any of ``files`` has filters for ``column``."""
         filters: dict[int, _PmFilters] = {}
         reasons: dict[Reason, None] = {}
         for ordinal, file in files.items():
@@ -312,7 +316,8 @@ class PmBloomEvidence(BaseEvidence):
         return Answer(bounds=bounds, reasons=tuple(reasons))
 
     def _asked(self, leaf: Leaf, units: Units) -> list[tuple[_PmFilters, Hashes, Ints, Ints]]:
-        """Per file: its filters, the leaf's hashes, where its units are, and their row groups."""
+        """Per file: its filters, the leaf's hashes, the places of its units, and their row
+        groups."""
         found = []
         order = np.argsort(units.file, kind="stable")
         ordered = units.file[order]

@@ -4,8 +4,9 @@
     hour  2024-01-05T13
 
 ``_txn`` has only the timestamp of a partition, in microseconds or nanoseconds. A partition that was
-split off does not begin where its unit does. Its name tells the whole start, as far as that is not
-zero (``2024-01-05T130510-000001``; in nanoseconds nine digits; in weeks ``2024-W01-5T13…``).
+split off does not begin at the start of its unit. Its name has the whole start, up to the last part
+that is not zero (``2024-01-05T130510-000001``; in nanoseconds nine digits; in weeks
+``2024-W01-5T13…``).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def infer_partitioning(
                 missing = absent
     fewest = min((split for split, _ in fitting), default=0)
     found = [partitioning for split, partitioning in fitting if split == fewest]
-    # The epoch has one name in both; nothing tells them apart, and microseconds are the rule.
+    # The epoch has the same name in both units; microseconds are the default.
     if any(not each.nanos for each in found):
         found = [each for each in found if not each.nanos]
     if len(found) == 1:

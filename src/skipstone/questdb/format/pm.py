@@ -1,8 +1,16 @@
-"""One snapshot of a ``_pm``: a footer, and arrays over the row groups that it lists.
+"""The snapshots of a ``_pm``: each is a footer, and arrays over the row groups that it lists.
 
-Blocks lie anywhere at multiples of 8; one gather over an overlapping grid of all such places takes
-the chunks of any row groups and columns into one array. Bounds of blocks and of bloom entries are
-checked for all at once; statistics in ``stats.py``.
+    newest footer = PARQUET_META_FILE_SIZE - 4 - FOOTER_LENGTH, and back along PREV
+
+Use the footer of the Parquet size that is known to be committed, never the newest: after a rolled
+back update the header may point at a footer that was never committed. FOOTER_LENGTH must be exactly
+what the counts say (unless unknown flags may have added to it): the CRC does not cover it, and a
+wrong one would move the footer into a block.
+
+Blocks lie anywhere at multiples of 8. One gather over an overlapping grid of all such places takes
+the chunks of any row groups and columns into one array. Blocks and bloom entries are checked for
+all row groups at once; statistics in ``statistics``. ``PmSnapshot.verify`` checks the CRC in one
+pass.
 """
 
 from __future__ import annotations
@@ -298,7 +306,7 @@ class Pm(PmHeader):
         raise FormatError(
             f"no footer for a Parquet file of {parquet_size} bytes",
             file=self.file,
-            hint="the sidecar is of another version of its Parquet file: make it anew",
+            hint="the sidecar is of another version of its Parquet file: write it again",
         )
 
     def snapshots(self) -> Iterator[PmSnapshot]:

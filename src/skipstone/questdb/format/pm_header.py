@@ -1,16 +1,8 @@
-"""Open a ``_pm``, and pick the snapshot that belongs to a Parquet file of a given size.
+"""The header of a ``_pm``: its columns, and its sections.
 
-Nothing is parsed per column: opening costs the same for 10 columns and for 10,000. What is read is
-checked when it is read: the header at ``Pm``, footer, block and bloom entries at
-``Pm.snapshot``, names, statistics and bitsets where they are asked for. ``Snapshot.verify`` passes
-once over the bytes for the CRC.
-
-    newest footer = PARQUET_META_FILE_SIZE - 4 - FOOTER_LENGTH, and back along PREV
-
-Take the footer of the Parquet size that is known to be committed, never the newest: after a rolled
-back update the header may point at a footer that was never committed. FOOTER_LENGTH must be exactly
-what the counts say (unless flags that are not known may have added to it): the CRC does not cover
-it, and a wrong one would move the footer into a block.
+Nothing is parsed per column: opening costs the same for 10 columns and for 10,000. Parts are
+checked when they are read: the header here, a footer with its blocks and bloom entries in ``pm``,
+names, statistics and bitsets on demand.
 """
 
 from __future__ import annotations
@@ -53,7 +45,7 @@ _OPTIONAL: Final = 0xFFFF_FFFF
 
 
 class PmHeader:
-    """An opened ``_pm``: its header, and the way to its snapshots.
+    """The header of an opened ``_pm``.
 
     ``size`` is PARQUET_META_FILE_SIZE at the moment of opening, ``header_end`` the first byte
     behind the header's sections.

@@ -2,9 +2,9 @@
 
 Statistics are Parquet's bytes verbatim, at the width of the physical type: BOOLEAN 1, INT32 and
 FLOAT 4, INT64 and DOUBLE 8, FIXED_LEN_BYTE_ARRAY its length (integers in it big-endian), BYTE_ARRAY
-what it is, INT96 12. Up to 8 bytes lie in the slot, longer ones out of line.
+its own length, INT96 12. Up to 8 bytes lie in the slot, longer ones out of line.
 
-What is not there, or is there at another width than the type's, counts as absent. A reference that
+A statistic that is missing, or has another width than its type, counts as absent. A reference that
 leads out of the file is a ``FormatError``.
 """
 

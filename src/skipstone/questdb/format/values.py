@@ -1,4 +1,4 @@
-"""What a ``_pm`` says, as frozen values: they write themselves, and are read from an opened file.
+"""The contents of a ``_pm`` as frozen values, with their bytes.
 
 ``PmHead`` and ``PmRowGroup`` hold what is written; offsets, sizes, padding and the CRC follow
 from it.
@@ -117,7 +117,7 @@ class PmHead:
         return flags | (0 if self.squash_tracker is None else SQUASH_TRACKER)
 
     def check(self) -> None:
-        """``ValueError`` where no reader would take it, or the designated timestamp is none.
+        """``ValueError`` if readers would refuse it, or the designated timestamp cannot be one.
 
         It must be a TIMESTAMP (or DATE) that is never null, and where there are sorting columns,
         one of them.
@@ -284,10 +284,10 @@ class PmRowGroup:
         ends = []
         for end in (stats.blobs("MIN"), stats.blobs("MAX")):
             data, offsets, valid = end
-            raw, borders = data.tobytes(), offsets.tolist()
+            raw, edges = data.tobytes(), offsets.tolist()
             ends.append(
                 [
-                    raw[borders[i] : borders[i + 1]] if there else None
+                    raw[edges[i] : edges[i + 1]] if there else None
                     for i, there in enumerate(valid[0].tolist())
                 ]
             )

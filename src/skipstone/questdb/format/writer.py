@@ -1,4 +1,4 @@
-"""Write a ``_pm``: fresh, as an append to one that is there, and anew without its dead bytes.
+"""Writes a ``_pm``: a new file, an append to an existing one, or a copy without dead bytes.
 
 The steps of an append, in the order in which the caller must do them, each durable before the next:
 
@@ -7,10 +7,19 @@ The steps of an append, in the order in which the caller must do them, each dura
     3.  ``Append.patch`` over its first 8 bytes: the commit to readers of the newest
     4.  the commit to everyone: the Parquet size in ``_txn``
 
-An append begins at the committed size in the header, which after a crash between 3 and 4 is beyond
-the snapshot that it continues: the dead footer stays, is covered by the CRC, and PREV passes over
-it. The CRC goes on from the stored one of that snapshot. Nothing published is changed, and a
-published file is never cut.
+An append begins at the committed size in the header. After a crash between 3 and 4 that is beyond
+the snapshot that the append continues: the dead footer stays, the CRC covers it, and PREV skips it.
+The CRC goes on from the stored one of that snapshot. Nothing published is changed, and a published
+file is never cut.
+
+``upgrade`` brings an older file up to date without its Parquet file:
+
+    bounds in QuestDB's own width     a SHORT in 2 bytes, a DATE of 32 bits in milliseconds: today
+                                      Parquet's bytes. Widened by type, else left out.
+    [DESIGNATED_TIMESTAMP] as array   of sorting columns: today SORTING_IS_DTS_ASC
+
+Bloom filters that an old ``_pm`` lacks are only in its Parquet file. Source: QuestDB, before and
+after its pull request 7067.
 """
 
 from __future__ import annotations
@@ -232,13 +241,13 @@ def rewrite(snapshot: PmSnapshot, *, by_column: bool = False) -> bytes:
 def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
     """All row groups, each with the bytes of its block that nothing refers to."""
     # A block ends where, in this snapshot or one before, another block or a footer begins.
-    borders = {snapshot.footer_offset}
+    edges = {snapshot.footer_offset}
     try:
         for each in snapshot.pm.snapshots():
-            borders.update([each.footer_offset, *each.block_offsets.tolist()])
+            edges.update([each.footer_offset, *each.block_offsets.tolist()])
     except (FormatError, UnsupportedError):
-        pass  # a broken chain: this snapshot is whole, and its predecessors are not asked for
-    ordered = sorted(borders)
+        pass  # a broken chain: this snapshot is whole without its predecessors
+    ordered = sorted(edges)
     found = []
     for row_group, block in enumerate(snapshot.block_offsets.tolist()):
         stop = ordered[bisect_right(ordered, block)]
@@ -247,7 +256,7 @@ def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
 
 
 class _Blocks:
-    """Blocks put one behind the other, from ``start`` on, and the entries that point at them."""
+    """Blocks one after another, from ``start`` on, and the entries that point at them."""
 
     def __init__(self, head: PmHead, start: int, *, by_column: bool) -> None:
         self.head, self.start, self.by_column = head, start, by_column
@@ -303,7 +312,7 @@ _DAY: Final = 86_400_000
 
 
 def outdated(snapshot: PmSnapshot) -> tuple[str, ...]:
-    """What an upgrade would change, in words; nothing for a snapshot that is up to date."""
+    """What an upgrade would change, in words; empty for a current snapshot."""
     head, found = PmHead.of(snapshot.pm), []
     if _in_own_width(snapshot, head):
         found.append("bounds in the width of QuestDB's types")
@@ -313,7 +322,7 @@ def outdated(snapshot: PmSnapshot) -> tuple[str, ...]:
 
 
 def upgrade(snapshot: PmSnapshot) -> bytes:
-    """The same snapshot as a fresh file of today, without predecessors and dead bytes."""
+    """The same snapshot as a new file in today's layout, without predecessors and dead bytes."""
     head = PmHead.of(snapshot.pm)
     try:
         head.check()
