@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING
 from skipstone._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from skipstone import rewrite as rewrite
+    from skipstone import salvage as salvage
     from skipstone.errors import SkipstoneError
+    from skipstone.facts import IndexEncryption
+    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.live import LiveTable
     from skipstone.paimon.file_index import PaimonFileIndex
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.reading.file import ParquetFile, read_rows
+    from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.table_writer import write_table
     from skipstone.pruning.plan import Plan
     from skipstone.questdb.pm_file import PmFile
@@ -29,44 +35,56 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Decryption",
+    "Encryption",
+    "IndexEncryption",
+    "LiveTable",
     "PaimonFileIndex",
     "ParquetFile",
     "Plan",
     "PmFile",
     "SkipstoneError",
     "Table",
+    "XskipperLocation",
     "explain",
     "ingest",
     "last_scan",
     "read",
-    "read_rows",
+    "rewrite",
+    "salvage",
     "skip",
     "watch",
     "write_table",
 ]
 
+# Where each name is defined; two names are packages, with functions on single files.
 _HOMES = {
     "Decryption": "skipstone.parquet.encryption.decryption",
+    "Encryption": "skipstone.parquet.encryption.encryption",
+    "IndexEncryption": "skipstone.facts",
+    "LiveTable": "skipstone.live",
     "PaimonFileIndex": "skipstone.paimon.file_index",
     "ParquetFile": "skipstone.parquet.reading.file",
     "Plan": "skipstone.pruning.plan",
     "PmFile": "skipstone.questdb.pm_file",
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
+    "XskipperLocation": "skipstone.facts.xskipper",
     "explain": "skipstone.table",
     "ingest": "skipstone.table.ingest",
     "last_scan": "skipstone.table",
     "read": "skipstone.table",
-    "read_rows": "skipstone.parquet.reading.file",
     "skip": "skipstone.table",
     "watch": "skipstone.table",
     "write_table": "skipstone.parquet.writing.table_writer",
 }
+_PACKAGES = ("rewrite", "salvage")
 
 
 if not TYPE_CHECKING:  # a type checker knows the names from above, and so sees a misspelt one
 
     def __getattr__(name: str) -> object:
+        if name in _PACKAGES:
+            return import_module(f"{__name__}.{name}")
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

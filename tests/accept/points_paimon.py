@@ -163,7 +163,7 @@ def top(bench: Workbench) -> None:
             got = [
                 age
                 for path, at in found.rows.items()
-                for age in skipstone.read_rows(path, ["age"], at)["age"].to_pylist()
+                for age in skipstone.ParquetFile(path).read_rows(["age"], at)["age"].to_pylist()
             ]
             key = str(sorted(got, key=lambda age: (age is None, age)))
             assert key == str(sorted(wanted[:limit], key=lambda age: (age is None, age))), order

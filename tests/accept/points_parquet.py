@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone import Decryption, ParquetFile, read_rows
+from skipstone import Decryption, ParquetFile
 from skipstone.errors import UnsupportedError
 from tests.accept.registry import Missing, point
 
@@ -195,7 +195,7 @@ def page_fetch(bench: Workbench) -> None:
     path = lookups(bench.home / "lookups.parquet")
     whole = pq.read_table(path)
     for rows in ([(0, 1)], [(99_999, 100_000)], [(4_990, 5_010), (50_000, 50_001)]):
-        found = read_rows(str(path), ["n", "tag", "f"], rows)
+        found = ParquetFile(str(path)).read_rows(["n", "tag", "f"], rows)
         wanted = pa.concat_tables([whole.slice(a, b - a) for a, b in rows])
         wanted = wanted.select(["n", "tag", "f"]).combine_chunks()
         assert found.combine_chunks().to_pydict()["n"] == wanted.to_pydict()["n"], rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import PaimonFileIndex, Table, read_rows
+from skipstone import PaimonFileIndex, ParquetFile, Table
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.paimon.adjacent_index import without_sidecars
 from skipstone.paimon.format import container
@@ -233,7 +233,9 @@ def test_the_first_rows_of_a_table(built: Table, order_by: str, limit: int) -> N
     top = built.top(order_by, limit)
     assert top.exact
     column = order_by.split()[0]
-    got = pa.concat_tables([read_rows(p, [column], rows) for p, rows in top.rows.items()])
+    got = pa.concat_tables(
+        [ParquetFile(p).read_rows([column], rows) for p, rows in top.rows.items()]
+    )
     every = pa.concat_tables([rows_of(part).select([column]) for part in range(3)])
     nulls_last = "LAST" in order_by or "desc" in order_by
 
@@ -253,7 +255,7 @@ def test_first_rows_among_those_that_match(built: Table) -> None:
     got = [
         row
         for path, rows in top.rows.items()
-        for row in read_rows(path, ["city", "age"], rows).to_pylist()
+        for row in ParquetFile(path).read_rows(["city", "age"], rows).to_pylist()
     ]
     ages = sorted(
         (
@@ -271,7 +273,9 @@ def test_first_rows_among_those_that_match(built: Table) -> None:
 def test_several_sort_keys_keep_all_that_tie(built: Table) -> None:
     top = built.top("age NULLS LAST, id DESC", 3)
     assert not top.exact
-    got = pa.concat_tables([read_rows(p, ["age"], rows) for p, rows in top.rows.items()])
+    got = pa.concat_tables(
+        [ParquetFile(p).read_rows(["age"], rows) for p, rows in top.rows.items()]
+    )
     every = [a for part in range(3) for a in rows_of(part)["age"].to_pylist() if a is not None]
     last = sorted(every)[2]
     assert sorted(got["age"].to_pylist()) == sorted(a for a in every if a <= last)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Table, read_rows
+from skipstone import ParquetFile, Table
 from skipstone.paimon import container_builder as building
 from skipstone.paimon import container_builder as bundle
 from tests.oracle import matching_rows
@@ -309,5 +309,5 @@ def test_a_container_that_would_be_too_large(home: Path, monkeypatch: pytest.Mon
     assert_exact(table)
     plan = table.plan("id = 700")
     assert plan.keep.tolist() == [False, True, False]
-    assert read_rows(plan.paths[0], ["id"], None).num_rows == 600
+    assert ParquetFile(plan.paths[0]).read_rows(["id"], None).num_rows == 600
     assert table.refresh().files_built == 0

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import StaleError
-from skipstone.parquet.reading.file import ParquetFile, read_rows
+from skipstone.parquet.reading.file import ParquetFile
 from tests.s3 import S3, s3, s3_server
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ def test_a_lookup_takes_few_requests_and_bytes(s3: S3, content: bytes) -> None:
 def test_rows_by_position_take_two_waves(s3: S3, content: bytes) -> None:
     s3.fill("t.parquet", data=content)
     before = len(s3.requests())
-    found = read_rows(
-        f"{s3.base}/t.parquet", ["id"], [(10, 20), (60_000, 60_010)], storage_options=s3.options
-    )
+    file = ParquetFile(f"{s3.base}/t.parquet", storage_options=s3.options)
+    found = file.read_rows(["id"], [(10, 20), (60_000, 60_010)])
     assert found.column("id").to_pylist() == [*range(10, 20), *range(60_000, 60_010)]
     assert len(s3.requests()) - before <= 5
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings import kernels
 from skipstone.parquet.reading import fetch
-from skipstone.parquet.reading.file import ParquetFile, read_rows
+from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,14 +158,14 @@ def test_batches_come_wave_by_wave(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_no_columns_and_no_rows(tmp_path: Path) -> None:
     path = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", None, "y"]}), path)
-    assert read_rows(path, [], [(1, 3)]).num_rows == 2
-    assert read_rows(path, ["b"], []).schema.names == ["b"]
-    assert read_rows(path, ["b", "a"], [(1, 2)]).to_pylist() == [{"b": None, "a": 2}]
-    assert read_rows(path, None, [(7, 9)]).num_rows == 0
+    assert ParquetFile(path).read_rows([], [(1, 3)]).num_rows == 2
+    assert ParquetFile(path).read_rows(["b"], []).schema.names == ["b"]
+    assert ParquetFile(path).read_rows(["b", "a"], [(1, 2)]).to_pylist() == [{"b": None, "a": 2}]
+    assert ParquetFile(path).read_rows(None, [(7, 9)]).num_rows == 0
 
 
 def test_a_column_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     path = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"amount": [1]}), path)
     with pytest.raises(SkipstoneError, match=r"no column 'amuont'.*did you mean 'amount'"):
-        read_rows(path, ["amuont"])
+        ParquetFile(path).read_rows(["amuont"])

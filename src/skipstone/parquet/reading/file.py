@@ -43,10 +43,9 @@ if TYPE_CHECKING:
 
     from .opened_footer import OpenedFooter
     from .query import Where
-    from .row_ranges import RowRanges
     from .verify import Verification
 
-__all__ = ["ParquetFile", "read_rows"]
+__all__ = ["ParquetFile"]
 
 
 class ParquetFile(FileReader):
@@ -217,22 +216,3 @@ _INTERNAL = {
 _PUBLIC = {
     name for each in (FileReader, ParquetFile) for name in vars(each) if name[0] != "_"
 } - _INTERNAL | {"path"}
-
-
-def read_rows(
-    file: str | os.PathLike[str] | ParquetFile,
-    columns: Sequence[str] | None = None,
-    row_ranges: RowRanges | None = None,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    decryption: Decryption | None = None,
-) -> pa.Table:
-    """Rows of a Parquet file by position, reading only the pages that hold them.
-
-    ``columns`` are names or dotted paths, ``row_ranges`` half-open pairs ``(start, stop)``, and
-    ``None`` is all. This opens the file for one call of ``ParquetFile.read_rows``; keep a
-    ``ParquetFile`` to read more than once.
-    """
-    if not isinstance(file, ParquetFile):
-        file = ParquetFile(file, storage_options=storage_options, decryption=decryption)
-    return file.read_rows(columns, row_ranges)
