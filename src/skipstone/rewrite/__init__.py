@@ -1,4 +1,4 @@
-"""Data files, metadata and indexes written anew from what is there, without Spark.
+"""Rewrites single Parquet files: encryption, keys, indexes, columns in their own files.
 
 >>> from skipstone.rewrite import Encryption, encrypt
 >>> encrypt("orders.parquet", encryption=Encryption(footer_key=key))

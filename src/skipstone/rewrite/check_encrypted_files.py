@@ -1,9 +1,9 @@
-"""Whether each file of an encrypted table is the one that belongs in its place, and none is gone.
+"""Checks that each file of an encrypted table is the one of its place, and that none is gone.
 
-| what was done to the table | how it is told |
+| what was done to the table | how it shows |
 |---|---|
 | a file in the place of another of this table | its AAD prefix is that of the other path |
-| a file of another table, or of a copy that was named anew | its AAD prefix begins otherwise |
+| a file of another table, or of a copy that was renamed | its AAD prefix begins otherwise |
 | a file in the clear in the place of an encrypted one | it is not encrypted |
 | an older version of a file in its own place | the list has another ``aad_file_unique`` for it |
 | a file that is gone | it is on the list, or an index has facts of it |

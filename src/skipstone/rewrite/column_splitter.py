@@ -5,9 +5,9 @@
 
 Chunks are copied byte for byte. Only Skipstone reads the whole by the first file; each of the
 others is a Parquet file of its columns to everyone. They are written before the file that names
-them, under names that nobody has used, so that a writer that is killed leaves what there was whole;
+them, under names that are not in use, so that a writer that is killed leaves what there was whole;
 when the new file stands in its place, those of the old one are removed. The reading side, and how
-it knows the files: ``formats/parquet/column_files.py``.
+it knows the files: ``parquet/format/column_files.py``.
 """
 
 from __future__ import annotations

@@ -102,34 +102,34 @@ def encrypt(
     if file.chunk_pages.decryptor is not None and decryption is None:
         raise SkipstoneError(
             f"{file.path} is encrypted already",
-            hint="give its keys too, and it is encrypted anew",
+            hint="give its keys too, and it is encrypted again",
         )
     leaves = tuple(leaf.path for leaf in file.footer.schema.leaves)
     encryptor = FileEncryptor(encryption, leaves, target)
-    material, beside = encryptor.key_material_file, key_material_path(target)
+    material, material_path = encryptor.key_material_file, key_material_path(target)
     storage = open_storage(target, storage_options)
     in_place = target == file.path and file.chunk_pages.decryptor is None
-    if material is not None and not in_place and storage.exists(beside):
+    if material is not None and not in_place and storage.exists(material_path):
         raise UnsupportedError(
-            f"{beside} is there already, and the keys in it may be needed",
+            f"{material_path} is there already, and the keys in it may be needed",
             hint="give another output, or keep the wrapped keys in the file",
         )
 
     ours = False
 
     def keys_first() -> None:
-        # A file without its keys is lost, and keys without a file harm nobody: what a killed run
-        # left beside a file in the clear is written over, by whoever has the lock.
+        # A file without its keys is lost; keys without a file do no harm. What a killed run left
+        # next to a file in the clear is overwritten by the process that has the lock.
         nonlocal ours
         if material is not None:
             ours = True
-            storage.put(beside, material)
+            storage.put(material_path, material)
 
     try:
         done = _copy(file, encryptor, target, keys_first)
     except BaseException:
         if ours and not storage.exists(target):
-            storage.delete(beside)
+            storage.delete(material_path)
         raise
     kinds = encryptor.key_kinds
     return EncryptReport(
@@ -143,7 +143,7 @@ def encrypt(
         bytes_read=file.reader.bytes_read,
         bytes_written=done.out.at,
         seconds=time.perf_counter() - started,
-        key_material=None if material is None else beside,
+        key_material=None if material is None else material_path,
         aad_file_unique=encryptor.file_unique.hex(),
     )
 
@@ -192,7 +192,7 @@ def _opened(
         decryptor = file.chunk_pages.decryptor
         signed = decryptor is not None and not decryptor.encrypted_footer
         if signed and decryption.check_footer_integrity and not file.signature_verified:
-            # What is written anew would look as if somebody had verified it.
+            # The new file would look as if its source had been verified.
             raise KeyUnavailableError(
                 f"{file.path}: the key that signs the footer was not given",
                 hint="pass it as footer_key, or do without with check_footer_integrity=False",

@@ -9,8 +9,8 @@ The list is a Parquet file of a row per data file, encrypted with the table's ow
     aad_file_unique   binary   what the file had when it was encrypted; null until that is done
 
 Its own AAD prefix is that of the empty path: what all prefixes of the table begin with, and "/".
-Both columns are authenticated, so that nobody without the key can take a file out of it, or put an
-older version of a file into the place of a newer one. It is written before the first file is
+Both columns are authenticated. So without the key no file can be taken out of the list, and no
+older version of a file can stand for a newer one. It is written before the first file is
 encrypted, with the name of the table, and again after the last. Files that others add to the table
 are not in it until they are encrypted, too.
 """
@@ -60,7 +60,7 @@ class EncryptedFileList:
 
 
 def list_path(table: str) -> str:
-    """Where the list of the files of ``table`` lies: beside it, hidden from whoever reads both."""
+    """The path of the list of ``table``: next to it, hidden from readers of the directory."""
     return Location.of_table(table).root.removesuffix(_SUFFIX) + ".encrypted"
 
 
@@ -115,7 +115,7 @@ def read_list(
 
 
 def write_list(table: str, found: EncryptedFileList, encryption: Encryption) -> None:
-    """Write the list anew, encrypted with the footer key of ``encryption``, or one that its KMS
+    """Write the list, encrypted with the footer key of ``encryption``, or one that its KMS
     wraps; replaced whole or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -166,7 +166,7 @@ class EncryptFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecryptFiles:
     """Decrypt files; each must be the one that belongs in its place, in the version that the list
-    of the files says: it is read where files are done, and does not travel beside the keys."""
+    of the files says: it is read where files are done, and does not travel with the keys."""
 
     root: str
     beginning: bytes | None
@@ -210,7 +210,7 @@ class DecryptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RekeyFiles:
-    """Wrap the keys of files anew. Those that only ``new_kms`` opens, or that no old master key
+    """Wrap the keys of files again. Those that only ``new_kms`` opens, or that no old master key
     wraps any more, are done already."""
 
     root: str

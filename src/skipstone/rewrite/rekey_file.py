@@ -1,7 +1,7 @@
-"""``rekey``: data keys that a KMS has wrapped, wrapped anew; no page is decrypted or moved.
+"""``rekey`` wraps again the data keys that a KMS has wrapped. No page is decrypted or moved.
 
-Where the wrapped keys lie beside the file, only their file is written. Where they lie in the file
-they are in its footer, which is sealed or signed anew behind the bytes that stay as they are.
+Wrapped keys in a file of their own: only that file is written. Wrapped keys in the data file are in
+its footer: the footer is encrypted or signed again, behind bytes that stay as they are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COPY: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RekeyReport(Report):
-    """``keys`` were wrapped anew, with the ``master_keys``; ``written`` is what holds them."""
+    """``keys`` were wrapped again, with the ``master_keys``; ``written`` is what holds them."""
 
     path: str
     written: str
@@ -72,7 +72,7 @@ class _Wrapper:
     keys: int = 0
 
     def material(self, old: KeyMaterial) -> KeyMaterial:
-        """The same data key, wrapped anew."""
+        """The same data key, wrapped again."""
         key = unwrap_dek(old, self.kms, self.keks)
         master = self.master_keys.get(old.master_key_id, old.master_key_id)
         try:
@@ -118,12 +118,12 @@ def rekey(
     aad_prefix: bytes | Callable[[str], bytes | None] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> RekeyReport:
-    """Wrap the data keys of the file at ``path`` anew.
+    """Wrap the data keys of the file at ``path`` again.
 
     ``kms`` unwraps them, ``new_kms`` (by default the same) wraps them; ``master_keys`` names new
     master keys by old ones, others stay. ``aad_prefix`` as for ``Decryption``. In place, or as
     ``output``, which takes a copy. Raises ``UnsupportedError`` where no key is wrapped: such files
-    are encrypted anew (``encrypt`` with ``decryption``).
+    are encrypted again (``encrypt`` with ``decryption``).
     """
     started = time.perf_counter()
     decryption = Decryption(kms=kms, aad_prefix=aad_prefix)
@@ -136,23 +136,23 @@ def rekey(
     if _lies_beside(file, decryptor):
         if target != file.path:
             raise UnsupportedError(
-                f"the keys of {file.path} lie beside it", hint="wrap them anew in their place"
+                f"the keys of {file.path} lie beside it", hint="wrap them again in their place"
             )
-        storage, beside = file.reader.storage, key_material_path(file.path)
-        entries = read_key_material_file(storage.read(beside))
+        storage, material_path = file.reader.storage, key_material_path(file.path)
+        entries = read_key_material_file(storage.read(material_path))
         storage.put(
-            beside,
+            material_path,
             write_key_material_file(
                 {name: wrapper.material(each) for name, each in entries.items()}
             ),
         )
-        written = beside
+        written = material_path
     else:
         end = _new_end(file, decryptor, wrapper)
         if not wrapper.keys:
             raise UnsupportedError(
                 f"no key of {file.path} is wrapped by a KMS",
-                hint="encrypt the file anew: `skipstone encrypt` with the old keys as --keys",
+                hint="encrypt the file again: `skipstone encrypt` with the old keys as --keys",
             )
         with replace_atomically(local_path(target)) as out:
             for at in range(0, file.tail.offset, _COPY):
@@ -184,10 +184,12 @@ def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> 
     tail = file.tail
     data = file.reader.one(file.path, tail.offset, tail.length)
     if tail.encrypted:
-        sealed = EncryptedFooter.from_bytes(data, base=tail.offset)
-        plain = decryptor.decrypt_footer(sealed.module, base=sealed.offset)
+        encrypted = EncryptedFooter.from_bytes(data, base=tail.offset)
+        plain = decryptor.decrypt_footer(encrypted.module, base=encrypted.offset)
         metadata = _rewrapped(FileMetaData.from_bytes(plain), wrapper)
-        crypto = replace(sealed.crypto, key_metadata=wrapper.metadata(sealed.crypto.key_metadata))
+        crypto = replace(
+            encrypted.crypto, key_metadata=wrapper.metadata(encrypted.crypto.key_metadata)
+        )
         footer = crypto.to_bytes() + decryptor.encrypt_footer(metadata.to_bytes())
     else:
         decryptor.verify_signature(data, file.footer.end, base=tail.offset)

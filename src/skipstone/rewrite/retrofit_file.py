@@ -49,8 +49,8 @@ def retrofit(
 
     ``bloom`` names columns with the probability of a false positive; the filters are as large as
     the distinct values of each row group want. ``page_rows``: pages of more rows are split, which
-    is all that is encoded anew. ``sorting`` names keys (``"ts"``, ``"ts:desc:nulls_first"``); a row
-    group says that it is sorted so only where it is, and what it said before is checked too.
+    alone encodes again. ``sorting`` names keys (``"ts"``, ``"ts:desc:nulls_first"``); a row group
+    says that it is sorted so only where it is, and what it said before is checked too.
     ``output`` is another file to write, in place of this one; ``dry_run`` writes nothing.
 
     The file is replaced at once when the new one is complete. Raises ``FormatError`` for a damaged

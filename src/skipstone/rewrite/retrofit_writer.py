@@ -1,4 +1,4 @@
-"""A file written anew with what it lacks: chunk by chunk, then its indexes, then its footer.
+"""Writes a file again with what it needs: chunk by chunk, then its indexes, then its footer.
 
     main thread   reads batches of pages   …   keeps them in their order, writes, edits the footer
     two others    checksums, decoding, bounds, hashes: batches of this chunk and of the next
@@ -60,7 +60,7 @@ class _Chunk:
 
 
 class RetrofitWriter:
-    """Of one file into another; ``pages``, ``added``, ``bytes_of`` and ``notes`` tell of it."""
+    """Rewrites one file; ``pages``, ``added``, ``bytes_of`` and ``notes`` are for the report."""
 
     def __init__(
         self,

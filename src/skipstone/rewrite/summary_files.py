@@ -234,7 +234,7 @@ def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered
 def _changed(id: ObjectId) -> StaleError:
     return StaleError(
         f"{id.path} changed while the summary was made",
-        hint="write the summary again when nobody writes to the table",
+        hint="write the summary again while no other process writes to the table",
     )
 
 

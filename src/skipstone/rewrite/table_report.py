@@ -98,8 +98,8 @@ class TableReport(Report):
         ):
             lines += first_of(title, [f"{each.path}: {each.why}" for each in found])
         if self.verb == "encrypt" and failed:
-            sealed = total - len(failed)
-            lines.append(f"mixed: {of_total(sealed, total, 'files')} are encrypted as asked")
+            encrypted = total - len(failed)
+            lines.append(f"mixed: {of_total(encrypted, total, 'files')} are encrypted as asked")
         if self.aad_prefix is not None:
             shown = self.aad_prefix.decode("utf-8", "backslashreplace")
             lines.append(f"AAD prefixes: {shown}/ and the path of the file")

@@ -7,7 +7,7 @@ A block is a file of its own, so that blocks are worked on in threads and let go
 pages have no checksums, indexes or bounds that are used: those come of the facts.
 
 Arrow cuts pages at exactly so many rows, and every page begins with a row, lists too, as long as a
-page index is asked for. Only where a dictionary overflows does it begin a page anew: with
+page index is asked for. Only where a dictionary overflows does it begin another page: with
 ``page_rows`` such a column is encoded once more, and all that follow, without a dictionary.
 """
 

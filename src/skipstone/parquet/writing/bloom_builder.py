@@ -7,7 +7,7 @@
 A block is chosen by the highest bits of a hash, so that blocks 2k and 2k + 1 of a filter of a power
 of two are block k of the one of half the size: folding gives, bit for bit, the filter that would
 have been filled. A value sets one bit of each word of its block: what stays unset tells the count.
-It is off by less than half a hundredth: only where n lies that near to a border does the size
+It is off by less than half a hundredth: only where n lies that near to a limit does the size
 differ from that of the exact number. Up to 65,536 values their hashes are held and counted.
 
 Spark asks for zeros and NaN by the bits of its literal, and means all that are equal: where one is

@@ -118,7 +118,7 @@ def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]
 
 
 class ChunkCopier:
-    """One chunk; ``facts`` are told of every page that is written.
+    """Copies one chunk; ``facts`` collect the statistics of every page that is written.
 
     A page whose checksum is wrong is a ``FormatError``: it must not get a right one.
     """
@@ -257,7 +257,7 @@ def _header(page: Page) -> bytes | memoryview:
             at += 1
         at += 1
     delta = data[at] >> 4
-    if delta < 2:  # the next field's id is not told by a distance
+    if delta < 2:  # the id of the next field is not given as a distance
         return replace(page.header, crc=signed).to_bytes()
     number = Writer()
     number.integer(signed)

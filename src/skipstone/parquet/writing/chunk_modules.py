@@ -1,7 +1,7 @@
-"""The modules of one column chunk in the clear, wherever they come from: pages, indexes, filter.
+"""Reads the modules of one column chunk in the clear: pages, indexes, Bloom filter.
 
-What is not encrypted is handed out as it lies there. A page that states a checksum is held against
-it first: the one that is computed anew later would make a damaged page look whole.
+What is not encrypted is returned as it is. A checksum that a page states is verified first: a new
+one over damaged bytes would make the page look whole.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def bloom_modules(
     decryptor: ColumnDecryptor | None,
     known: Mapping[ByteRange, memoryview],
 ) -> BloomModules | None:
-    """The Bloom filter of a chunk; ``None`` if it has none, or one that nobody reads any more."""
+    """The Bloom filter of a chunk; ``None`` if it has none, or one of a kind no longer read."""
     start = meta.bloom_filter_offset
     if not start:
         return None

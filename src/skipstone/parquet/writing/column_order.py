@@ -91,7 +91,7 @@ class Ordering:
 
     @property
     def misleads(self) -> bool:
-        """Whether bounds leave out NaN, and readers are not told by the order that they do."""
+        """Whether bounds leave out NaN and the order does not tell readers so."""
         return self.floating and not self.total
 
     @property

@@ -1,9 +1,9 @@
-"""Data pages of many rows as pages of few: decoded, cut where rows begin, encoded anew.
+"""Splits data pages of many rows: decodes them, cuts them where rows begin, encodes them again.
 
 A page keeps its version, its codec and its encoding: dictionary indices stay indices into the same
 dictionary, everything else is encoded as it was. A page that is small enough stays as it is, body
-and all, unless rows of its column reach over the borders of pages: such a column (lists in v1
-pages) is encoded anew as a whole, so that every page begins with a row.
+and all, unless rows of its column reach over the ends of pages: such a column (lists in v1
+pages) is encoded again as a whole, so that every page begins with a row.
 """
 
 from __future__ import annotations

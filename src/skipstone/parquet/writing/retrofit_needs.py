@@ -1,6 +1,6 @@
-"""What a file lacks of what is asked for, chunk by chunk: by its footer, and one header a chunk.
+"""Finds what each chunk needs of what the user asks for, by the footer and one header per chunk.
 
-| name | needs_of where |
+| name | needed where |
 |---|---|
 | checksums | the first page of the chunk has none |
 | offset index | there is none, and no page begins within a row |
@@ -10,7 +10,7 @@
 | bloom filter | it is asked for, and not there |
 | pages | a page holds more rows than asked for |
 
-A chunk with NaN gets neither a column index nor bounds (``chunk_facts.py``), and lacks none.
+A chunk with NaN gets neither a column index nor bounds (``chunk_statistics.py``), and needs none.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
     if file.encrypted_footer or footer.encryption_algorithm is not None:
         raise UnsupportedError(
             f"{file.path} is encrypted: {verb} works on files in the clear",
-            hint="decrypt it first, or write it anew",
+            hint="decrypt it first, or write it again",
         )
     for r in range(footer.num_row_groups):
         for leaf in footer.schema.leaves:
@@ -173,7 +173,7 @@ def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
 
 
 def needs_of(file: ParquetFile, index_options: IndexOptions) -> dict[ChunkKey, frozenset[str]]:
-    """What each chunk lacks; chunks that lack nothing are left out."""
+    """What each chunk needs; chunks that need nothing are left out."""
     found = {}
     for r in range(file.num_row_groups):
         for leaf in file.footer.schema.leaves:
@@ -206,7 +206,7 @@ def _needs(file: ParquetFile, key: ChunkKey, leaf: Leaf, index_options: IndexOpt
     if not has_offsets and (can_have or "pages" in names):
         names.add("offset index")
     order = index_options.orders[leaf.ordinal]
-    # Bounds in some row groups and none in others are not for every reader: see chunk_facts.py.
+    # Not every reader takes bounds in some row groups and none in others: see chunk_statistics.py.
     counts = file.footer.chunk("nan_count")[:, leaf.ordinal]
     nans = order is not None and order.misleads and bool((counts > 0).any())
     if (

@@ -109,12 +109,12 @@ def write_table(
     index pages of 2013, of keys for the columns that are named and of ordinals for the others, with
     ``interleave`` between the data pages. ``sorting``: keys (``"ts"``, ``"ts:desc:nulls_first"``)
     that row groups claim where their rows are in that order; nothing is sorted here.
-    ``compression`` is one codec, or one by column. ``encryption``: see ``rewrite.Encryption``.
+    ``compression`` is one codec, or one by column. ``encryption``: see ``Encryption``.
     ``arrow_options``: those of ``pyarrow.parquet.write_table`` that concern encoding.
 
-    The file is ``_tmp-NAME`` beside its place until it is complete. With ``checkpoint_every`` = n
-    it is ``_unfinished-NAME``, has a footer behind every n row groups, and stays after a crash or
-    an error: ``salvage`` saves all but the last n row groups at most.
+    The file is ``_tmp-NAME`` in the same directory until it is complete. With
+    ``checkpoint_every`` = n it is ``_unfinished-NAME``, has a footer behind every n row groups, and
+    stays after a crash or an error: ``salvage`` saves all but the last n row groups at most.
 
     Raises ``SkipstoneError`` for names that are no columns and batches of another schema,
     ``UnsupportedError`` for what Parquet or Arrow cannot write, ``ValueError`` for numbers out of
@@ -146,10 +146,10 @@ def write_table(
             ordinal for name in index_pages or () for ordinal in leaves_of(selection, name)
         ),
     )
-    sealed = _sealed_floats(template, encryptor)
+    separate = _separate_floats(template, encryptor)
     at_hand = isinstance(data, pa.Table | pa.RecordBatch)
     with_nan = frozenset(
-        leaf for leaf, name in sealed.items() if at_hand and _holds_nan(data, found, name)
+        leaf for leaf, name in separate.items() if at_hand and _holds_nan(data, found, name)
     )
     between = "between" if interleave else "behind"
     work = _Work(
@@ -159,15 +159,15 @@ def write_table(
         every=checkpoint_every,
         page_index=page_index,
         index_pages=None if index_pages is None else between,
-        irrevocable=frozenset() if at_hand else frozenset(sealed),
+        irrevocable=frozenset() if at_hand else frozenset(separate),
         unbounded=with_nan,
     )
 
     def keys_first() -> None:
-        # A file without its keys is lost, and keys without a file harm nobody.
+        # A file without its keys is lost; keys without a file do no harm.
         if encryptor is not None and encryptor.key_material_file is not None:
-            beside = key_material_path(str(target))
-            open_storage(str(target), None).put(beside, encryptor.key_material_file)
+            material_path = key_material_path(str(target))
+            open_storage(str(target), None).put(material_path, encryptor.key_material_file)
 
     keep = work.has_checkpoint if checkpoint_every else None
     with replace_atomically(target, still=keys_first, worth_keeping=keep) as out:
@@ -217,17 +217,17 @@ def _encryptor(
                 "an unfinished file would lie without its wrapped keys",
                 hint="with checkpoints, keep the wrapped keys in the file",
             )
-        beside = key_material_path(str(target))
-        if open_storage(str(target), None).exists(beside):
+        material_path = key_material_path(str(target))
+        if open_storage(str(target), None).exists(material_path):
             raise UnsupportedError(
-                f"{beside} is there already, and the keys in it may be needed",
+                f"{material_path} is there already, and the keys in it may be needed",
                 hint="give another path, or keep the wrapped keys in the file",
             )
     return made
 
 
-def _sealed_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
-    """Leaves of floats whose metadata are sealed chunk by chunk, by ordinal, and the columns that
+def _separate_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
+    """Leaves of floats whose metadata is encrypted chunk by chunk, by ordinal, and the columns that
     they lie in."""
     if encryptor is None:
         return {}
