@@ -199,14 +199,14 @@ def migrate(
         done: list[FileMigration] = []
         if root.endswith(("/_pm", "._pm", ".pm")) and not storage.has_children(root):
             targets = [_Target(path=root, pm=root, size=-1, length=None)]
-            beside = True
+            in_place = True
         elif is_txn_table(root, storage):
-            beside = home is None
-            if beside and not dry_run:
+            in_place = home is None
+            if in_place and not dry_run:
                 held.enter_context(_alone(root))
             targets = list(_partitions(root, storage, home, done))
         else:
-            beside = False
+            in_place = False
             if home is None:
                 raise UnsupportedError(
                     f"{root} is no table of QuestDB: nothing is written into it",
@@ -222,7 +222,7 @@ def migrate(
                     progress(count, total)
     return MigrateReport(
         table=root,
-        destination=None if beside else home,
+        destination=None if in_place else home,
         files=tuple(done),
         dry_run=dry_run,
         bytes_data=sum(each.size for each in targets if each.length is not None),

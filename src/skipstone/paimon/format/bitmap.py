@@ -77,7 +77,7 @@ class BitmapIndex:
     """An open bitmap index. Block i of entries lies at ``edges[i]`` to ``edges[i + 1]`` of the blob
     and begins with key ``firsts[i]``; version 1 has one block, whose first key means nothing.
 
-    Every method raises ``MissingBytes`` for what is not at hand, ``FormatError`` for what is
+    Every method raises ``MissingBytes`` for missing bytes, ``FormatError`` for what is
     wrong.
     """
 
@@ -268,7 +268,7 @@ class BitmapIndex:
         return BlobSpan(start, stop - start)
 
     def _block(self, at: int) -> Entries:
-        """Read one block, which is at hand or ``MissingBytes``."""
+        """Read one block; ``MissingBytes`` if it is not present."""
         span = self._span(at)
         if self.version == 1 and not self.type.width:
             texts, tails = self.pieces.once(("texts", span.offset), _never)

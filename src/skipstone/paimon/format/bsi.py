@@ -70,7 +70,7 @@ class BsiIndex:
 
     @classmethod
     def open(cls, type: PaimonType, pieces: Pieces) -> BsiIndex:
-        """Find all slices. ``MissingBytes`` unless the whole index is at hand."""
+        """Find all slices. ``MissingBytes`` unless the whole index is present."""
         check_type(type)
         pieces.need([BlobSpan(0, pieces.length)])
         cursor = pieces.cursor(0)

@@ -52,7 +52,7 @@ _EMPTY_START = -1
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One blob: ``kind`` may be one that nobody here knows; ``start`` is -1 for an empty one."""
+    """One blob: ``kind`` may be unknown here; ``start`` is -1 for an empty one."""
 
     kind: str
     start: int

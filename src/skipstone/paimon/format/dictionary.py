@@ -170,7 +170,7 @@ class Dictionary:
         return BlobSpan(self.keys_start + int(self.offsets[at]), int(self.lengths[at]))
 
     def _chunk(self, at: int) -> KeyArray:
-        """The keys of a chunk after its first, which are at hand or ``MissingBytes``."""
+        """The keys of a chunk after its first, ``MissingBytes`` if they are not present."""
         data, count = self.pieces.take(*self._span(at)), int(self.sizes[at])
         if self.type.width:
             keys = KeyArray.from_raw(self.type, np.frombuffer(data, raw_dtype(self.type)))

@@ -166,7 +166,7 @@ def read(data: bytes | memoryview, rows: int, *, exactly: bool = True) -> BitMap
 
 def _is_one_array(data: bytes | memoryview, rows: int) -> bool:
     """Whether this is one array of some rows and nothing else, and right: what most values have,
-    told without what it takes to tell any bitmap."""
+    decided without the general walk."""
     if not 18 <= len(data) <= 16 + 2 * ARRAY_LARGEST:
         return False
     cookie, count, high, less_one, start = _ONE_ARRAY.unpack_from(data)

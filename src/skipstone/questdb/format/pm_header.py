@@ -116,7 +116,7 @@ class PmHeader:
             ts = self.designated_timestamp
             if ts < 0 or count:
                 raise self.fail(
-                    "SORTING_IS_DTS_ASC with no designated timestamp, or beside sorting columns",
+                    "SORTING_IS_DTS_ASC with no designated timestamp, or with sorting columns",
                     8,
                     "DESIGNATED_TIMESTAMP >= 0, SORTING_COLUMN_COUNT 0",
                     (ts, count),

@@ -275,7 +275,7 @@ class PmRowGroup:
     @classmethod
     def of(cls, snapshot: PmSnapshot, row_group: int, *, stop: int | None = None) -> Self:
         """A row group of an opened file. ``stop``: where the next thing after its block begins;
-        only with it ``unreferenced`` bytes can be told.
+        only with it ``unreferenced`` bytes are found.
         """
         pm = snapshot.pm
         stats = snapshot.stats(row_groups=np.array([row_group]))
