@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skipstone.predicate.tree import And, Bound, Leaf, Op, Opaque, Or
 from skipstone.pruning import Level, RowSet, Units
 from skipstone.pruning.costs import FREE, Costs
-from skipstone.pruning.planner import make_plan
+from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from tests.pruning.model import (
     ModelEvidence,
     ModelRows,
@@ -107,15 +107,19 @@ def test_no_plan_loses_a_row_and_exact_is_exact(data: st.DataObject) -> None:
             patch.setattr("skipstone.pruning.row_level._WAVE", 1)
             patch.setattr("skipstone.pruning.row_level._MANY", 2)
         plan = make_plan(
-            tree,
-            table.listing(),
-            data.draw(told(table, Level.OBJECT)),
-            table="t",
-            predicate=str(tree),
-            row_counts=row_counts,
-            finer=finer,
-            rows=row_level,
-            costs=data.draw(st.sampled_from([FREE, CHEAP])),
+            PlanInput(
+                tree=tree,
+                listing=table.listing(),
+                table="t",
+                predicate=str(tree),
+                objects=ObjectLevel(
+                    row_counts=row_counts,
+                    evidence=data.draw(told(table, Level.OBJECT)),
+                ),
+                finer=finer,
+                rows=row_level,
+                costs=data.draw(st.sampled_from([FREE, CHEAP])),
+            )
         )
     check(plan, table, tree)
 
@@ -144,15 +148,19 @@ def plan_of(
     costs: Costs = FREE,
 ) -> Plan:
     plan = make_plan(
-        tree,
-        table.listing(),
-        told,
-        table="t",
-        predicate=str(tree),
-        row_counts=table.row_counts(),
-        finer=finer or [],
-        rows=rows,
-        costs=costs,
+        PlanInput(
+            tree=tree,
+            listing=table.listing(),
+            table="t",
+            predicate=str(tree),
+            objects=ObjectLevel(
+                row_counts=table.row_counts(),
+                evidence=told,
+            ),
+            finer=finer or [],
+            rows=rows,
+            costs=costs,
+        )
     )
     check(plan, table, tree)
     return plan
@@ -501,7 +509,15 @@ def test_files_without_rows_are_never_read() -> None:
     table = ModelTable([[], [[]], pages([[1]])])
     counts = np.array([0, 0, -1])
     listing = table.listing()
-    plan = make_plan(And(()), listing, [], table="t", predicate="TRUE", row_counts=counts, finer=[])
+    plan = make_plan(
+        PlanInput(
+            tree=And(()),
+            listing=listing,
+            table="t",
+            predicate="TRUE",
+            objects=ObjectLevel(row_counts=counts),
+        )
+    )
     assert plan.keep.tolist() == [False, False, True]
     assert plan.residual is None
     assert not plan.exact, "every row matches, but nobody knows how many there are"

@@ -11,7 +11,7 @@ import numpy as np
 from skipstone import Table, report
 from skipstone.planning.explain import Explanation
 from skipstone.predicate.tree import Const
-from skipstone.pruning.planner import make_plan
+from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from skipstone.report import plan_page as module
 from skipstone.report import writing
 from skipstone.report.plan_page import MISSING, SKIPPED, STALE, overview, states
@@ -147,12 +147,13 @@ def test_files_of_another_format_have_no_inside(tmp_path: Path) -> None:
     (tmp_path / "t" / "a.csv").write_text("k\n1\n")
     listing = Table(str(tmp_path / "t"), format="csv").listing()
     plan = make_plan(
-        Const(True),
-        listing,
-        (),
-        table=str(tmp_path / "t"),
-        predicate="TRUE",
-        row_counts=np.full(1, -1),
+        PlanInput(
+            tree=Const(True),
+            listing=listing,
+            table=str(tmp_path / "t"),
+            predicate="TRUE",
+            objects=ObjectLevel(row_counts=np.full(1, -1)),
+        )
     )
     written = report.write(plan, tmp_path / "report.html")
     assert parsed(tmp_path / "report.html").inside(0)["trouble"]

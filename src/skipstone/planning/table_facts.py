@@ -13,7 +13,7 @@ from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.plan import Coverage, Plan, Step
-from skipstone.pruning.planner import make_plan
+from skipstone.pruning.planner import FactCoverage, ObjectLevel, PlanInput, make_plan
 from skipstone.pruning.source import RowSource, Source
 
 from .fact_runs import Gathered, Outgrown, gather, sharpened
@@ -123,30 +123,34 @@ def plan_objects(
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
     return make_plan(
-        tree,
-        listing,
-        evidence,
-        table=table,
-        predicate=predicate,
-        row_counts=rows,
-        rows=_Joined(sources) if sources else None,
-        idle=tuple(idle.values()),
-        finer=below,
-        fetch=fetch,
-        costs=costs,
-        inherited=sharpened(each.leaves for each in found),
-        asked=tuple(step for each in found for step in each.steps),
-        known={
-            "sidecars": used,
-            "facts_fresh": fresh_count,
-            "facts_stale": stale_count,
-            "facts_missing": total - fresh_count - stale_count,
-            "stale": stale & ~fresh,
-            "missing": ~(stale | fresh),
-            "reasons": tuple(notes),
-            "milliseconds": dict(milliseconds or {}),
-            "coverage": coverage,
-        },
+        PlanInput(
+            tree=tree,
+            listing=listing,
+            table=table,
+            predicate=predicate,
+            objects=ObjectLevel(
+                row_counts=rows,
+                evidence=evidence,
+                inherited=sharpened(each.leaves for each in found),
+                asked=tuple(step for each in found for step in each.steps),
+                idle=tuple(idle.values()),
+            ),
+            finer=below,
+            rows=_Joined(sources) if sources else None,
+            fetch=fetch,
+            costs=costs,
+            facts=FactCoverage(
+                sidecars=used,
+                facts_fresh=fresh_count,
+                facts_stale=stale_count,
+                facts_missing=total - fresh_count - stale_count,
+                stale=stale & ~fresh,
+                missing=~(stale | fresh),
+                reasons=tuple(notes),
+                milliseconds=dict(milliseconds or {}),
+                coverage=coverage,
+            ),
+        )
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, LeafBounds, evaluate
-from .plan import FileDetail, Plan, Step
+from .plan import Coverage, FileDetail, Plan, Step
 from .questions import Fetch, no_fetch
 from .row_level import RowLevel, failure
 
@@ -32,47 +32,81 @@ if TYPE_CHECKING:
 
     from .source import RowSource, Source
 
-__all__ = ["make_plan"]
+__all__ = ["FactCoverage", "ObjectLevel", "PlanInput", "make_plan"]
 
 log = logging.getLogger("skipstone")
 
 
-def make_plan(
-    tree: Bound,
-    listing: Listing,
-    evidence: Sequence[Evidence[Leaf]],
-    *,
-    table: str,
-    predicate: str,
-    row_counts: NDArray[np.int64],
-    finer: Sequence[Source] = (),
-    rows: RowSource | None = None,
-    idle: Sequence[Step] = (),
-    fetch: Fetch = no_fetch,
-    inherited: LeafBounds | None = None,
-    asked: Sequence[Step] = (),
-    known: Mapping[str, Any] | None = None,
-    costs: Costs = FREE,
-) -> Plan:
-    """The plan for ``tree`` over the files of ``listing``.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ObjectLevel:
+    """What is known of whole files before the planner's walk.
 
-    ``evidence`` is the object level's; ``row_counts`` int64 over the files, -1 where no fact
-    says it; ``idle`` are steps of indexes that the predicate does not concern; ``inherited`` is
-    what was found out about the files elsewhere (``runs.py``), by the steps ``asked``; ``known``
-    further fields of the plan (freshness, reasons, milliseconds of earlier phases). ``costs`` say
-    which units a finer level is not asked about, because it would cost more than it saves.
+    ``row_counts`` is int64 over the files, -1 where no fact says it. ``inherited`` are bounds that
+    were computed elsewhere (``fact_runs.py``), by the steps ``asked``. ``idle`` are the steps of
+    indexes on columns that the predicate does not name.
     """
+
+    row_counts: NDArray[np.int64]
+    evidence: Sequence[Evidence[Leaf]] = ()
+    inherited: LeafBounds | None = None
+    asked: Sequence[Step] = ()
+    idle: Sequence[Step] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FactCoverage:
+    """How far facts cover the files, and what was found before planning; the fields mean the same
+    as in ``Plan``."""
+
+    sidecars: int = 0
+    facts_fresh: int = 0
+    facts_stale: int = 0
+    facts_missing: int = 0
+    stale: NDArray[np.bool_] | None = None
+    missing: NDArray[np.bool_] | None = None
+    reasons: tuple[Reason, ...] = ()
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    coverage: Coverage | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PlanInput:
+    """Everything that a plan for ``tree`` over the files of ``listing`` is made from.
+
+    ``finer`` are the sources below the files, ``rows`` the evidence about rows, ``fetch`` reads
+    what evidence needs. ``costs`` say which units a finer level is not asked about, because it
+    would cost more than it saves.
+    """
+
+    tree: Bound
+    listing: Listing
+    table: str
+    predicate: str
+    objects: ObjectLevel
+    finer: Sequence[Source] = ()
+    rows: RowSource | None = None
+    fetch: Fetch = no_fetch
+    facts: FactCoverage = field(default_factory=FactCoverage)
+    costs: Costs = FREE
+
+
+def make_plan(given: PlanInput) -> Plan:
+    """The plan: one walk over all levels."""
+    tree, listing, objects = given.tree, given.listing, given.objects
+    finer, fetch, costs, row_counts = given.finer, given.fetch, given.costs, objects.row_counts
     started = time.perf_counter()
     columns = frozenset(leaf.column for leaf in leaves(tree))
     files = np.arange(len(listing), dtype=np.int64)
     units = Units.objects(files, row_counts)
-    state = evaluate(tree, evidence, units, fetch=fetch, inherited=inherited)
-    steps: list[Step] = [*asked, *state.steps, *idle]
+    state = evaluate(tree, objects.evidence, units, fetch=fetch, inherited=objects.inherited)
+    steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~_alive(state, len(listing))] = Level.OBJECT
     failures: list[Reason] = []
     gate = CostGate(costs, listing.sizes, row_counts, len(columns))
-    level = None if rows is None else RowLevel(tree, rows, columns, row_counts, fetch)
+    level = None
+    if given.rows is not None:
+        level = RowLevel(tree, given.rows, columns, row_counts, fetch)
     settled = np.zeros(len(listing), np.bool_)
     if level is not None and finer and costs.rows_first(len(columns)):
         state, settled = level.first(state, len(listing))
@@ -108,30 +142,34 @@ def make_plan(
         failures.extend(level.reasons)
     dropped[(dropped < 0) & ~keep] = Level.ROW
 
-    fields = dict(known or {})
-    said = (*fields.get("reasons", ()), *failures, *gate.reasons, *_opaque_reasons(tree))
-    fields["reasons"] = tuple(dict.fromkeys(said))
-    fields["milliseconds"] = {
-        **fields.get("milliseconds", {}),
-        "evaluation": (time.perf_counter() - started) * 1e3,
-    }
+    facts = given.facts
+    reasons = (*facts.reasons, *failures, *gate.reasons, *_opaque_reasons(tree))
+    evaluation = (time.perf_counter() - started) * 1e3
     undecided = [
         file
         for file in np.flatnonzero(keep & ~must).tolist()
         if file not in details or not details[file].exact
     ]
     return Plan(
-        table=table,
-        predicate=predicate,
+        table=given.table,
+        predicate=given.predicate,
         listing=listing,
         keep=keep,
         must=must,
         row_counts=row_counts,
-        residual=predicate if undecided else None,
+        residual=given.predicate if undecided else None,
         details={file: detail for file, detail in details.items() if keep[file]},
         steps=tuple(steps),
         dropped=dropped,
-        **fields,
+        reasons=tuple(dict.fromkeys(reasons)),
+        sidecars=facts.sidecars,
+        facts_fresh=facts.facts_fresh,
+        facts_stale=facts.facts_stale,
+        facts_missing=facts.facts_missing,
+        stale=facts.stale,
+        missing=facts.missing,
+        milliseconds={**facts.milliseconds, "evaluation": evaluation},
+        coverage=facts.coverage,
     )
 
 

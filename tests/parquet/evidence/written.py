@@ -14,7 +14,7 @@ from skipstone.parquet.evidence import IndexedFile, page_source, row_group_sourc
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.pruning import Units
-from skipstone.pruning.planner import make_plan
+from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from skipstone.storage import ByteRange, Listing
 
 if TYPE_CHECKING:
@@ -162,14 +162,15 @@ class Written:
             mtimes=np.zeros(len(paths), np.int64),
         )
         return make_plan(
-            tree,
-            listing,
-            (),
-            table="/t",
-            predicate="p",
-            row_counts=self.counts,
-            finer=(self.row_groups, self.pages),
-            fetch=self.fetching,
+            PlanInput(
+                tree=tree,
+                listing=listing,
+                table="/t",
+                predicate="p",
+                objects=ObjectLevel(row_counts=self.counts),
+                finer=(self.row_groups, self.pages),
+                fetch=self.fetching,
+            )
         )
 
     def kept(self, plan: Plan) -> list[NDArray[np.int64]]:

@@ -36,7 +36,7 @@ from skipstone.predicate.tree import (
 )
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
-from skipstone.pruning.planner import make_plan
+from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.storage.listing import Listing
 
@@ -112,14 +112,15 @@ class FileQueries:
 
     def _plan(self, predicate: _Predicate) -> Plan:
         return make_plan(
-            predicate.tree,
-            self._listing,
-            (),
-            table=self.file.path,
-            predicate=predicate.text,
-            row_counts=self._rows,
-            finer=self._finer,
-            fetch=self.file.reader.fetch,
+            PlanInput(
+                tree=predicate.tree,
+                listing=self._listing,
+                table=self.file.path,
+                predicate=predicate.text,
+                objects=ObjectLevel(row_counts=self._rows),
+                finer=self._finer,
+                fetch=self.file.reader.fetch,
+            )
         )
 
     def _planned(self, predicate: _Predicate) -> tuple[RowSet, bool]:
