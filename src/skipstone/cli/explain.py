@@ -11,6 +11,8 @@ from .keys import data_keys
 from .options import index_options, reporting, source_options, table_of
 
 if TYPE_CHECKING:
+    from skipstone.table.planning import PlanOptions
+
     from .output import Output
 
 __all__ = ["FOUND", "check", "describe", "explain"]
@@ -64,11 +66,14 @@ def explain(
     """
     from .rows import columns_of
 
-    names = columns_of(columns)
-    scan = table_of(table, index_location, storage_options).scan(
-        where, columns=names, order_by=order_by, limit=limit, inside=not facts_only
-    )
-    out.result(scan.analyze() if analyze else scan.explain(look=not facts_only))
+    query: PlanOptions = {
+        "columns": columns_of(columns),
+        "order_by": order_by,
+        "limit": limit,
+        "inside": not facts_only,
+    }
+    opened = table_of(table, index_location, storage_options)
+    out.result(opened.scan(where, **query).analyze() if analyze else opened.explain(where, **query))
 
 
 @click.command()

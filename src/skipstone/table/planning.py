@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -53,13 +53,28 @@ if TYPE_CHECKING:
 
     from .open_table import OpenTable, Where
 
-__all__ = ["PlanRequest", "orders_of", "scan_query", "sort_column"]
+__all__ = ["PlanOptions", "PlanRequest", "orders_of", "scan_query", "sort_column"]
 
 _ORDER = re.compile(
     r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
     r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
     re.IGNORECASE,
 )
+
+
+class PlanOptions(TypedDict, total=False):
+    """The keyword arguments of ``Table.scan``, ``plan`` and ``explain``."""
+
+    columns: Sequence[str] | None
+    order_by: str | Sequence[str] | None
+    limit: int | None
+    time_zone: str
+    spark: SparkSession | None
+    memory: int
+    schema: pa.Schema | None
+    ansi: bool
+    containers: Mapping[str, bytes] | None
+    inside: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

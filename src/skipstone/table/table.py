@@ -15,7 +15,7 @@ Spark is imported by the calls that receive a session, and by no other.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from skipstone.errors import SkipstoneError
 from skipstone.planning.fact_runs import IN_MEMORY
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .aggregates import FirstRows
     from .file_format import Progress
     from .open_table import Where
+    from .planning import PlanOptions
 
 __all__ = ["Table"]
 
@@ -315,7 +316,7 @@ class Table(FileVerbs):
         )
         return scan_query(self, request)
 
-    def plan(self, where: Where = None, **how: Any) -> Plan:
+    def plan(self, where: Where = None, **how: Unpack[PlanOptions]) -> Plan:
         """The files, row groups, pages and rows that a query must read, as data.
 
         >>> table.plan("user_id = 'u-8814'").paths
@@ -324,7 +325,7 @@ class Table(FileVerbs):
         """
         return self.scan(where, **how).plan
 
-    def explain(self, where: Where = None, **how: Any) -> Explanation:
+    def explain(self, where: Where = None, **how: Unpack[PlanOptions]) -> Explanation:
         """The plan in words: what is read and skipped, why, and what reading it takes.
 
         >>> print(table.explain("user_id = 'u-8814'"))
