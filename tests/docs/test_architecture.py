@@ -1,0 +1,41 @@
+"""docs/architecture.md is true: its modules exist, and every format module is in its index."""
+
+from __future__ import annotations
+
+import re
+
+from tests.conftest import ROOT
+from tests.house import ORDER
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+SOURCE = ROOT / "src" / "skipstone"
+NAMED = set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", PAGE))
+
+# Where byte layouts are implemented; compiled copies of kernels and shared values have no layout.
+LAYOUTS = ("*/format/*.py", "parquet/encodings/*.py", "parquet/thrift/*.py")
+NO_LAYOUT = re.compile(r"__init__|encodings/(checks|jit|jit_runs|kernels|values)\.py$")
+
+
+def test_every_module_that_the_page_names_exists() -> None:
+    assert len(NAMED) >= 100
+    missing = [name for name in NAMED if not (SOURCE / name).is_file()]
+    # Tests and other folders are named from the root of the repository.
+    assert [name for name in missing if not (ROOT / name).is_file()] == []
+
+
+def test_the_index_of_byte_layouts_has_every_format_module() -> None:
+    index = PAGE[PAGE.index("## Byte layouts") :]
+    modules = {
+        path.relative_to(SOURCE).as_posix() for glob in LAYOUTS for path in SOURCE.glob(glob)
+    }
+    assert len(modules) >= 60
+    absent = [name for name in modules if not NO_LAYOUT.search(name) and f"`{name}`" not in index]
+    assert sorted(absent) == []
+
+
+def test_the_picture_has_every_package_in_the_order_of_the_imports() -> None:
+    picture = PAGE[PAGE.index("```text") : PAGE.index("## The central types")]
+    packages = [name for name in ORDER if (SOURCE / name).is_dir()]
+    places = [picture.find(f"{name}/") for name in packages]
+    assert -1 not in places
+    assert places == sorted(places)
