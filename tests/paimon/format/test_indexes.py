@@ -17,7 +17,7 @@ from skipstone.paimon.format.bloom_filter import sizing, write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import KeyColumn, factorise
 from skipstone.paimon.format.keys import In, KeyArray, Null, Range, prefix
-from skipstone.paimon.format.open_index import answer, needs, open_index
+from skipstone.paimon.format.open_index import answer, needs, open_index, speaks
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.format.types import PaimonType, Root
@@ -197,4 +197,7 @@ def test_unknown_kinds_and_versions() -> None:
     for kind in ("bitmap", "bsi"):
         with pytest.raises(UnsupportedError, match="version 9"):
             open_index(kind, type, Pieces.whole(b"\x09" + bytes(40)))
+    assert not speaks("mystery", Null())
+    assert not speaks("bloom-filter", Null())
+    assert speaks("bloom-filter", In(()))
     assert speaks("bitmap", Null())

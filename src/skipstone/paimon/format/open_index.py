@@ -38,6 +38,7 @@ __all__ = [
     "needs",
     "open_index",
     "open_uncached",
+    "speaks",
 ]
 
 Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"
@@ -73,6 +74,11 @@ def open_uncached(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     if kind not in KINDS:
         raise UnsupportedError(f"file index of kind {kind!r} is not known")
     return KINDS[kind].open(type, pieces)
+
+
+def speaks(kind: str, ask: Ask) -> bool:
+    """Whether an index of this kind can say anything of such a question."""
+    return kind in KINDS and (kind != "bloom-filter" or isinstance(ask, In))
 
 
 def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> RowAnswer:
