@@ -65,7 +65,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
 def _cold(root: str, where: str, options: Mapping[str, str]) -> tuple[float, int, int]:
     """Seconds to plan (the listing left out), requests and bytes."""
     table = skipstone.Table(root, storage_options=dict(options))
-    with mock.patch("skipstone.table.planning.costs_of", return_value=FREE), metered() as meter:
+    with mock.patch("skipstone.table.planning._costs", return_value=FREE), metered() as meter:
         started = time.perf_counter()
         plan = table.plan(where)
         taken = time.perf_counter() - started - plan.milliseconds["listing"] / 1e3

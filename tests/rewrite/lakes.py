@@ -68,7 +68,7 @@ def lake(root: Path, names: Sequence[str] = NAMES, **options: Any) -> Table:
 def looked(root: Path | str, where: str, **how: Any) -> tuple[TableScan, set[str], int]:
     """The plan of a table that nobody has looked at yet, every level asked; the files that were
     read for it, and in how many requests."""
-    with mock.patch("skipstone.table.planning.costs_of", return_value=FREE):
+    with mock.patch("skipstone.table.planning._costs", return_value=FREE):
         table = Table(str(root), **how)
         with metered() as meter:
             scan = table.scan(where)
