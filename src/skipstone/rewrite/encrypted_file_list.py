@@ -13,6 +13,17 @@ Both columns are authenticated. So without the key no file can be taken out of t
 older version of a file can stand for a newer one. It is written before the first file is
 encrypted, with the name of the table, and again after the last. Files that others add to the table
 are not in it until they are encrypted, too.
+
+The AAD prefix of a file binds it to its table and to its place there:
+
+    prefix = beginning | "/" | path of the file below the table's directory
+
+``beginning`` names the table and nothing else: a name that the user gives, or one made for it
+(``new_beginning``). It holds no path, so that a table may be moved or copied whole. The path below
+the directory is as it is listed, in UTF-8, with "/" between its parts. A file in the place of
+another, of this table or of one with another beginning, has another prefix than is expected there,
+and does not open. Other readers open such files where the prefix is stored in them; where it is
+not, the reader must give it.
 """
 
 from __future__ import annotations

@@ -3,10 +3,22 @@
 The footers are read side by side, and their row groups copied as they stand, each chunk with the
 ``file_path`` of its file from the table's directory, as parquet-java writes it: raw, ``/`` between
 folders. Of files that have not changed since an earlier summary of ours the footer is taken from
-that. Unknown fields stay. ``summary_merge.py`` says what becomes of what files do not agree on.
+that. Unknown fields stay. ``merged_top`` merges what the files say of themselves, by the table
+below.
 
 Each file is written whole or not at all; ``_metadata``, which is the later one, says of which
-versions of the files it is (``formats/parquet/summary_file.py``).
+versions of the files it is (``parquet/format/summary_file.py``).
+
+| of the files | parquet-java | here |
+|---|---|---|
+| schemas | united, or refused where they conflict | one and the same, else refused |
+| key-values | united; refused where values conflict | what all agree on; others left out, said |
+| created_by | the set of them as one text | the same |
+| column_orders | by the schema | kept where all agree, else left out: no bounds then |
+
+A row group with fewer columns than the schema, as parquet-java writes it of a table whose columns
+grew, is a trap: readers that find columns by their place take one for another. The name of the
+schema's root means nothing, and may differ.
 """
 
 from __future__ import annotations

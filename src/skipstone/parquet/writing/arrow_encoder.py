@@ -9,6 +9,14 @@ pages have no checksums, indexes or bounds that are used: those come of the fact
 Arrow cuts pages at exactly so many rows, and every page begins with a row, lists too, as long as a
 page index is asked for. Only where a dictionary overflows does it begin another page: with
 ``page_rows`` such a column is encoded once more, and all that follow, without a dictionary.
+
+Whole row groups can move to a place in another file (``EncodedRowGroups``). Arrow's buffer holds
+
+    PAR1 | pages, bloom filters, column indexes | offset indexes | footer
+           copied as they are                     rewritten        its RowGroup structs
+
+Offset indexes hold offsets, and the length of an offset depends on its size: they lie behind
+everything else, so all that precedes them moves by one distance.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | IEEE_754_TOTAL_ORDER | -inf < … < -0 < +0 < … < inf | NaN, unless there is nothing else |
 | none that is known, INT96, INTERVAL, … | not at all: ``Ordering.of`` is ``None`` | |
 
-Byte arrays longer than 64 bytes are cut, the upper bound counted up (``index/truncate.py``); where
+Byte arrays longer than 64 bytes are cut, the upper bound counted up; where
 nothing can be counted up it stays whole. Bounds are sound, and ``exact`` says whether they occur.
 """
 
