@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.pruning.plan import Plan
     from skipstone.storage import Listing
 
@@ -69,7 +69,7 @@ def predicates(count: int) -> dict[str, str]:
     }
 
 
-def planner(matched: Matched, listing: Listing, where: str) -> Callable[[], Plan]:
+def planner(matched: MatchedFacts, listing: Listing, where: str) -> Callable[[], Plan]:
     """The plan for ``where``, from a bound predicate on."""
     tree = bind(parse_sql(where), SCHEMA)
     none = PartitionColumns({})

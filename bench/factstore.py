@@ -29,7 +29,7 @@ from skipstone.facts.part_columns import (
     UNIT,
     FactField,
 )
-from skipstone.facts.parts import encode_part
+from skipstone.facts.part_writer import encode_part
 from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
@@ -195,7 +195,9 @@ def lay_facts(
         arrays += [column.take(pa.array(chosen)) for column in columns]
         arrays += [pa.array(np.zeros(count, np.int64))] * (len(fields) - len(indexes))
         names = [*OWN, *map(str, range(len(fields)))]
-        name, data = encode_part(pa.Table.from_arrays(arrays, names=names), fields, "bench")
+        name, data = encode_part(
+            pa.Table.from_arrays(arrays, names=names), fields, created_by="bench"
+        )
         store.storage.put(store.location.part(name), data)
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.facts.xskipper import XskipperLocation
+from skipstone.facts.location import XskipperLocation
 from skipstone.xskipper.format.schema import IndexColumn
 from tests.facts.xskipper.foreign import obj_name, write_store
 from tests.oracle import matching_rows

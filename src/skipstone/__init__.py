@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skipstone import salvage as salvage
     from skipstone.errors import SkipstoneError
     from skipstone.facts import IndexEncryption
-    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.facts.location import XskipperLocation
     from skipstone.live import LiveTable
     from skipstone.paimon.file_index import PaimonFileIndex
     from skipstone.parquet.encryption.decryption import Decryption
@@ -68,7 +68,7 @@ _HOMES = {
     "PmFile": "skipstone.questdb.pm_file",
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
-    "XskipperLocation": "skipstone.facts.xskipper",
+    "XskipperLocation": "skipstone.facts.location",
     "explain": "skipstone.table",
     "ingest": "skipstone.table.ingest",
     "last_scan": "skipstone.table",

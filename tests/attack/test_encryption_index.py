@@ -15,13 +15,13 @@ import pytest
 
 from skipstone import Table
 from skipstone.facts.index_encryption import IndexEncryption
-from skipstone.facts.xskipper.store import part_files
 from skipstone.parquet.encryption.master_keys import (
     LabelledKeys,
     arrow_decryption,
     arrow_encryption,
 )
 from skipstone.storage import LocalStorage
+from skipstone.xskipper.directory import part_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from skipstone.facts.file_facts import FileFacts
+    from skipstone.facts.encode import FileFacts
     from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Chunk
 

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.facts import Store
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts.encode import FileFacts
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
-from skipstone.pruning.kind import Builder, Built, Chunk, Index
+from skipstone.pruning.kind import Blob, Builder, Built, Chunk, Index
 from skipstone.storage import list_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from skipstone.facts import MatchedFacts
     from skipstone.identity import ObjectId
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Answer, Fetched, Units
-    from skipstone.storage import Listing
+    from skipstone.storage import Listing, Storage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("é.b", pa.float64())])
 MINMAX, VALUES = MinMax("id"), ValueList("s")
@@ -81,6 +82,23 @@ def facts(
         values={index: value(index, columns[index.column]) for index in indexes},
         **more,
     )
+
+
+def sidecar_place(matched: MatchedFacts, kind: str, file: int) -> Blob | None:
+    """Where the newest sidecar ("container", "pm") of a file lies; ``None`` for none."""
+    row = int(matched.sidecar_rows(kind)[file])
+    return None if row < 0 else matched.places(kind).at(row)
+
+
+def sidecar_at(place: Blob | None, storage: Storage) -> bytes | None:
+    """The bytes of a sidecar; ``None`` where they are gone."""
+    if place is None:
+        return None
+    if place.inline is not None:
+        return bytes(place.inline)
+    span = place.span(0, place.length)
+    found = storage.read_ranges([span]).get(span)
+    return None if found is None else bytes(found)
 
 
 class Table:

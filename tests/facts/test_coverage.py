@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from skipstone.facts import Snapshot, coverage, parts
+from skipstone.facts import Snapshot, coverage, part_writer
 from skipstone.indexes.bloom import Bloom
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
@@ -20,15 +20,15 @@ from tests.facts.facts import SCHEMA, Table, facts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.pruning.kind import Index
 
 MINMAX, VALUES, BLOOM = MinMax("id"), ValueList("s", max_values=2), Bloom("id")
 
 
 @pytest.fixture
-def matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matched:
-    monkeypatch.setattr(parts, "ROW_GROUP", 2)
+def matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MatchedFacts:
+    monkeypatch.setattr(part_writer, "ROW_GROUP", 2)
     table = Table(tmp_path / "t")
     for number in range(6):
         table.write(f"{number}")
@@ -52,7 +52,11 @@ def matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matched:
 )
 @pytest.mark.parametrize("limit", [0, 2**40])
 def test_files_with_a_value(
-    matched: Matched, monkeypatch: pytest.MonkeyPatch, index: Index, files: list[int], limit: int
+    matched: MatchedFacts,
+    monkeypatch: pytest.MonkeyPatch,
+    index: Index,
+    files: list[int],
+    limit: int,
 ) -> None:
     monkeypatch.setattr(coverage, "READ_BYTES", limit)
     assert coverage.valued(matched, index).nonzero()[0].tolist() == files
@@ -60,7 +64,7 @@ def test_files_with_a_value(
 
 
 def test_a_large_column_without_nulls_is_not_read(
-    matched: Matched, monkeypatch: pytest.MonkeyPatch
+    matched: MatchedFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coverage, "READ_BYTES", 0)
     read: list[object] = []
@@ -77,7 +81,7 @@ def test_a_large_column_without_nulls_is_not_read(
     assert len(read) == 1
 
 
-def test_a_footer_tells_which_rows_have_a_value(matched: Matched) -> None:
+def test_a_footer_tells_which_rows_have_a_value(matched: MatchedFacts) -> None:
     (bloom,) = (
         field
         for field in matched.snapshot.fields

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from skipstone.facts import Store
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts.encode import FileFacts
+from skipstone.facts.upkeep import compact, drop_index, vacuum
 from skipstone.identity import ObjectId
 from skipstone.indexes.minmax import MinMax
 from skipstone.storage import Listing
-from tests.facts.facts import SCHEMA, Strange
+from tests.facts.facts import SCHEMA, Strange, sidecar_at, sidecar_place
 from tests.facts.memory import Crash, Interrupted, MemoryStorage
 
 if TYPE_CHECKING:
@@ -120,12 +121,12 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        self.store.compact(self.listing)
+        compact(self.store, self.listing)
 
     @rule(index=st.sampled_from(INDEXES))
     def drop(self, index: Index) -> None:
         self.forget(index)
-        self.store.drop_index(index.name, index.column)
+        drop_index(self.store, index.name, index.column)
 
     def forget(self, index: Index) -> None:
         """A drop has begun: from here on its facts may be there or not."""
@@ -133,7 +134,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def vacuum(self) -> None:
-        self.store.vacuum(older_than=-1)
+        vacuum(self.store, older_than=-1)
 
     @rule(days=st.booleans())
     def restart(self, days: bool) -> None:
@@ -148,13 +149,13 @@ class Life(RuleBasedStateMachine):
         if kind == "build":
             self.publish(store, self.facts([index], 600), [index])
         elif kind == "compact":
-            store.compact(self.listing)
+            compact(store, self.listing)
         elif kind == "drop":
             self.forget(index)
-            store.drop_index(index.name, index.column)
+            drop_index(store, index.name, index.column)
         else:
             # Nothing is older than a day but what the clock has left behind.
-            store.vacuum()
+            vacuum(store)
 
     @rule(
         kind=st.sampled_from(["build", "compact", "drop", "vacuum"]),
@@ -212,9 +213,9 @@ class Life(RuleBasedStateMachine):
             for at, path in enumerate(matched.listing.paths):
                 version = self.files[path][1]
                 assert matched.rows[at] in (-1, version)
-                place = matched.place("container", at)
+                place = sidecar_place(matched, "container", at)
                 if place is not None:
-                    data = place.read(store.location, self.storage)
+                    data = sidecar_at(place, self.storage)
                     assert data is not None
                     assert data == version.to_bytes(4, "big") * (len(data) // 4)
                 for index in INDEXES:
@@ -225,9 +226,9 @@ class Life(RuleBasedStateMachine):
 
     def said(self, matched: object) -> dict[tuple[str, Index], object]:
         """Every value that a current fact has, known kind or not, by file and index."""
-        from skipstone.facts import Matched
+        from skipstone.facts import MatchedFacts
 
-        assert isinstance(matched, Matched)
+        assert isinstance(matched, MatchedFacts)
         found: dict[tuple[str, Index], object] = {}
         for each in matched.evidence({"id", "é.b"}):
             assert each.stored is not None

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.facts.encrypted_packs import FRAME, SealedPack, Segment, seal_pack
-from skipstone.facts.encrypted_storage import SealedStorage
+from skipstone.facts.encrypted_packs import FRAME, EncryptedPack, Segment, encrypt_pack
+from skipstone.facts.encrypted_storage import EncryptedStorage
 from skipstone.facts.location import Location
 from skipstone.parquet.encryption.master_keys import LabelledKeys
 from skipstone.pruning import Cause
@@ -37,14 +37,14 @@ def segments() -> list[Segment]:
     ]
 
 
-def store(home: Path, data: bytes, keys: dict[str, bytes] | None = None) -> SealedStorage:
+def store(home: Path, data: bytes, keys: dict[str, bytes] | None = None) -> EncryptedStorage:
     location = Location(str(home))
     LocalStorage().put(location.pack(NAME), data)
-    return SealedStorage(LocalStorage(), location, LabelledKeys(keys or KEYS))
+    return EncryptedStorage(LocalStorage(), location, LabelledKeys(keys or KEYS))
 
 
 def sealed() -> bytes:
-    return seal_pack(NAME, plain(), segments(), "kf", LabelledKeys(KEYS))
+    return encrypt_pack(NAME, plain(), segments(), "kf", LabelledKeys(KEYS))
 
 
 def place(home: Path, offset: int, length: int) -> ByteRange:
@@ -122,7 +122,7 @@ def test_a_frame_of_another_place_does_not_authenticate(tmp_path: Path) -> None:
     assert reader.read_ranges([place(tmp_path, 5, 10)]) == {}
     assert [r.cause for r in reader.reasons] == [Cause.CORRUPT]
     assert "does not authenticate" in next(iter(reader.reasons)).text
-    other = seal_pack("other.pack", plain(), segments(), "kf", LabelledKeys(KEYS))
+    other = encrypt_pack("other.pack", plain(), segments(), "kf", LabelledKeys(KEYS))
     reader = store(tmp_path / "swapped", other)
     assert reader.read_ranges([place(tmp_path / "swapped", 0, 5)]) == {}
     assert "directory" in next(iter(reader.reasons)).text
@@ -137,7 +137,7 @@ def test_a_pack_in_the_clear_is_not_believed(tmp_path: Path) -> None:
 def test_every_flipped_byte_is_seen(tmp_path: Path) -> None:
     """Over a small pack, byte by byte: the wrong plaintext never comes out."""
     small = [Segment(30, "k1", "0/a"), Segment(20, "kf", "0/b")]
-    data = seal_pack(NAME, plain(50), small, "kf", LabelledKeys(KEYS))
+    data = encrypt_pack(NAME, plain(50), small, "kf", LabelledKeys(KEYS))
     whole, keys = plain(50), LabelledKeys(KEYS)
     path = Location(str(tmp_path)).pack(NAME)
     refused = 0
@@ -145,7 +145,7 @@ def test_every_flipped_byte_is_seen(tmp_path: Path) -> None:
         bad = bytearray(data)
         bad[at] ^= 1 << (at % 8)
         try:
-            pack = SealedPack.open(path, len(bad), memoryview(bad), keys)
+            pack = EncryptedPack.open(path, len(bad), memoryview(bad), keys)
             got = b"".join(
                 pack.plain(s, f, memoryview(bad)[r.offset : r.offset + r.length], keys)
                 for s, f, r in pack.frames(0, 50) or ()
@@ -163,7 +163,7 @@ def test_hostile_packs_end_in_an_error(data: bytes, tail: int) -> None:
     whole = sealed_small()
     for bad in (data, whole[: len(whole) - tail], data + whole[-200:], whole[:-16] + data[:16]):
         try:
-            SealedPack.open(f"/p/{NAME}", len(bad), memoryview(bad), LabelledKeys(KEYS))
+            EncryptedPack.open(f"/p/{NAME}", len(bad), memoryview(bad), LabelledKeys(KEYS))
         except (FormatError, UnsupportedError, KeyUnavailableError):
             continue
         assert bad.endswith(whole[-200:])
@@ -175,6 +175,6 @@ _SMALL: list[bytes] = []
 def sealed_small() -> bytes:
     if not _SMALL:
         _SMALL.append(
-            seal_pack(NAME, plain(50), [Segment(50, "k1", "0/a")], "kf", LabelledKeys(KEYS))
+            encrypt_pack(NAME, plain(50), [Segment(50, "k1", "0/a")], "kf", LabelledKeys(KEYS))
         )
     return _SMALL[0]

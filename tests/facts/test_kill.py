@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from skipstone.facts import Store
+from skipstone.facts.upkeep import compact, vacuum
 from tests.facts.facts import MINMAX, VALUES, Table
 from tests.facts.test_parts import evidence_of
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOP = """
 import sys, itertools
 from pathlib import Path
+from skipstone.facts.upkeep import compact, vacuum
 from tests.facts.facts import MINMAX, SCHEMA, VALUES, Table
 table, kind, times = Table(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
@@ -33,10 +35,10 @@ for turn in range(times) if times else itertools.count():
     elif kind == "values":
         table.build(VALUES, only=[turn % 8])
     elif kind == "vacuum":
-        table.store.vacuum()
+        vacuum(table.store)
     else:
         table.build(MINMAX, only=[turn % 8])
-        table.store.compact(table.listing)
+        compact(table.store, table.listing)
 """
 
 
@@ -73,10 +75,10 @@ def test_a_killed_writer_costs_at_most_what_it_had_not_finished(table: Table, ki
         assert process.returncode == -signal.SIGKILL
         assert evidence_of(table) == right
         assert Store.of_table(str(table.root)).snapshot().reasons == ()
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     assert len(table.store.snapshot().parts) == 1
     assert evidence_of(table) == right
-    table.store.vacuum(older_than=-60)
+    vacuum(table.store, older_than=-60)
     left = [path.name for path in Path(table.store.location.root).rglob("*") if path.is_file()]
     assert not [name for name in left if name.startswith("_")]
     assert evidence_of(table) == right
@@ -95,5 +97,5 @@ def test_builders_and_compactions_at_once_lose_nothing(table: Table) -> None:
     for at in range(8):
         assert ("minmax(id)", at, str({"min": 10 * at, "max": 10 * at + 9})) in whole
         assert ("valuelist(s)", at, f"['v{at}']") in whole
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     assert evidence_of(table) == whole

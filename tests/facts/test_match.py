@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.facts import Matched, Store
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts import MatchedFacts, Store
+from skipstone.facts.encode import FileFacts
+from skipstone.facts.upkeep import compact
 from skipstone.identity import UNITS_PER_SECOND, ObjectId, TimeUnit
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
@@ -92,7 +93,7 @@ def test_the_order_of_parts_and_of_paths_does_not_matter(tmp_path: Path) -> None
     assert minima(matched) == [0, 10, 20, 30, 40]
 
 
-def minima(matched: Matched, column: str = "id") -> list[int | None]:
+def minima(matched: MatchedFacts, column: str = "id") -> list[int | None]:
     """The minimum that the facts give for each file."""
     found: list[int | None] = [None] * len(matched)
     for each in matched.evidence({column}):
@@ -171,7 +172,7 @@ def test_facts_of_two_versions_that_a_listing_cannot_tell_apart_say_nothing(tabl
     assert poor.stale.tolist() == [True, False, False]
     assert minima(poor) == [None, 10, 20]
     assert "cannot tell apart" in str(poor.reasons[0])
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     assert minima(table.store.snapshot().match(as_spark(files))) == [5, 10, 20]
 
 
@@ -196,7 +197,7 @@ def test_facts_under_other_options_say_nothing(table: Table) -> None:
     none = snapshot.match(files, "other")
     assert none.stale.all()
     assert "other reader options" in str(none.reasons[0])
-    table.store.compact(table.listing)  # facts under any options are worth keeping
+    compact(table.store, table.listing)  # facts under any options are worth keeping
     snapshot = table.store.snapshot()
     assert snapshot.match(files, "header").has_fact.tolist() == [True, False, True]
     assert snapshot.match(files).has_fact.tolist() == [False, True, True]
@@ -244,7 +245,7 @@ def test_the_most_recent_parameters_define_and_all_give_evidence(
         assert found.keys() == {old, new}
         rows = {e: (s.row_of_file >= 0).tolist() for e, s in found.items() if s is not None}
         assert rows == {old: [True, True, False], new: [False, True, True]}
-        table.store.compact(table.listing)
+        compact(table.store, table.listing)
     (definition,) = table.store.snapshot().definitions
     assert definition.index == new
 
@@ -270,7 +271,7 @@ def test_facts_of_a_column_under_two_types_stay_apart(table: Table) -> None:
             for e in matched.evidence({"id"})
             if e.name == "minmax" and e.stored is not None
         }
-        table.store.compact(table.listing)
+        compact(table.store, table.listing)
     assert counts == {"int64": [1, -1], "int32": [-1, 0]}
 
 
@@ -333,7 +334,7 @@ def test_facts_of_other_tables_at_the_same_place_are_no_orphans(tmp_path: Path) 
     one.build(MINMAX)
     two.build(MINMAX)
     assert one.store.snapshot().match(one.listing()).orphaned == 0
-    one.store.compact(one.listing)
+    compact(one.store, one.listing)
     assert two.store.snapshot().match(two.listing()).has_fact.tolist() == [True]
 
 
@@ -438,7 +439,7 @@ def test_a_part_that_goes_between_listing_and_reading_is_made_up_for(
     def listed() -> dict[str, tuple[int, int]]:
         found = names()
         if not compacted:
-            compacted.append(table.store.compact(table.listing))
+            compacted.append(compact(table.store, table.listing))
         return found
 
     monkeypatch.setattr(store, "part_names", listed)

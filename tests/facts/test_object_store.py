@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.facts import Store
+from skipstone.facts.upkeep import check, compact, drop_index, vacuum
 from tests.facts.facts import MINMAX, SCHEMA, VALUES, Table, facts
 
 if TYPE_CHECKING:
@@ -64,17 +65,17 @@ def test_build_read_compact_drop_vacuum_check(remote: Remote) -> None:
     assert remote.store().location.root == f"{remote.s3.base}/p/_t.skipstone"
     bounds = [{"min": 10 * i, "max": 10 * i + 9} for i in range(3)]
     assert values(remote) == [[*bounds, None]]
-    checked = remote.store().check(remote.listing())
+    checked = check(remote.store(), remote.listing())
     assert (checked.current, checked.damaged, checked.lost_packs) == (3, (), ())
     remote.s3.fill("p/t/b c", data=b"grown")
     assert values(remote) == [[bounds[0], None, bounds[2], None]]
-    done = remote.store().compact(remote.listing)
+    done = compact(remote.store(), remote.listing)
     assert (done.dead, done.rows_after, done.parts_after) == (1, 2, 1)
     assert values(remote) == [[bounds[0], None, bounds[2], None]]
-    assert [str(each) for each in remote.store().drop_index("minmax", "id")] == ["minmax(id)"]
+    assert [str(each) for each in drop_index(remote.store(), "minmax", "id")] == ["minmax(id)"]
     assert values(remote) == []
     assert len(remote.s3.keys("p/_t.skipstone/packs/")) == 2
-    assert len(remote.store().vacuum(older_than=-60).removed) == 0  # both still named
+    assert len(vacuum(remote.store(), older_than=-60).removed) == 0  # both still named
     remote.store().drop()
     assert remote.s3.keys("p/_t.skipstone/") == []
 

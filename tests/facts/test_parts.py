@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.facts import Store
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import OWN
 from skipstone.facts.parts import open_part
 from skipstone.indexes.minmax import MinMax
@@ -247,7 +247,7 @@ def test_a_renamed_part_is_not_believed(table: Table) -> None:
 def test_a_part_of_a_newer_version_says_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skipstone.facts.parts.VERSION", 2)
+    monkeypatch.setattr("skipstone.facts.part_writer.VERSION", 2)
     table.build(MINMAX)
     monkeypatch.undo()
     store = Store.of_table(str(table.root))

@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.facts import Store, needs_merge
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts.encode import FileFacts
+from skipstone.facts.upkeep import compact, drop_index
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
 from skipstone.pruning import Cause
-from tests.facts.facts import MINMAX, SCHEMA, VALUES, Strange, Table
+from tests.facts.facts import MINMAX, SCHEMA, VALUES, Strange, Table, sidecar_at, sidecar_place
 from tests.facts.test_parts import evidence_of
 
 if TYPE_CHECKING:
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-def matched(table: Table) -> Matched:
+def matched(table: Table) -> MatchedFacts:
     return Store.of_table(str(table.root)).snapshot().match(table.listing())
 
 
@@ -49,7 +50,7 @@ def test_many_parts_become_one_that_says_the_same(table: Table) -> None:
         table.build(MINMAX, only=only)
     table.build(VALUES, only=[0, 2])
     right = evidence_of(table)
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert (done.parts_before, done.parts_after) == (4, 1)
     assert (done.rows_before, done.rows_after, done.dead) == (6, 4, 0)
     assert done.bytes_after < done.bytes_before
@@ -59,7 +60,7 @@ def test_many_parts_become_one_that_says_the_same(table: Table) -> None:
 
 def test_a_store_that_needs_nothing_is_left_alone(table: Table) -> None:
     (name,) = table.build(MINMAX)
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert files_below(table, "facts") == [name]
     assert (done.parts_before, done.parts_after, done.rows_after) == (1, 1, 4)
 
@@ -69,13 +70,13 @@ def test_dead_facts_go_and_definitions_stay(table: Table) -> None:
     table.build(MINMAX, VALUES)
     (table.root / "a").unlink()
     table.write("b", b"changed")
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert (done.dead, done.rows_after) == (2, 2)
     assert matched(table).has_fact.tolist() == [False, True, True]
     assert matched(table).orphaned == 0
     for path in table.root.iterdir():
         path.unlink()
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert (done.dead, done.rows_after, done.parts_after) == (2, 0, 1)
     assert len(matched(table).snapshot.definitions) == 2
 
@@ -89,7 +90,7 @@ def test_the_data_is_listed_after_the_parts(table: Table) -> None:
         table.build(MINMAX, only=[4])
         return table.listing()
 
-    table.store.compact(listing_late)
+    compact(table.store, listing_late)
     assert matched(table).has_fact.tolist() == [True, False, False, False, True]
 
 
@@ -100,7 +101,7 @@ def test_facts_whose_identities_only_fit_stay_apart(table: Table) -> None:
         id_ = files.object_id(0)
         id_ = type(id_)(path=id_.path, size=id_.size, mtime=id_.mtime, unit="ns", etag=etag)
         table.store.write_part([FileFacts(id=id_, row_count=11)], [], pa.schema([]))
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert done.rows_after == 2
     assert matched(table).has_fact.tolist() == [True, False, False, False]
 
@@ -108,7 +109,7 @@ def test_facts_whose_identities_only_fit_stay_apart(table: Table) -> None:
 def test_reasons_of_several_rows_come_together(table: Table) -> None:
     table.build(MINMAX, only=[0], reasons={"a": "old", "b": "too long"})
     table.build(VALUES, only=[0, 1], reasons={"a": "new"})
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     reasons = table.store.snapshot().own("skipstone_reasons").to_pylist()
     assert sorted(map(dict, reasons), key=len) == [{"a": "new"}, {"a": "new", "b": "too long"}]
 
@@ -121,7 +122,7 @@ def test_a_damaged_index_column_costs_only_itself(table: Table) -> None:
     spoil(table.store.snapshot().parts[0].path, "s_valuelist_1.list.element")
     assert not evidence_of(table) >= right
     table.store = Store.of_table(str(table.root))
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     lost = {("valuelist(s)", at, f"['v{at}']") for at in (0, 1)}
     assert evidence_of(table) == right - lost
     assert matched(table).reasons == ()
@@ -148,7 +149,7 @@ def test_a_part_whose_identities_are_damaged_is_left_where_it_is(table: Table) -
     broken = table.store.snapshot().parts[0]
     spoil(broken.path, "skipstone_path")
     table.store = Store.of_table(str(table.root))
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert broken.name in files_below(table, "facts")
     assert (done.parts_before, done.parts_after) == (2, 2)
     assert matched(table).has_fact.tolist() == [False, True, False, False]
@@ -163,7 +164,7 @@ def test_a_table_too_large_for_one_part_gets_several(
     right = evidence_of(table)
     size = table.store.snapshot().parts[0].uncompressed
     monkeypatch.setattr("skipstone.facts.upkeep.PART_BYTES", int(2.5 * size))
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert done.parts_after == 2
     assert evidence_of(table) == right
 
@@ -189,7 +190,7 @@ def test_needs_merge_above_32_parts_or_8_small_ones(
     assert not needs_merge(table.store.snapshot())
     monkeypatch.setattr("skipstone.facts.upkeep.MOST_PARTS", 8)
     assert needs_merge(table.store.snapshot())
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     assert not needs_merge(table.store.snapshot())
 
 
@@ -239,9 +240,9 @@ def test_unknown_kinds_survive_byte_for_byte(
         given_ = FileFacts(id=fact.id, values={**fact.values, strange: values[i]})
         table.store.write_part([given_], [MINMAX, strange], SCHEMA)
     for rewrite in (
-        lambda: table.store.compact(table.listing),
-        lambda: table.store.drop_index("minmax", "id"),
-        lambda: table.store.compact(table.listing),
+        lambda: compact(table.store, table.listing),
+        lambda: drop_index(table.store, "minmax", "id"),
+        lambda: compact(table.store, table.listing),
     ):
         rewrite()
         snapshot = Store.of_table(str(table.root)).snapshot()
@@ -277,7 +278,7 @@ def made(type_: pa.DataType, number: int) -> Any:
 def test_fields_and_columns_that_a_newer_writer_added_survive(table: Table) -> None:
     """An entry with further keys, and a column that no entry describes."""
     from skipstone.facts.part_columns import OWN, FactField
-    from skipstone.facts.parts import encode_part
+    from skipstone.facts.part_writer import encode_part
 
     table.build(MINMAX)
     part = table.store.snapshot().parts[0]
@@ -290,7 +291,7 @@ def test_fields_and_columns_that_a_newer_writer_added_survive(table: Table) -> N
         {**(part.fields[0].to_json() or {}), "future": {"x": [1]}},
     )
     fields = [described, *part.fields[1:], FactField.from_json(note, None)]
-    name, data = encode_part(columns.append_column("note", noted), fields, "tomorrow")
+    name, data = encode_part(columns.append_column("note", noted), fields, created_by="tomorrow")
     table.store.storage.put(table.store.location.part(name), data)
     table.store.storage.delete(part.path)
     table.build(VALUES)
@@ -301,7 +302,7 @@ def test_fields_and_columns_that_a_newer_writer_added_survive(table: Table) -> N
         assert found["skipstone_note"].arrow.metadata[b"k"] == b"v"
         (piece,) = store.snapshot().values(found["skipstone_note"])
         assert piece.values.equals(noted)
-        store.compact(table.listing)
+        compact(store, table.listing)
     assert len(store.snapshot().parts) == 1
 
 
@@ -314,9 +315,9 @@ def test_one_index_goes_and_the_others_stay(table: Table, kind: str) -> None:
     table.build(MINMAX, VALUES, only=[0, 1])
     table.build(MinMax("é.b"), MINMAX, only=[2, 3])
     right = evidence_of(table)
-    assert table.store.drop_index(kind, "s") == table.store.drop_index("other", "id") == ()
+    assert drop_index(table.store, kind, "s") == drop_index(table.store, "other", "id") == ()
     assert evidence_of(table) == right
-    (gone,) = table.store.drop_index(kind, "id")
+    (gone,) = drop_index(table.store, kind, "id")
     assert str(gone) == "minmax(id)"
     of_id = {each for each in right if "(id)" in str(each) or "'id'" in str(each)}
     assert len(of_id) == 12
@@ -330,11 +331,11 @@ def test_one_index_goes_and_the_others_stay(table: Table, kind: str) -> None:
 
 def test_null_counts_stay_while_another_index_needs_them(table: Table) -> None:
     table.build(MINMAX, ValueList("id"))
-    table.store.drop_index("valuelist", "id")
+    drop_index(table.store, "valuelist", "id")
     (nulls,) = (e for e in matched(table).evidence({"id"}) if e.name == "nulls")
     assert nulls.stored is not None
     assert nulls.stored.nulls.tolist() == [1, 1, 1, 1]
-    table.store.drop_index("minmax", "id")
+    drop_index(table.store, "minmax", "id")
     assert files_below(table, "facts") == []
     assert not table.store.exists()
 
@@ -342,22 +343,22 @@ def test_null_counts_stay_while_another_index_needs_them(table: Table) -> None:
 def test_all_parameters_of_an_index_go_together(table: Table) -> None:
     table.build(ValueList("s", max_values=5), MINMAX)
     table.build(ValueList("s", max_values=9), MINMAX)
-    assert len(table.store.drop_index("valuelist", "s")) == 2
+    assert len(drop_index(table.store, "valuelist", "s")) == 2
     assert [e.name for e in matched(table).evidence({"s"})] == []
 
 
 def test_unknown_kinds_can_be_dropped_by_name(table: Table) -> None:
     table.build(Strange("id", pa.int64()), MINMAX)
-    assert len(table.store.drop_index("strange", "id")) == 1
+    assert len(drop_index(table.store, "strange", "id")) == 1
     assert matched(table).reasons == ()
 
 
 def test_sidecars_outlive_the_last_index(table: Table) -> None:
     table.build(MINMAX, only=[0], container=b"x" * 600)
-    table.store.drop_index("minmax", "id")
-    place = matched(table).place("container", 0)
+    drop_index(table.store, "minmax", "id")
+    place = sidecar_place(matched(table), "container", 0)
     assert place is not None
-    assert place.read(table.store.location, table.store.storage) == b"x" * 600
+    assert sidecar_at(place, table.store.storage) == b"x" * 600
 
 
 def test_drop_all_leaves_nothing(table: Table) -> None:
@@ -385,6 +386,6 @@ def test_parts_too_large_to_merge_at_once_are_merged_by_halves(
         return merge(parts, *rest)
 
     monkeypatch.setattr(upkeep, "merge", narrow)
-    done = table.store.compact(table.listing)
+    done = compact(table.store, table.listing)
     assert (done.parts_after, done.rows_after) == (2, 4)
     assert evidence_of(table) == right

@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skipstone.facts import Place, Store
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts import Store
+from skipstone.facts.encode import FileFacts
+from skipstone.facts.part_columns import OWN, place_columns
+from skipstone.facts.upkeep import check, compact, vacuum
 from skipstone.pruning import Cause
-from tests.facts.facts import MINMAX, Table
+from tests.facts.facts import MINMAX, Table, sidecar_at, sidecar_place
 from tests.facts.test_upkeep import files_below, matched, spoil
 
 
@@ -47,13 +49,13 @@ def test_sidecars_lie_back_to_back_or_inline(table: Table) -> None:
     for _ in range(2):
         found = matched(table)
         for file, sidecar in enumerate(sidecars):
-            place = found.place("container", file)
+            place = sidecar_place(found, "container", file)
             assert place is not None
             assert (place.inline is None) == (len(sidecar) > 500)
-            assert place.read(table.store.location, table.store.storage) == sidecar
-        assert found.place("pm", 2) is None
+            assert sidecar_at(place, table.store.storage) == sidecar
+        assert sidecar_place(found, "pm", 2) is None
         table.build(MINMAX)
-        table.store.compact(table.listing)
+        compact(table.store, table.listing)
 
 
 def test_a_row_whose_pack_is_gone_says_nothing_of_it(table: Table) -> None:
@@ -61,34 +63,38 @@ def test_a_row_whose_pack_is_gone_says_nothing_of_it(table: Table) -> None:
     (pack,) = files_below(table, "packs")
     (Path(table.store.location.packs) / pack).unlink()
     found = matched(table)
-    place = found.place("container", 0)
+    place = sidecar_place(found, "container", 0)
     assert place is not None
-    assert place.read(table.store.location, table.store.storage) is None
+    assert sidecar_at(place, table.store.storage) is None
     assert found.has_fact[0]
-    checked = table.store.check(table.listing())
+    checked = check(table.store, table.listing())
     assert checked.lost_packs == (pack,)
     assert not checked.ok
 
 
 def test_a_place_outside_the_packs_is_no_place(table: Table) -> None:
-    for pack, offset, length in (("../facts/x", 0, 1), ("x", -1, 1), ("x", 0, -1)):
-        place = Place(pack=pack, offset=offset, length=length)
-        assert place.byte_range(table.store.location) is None
-        assert place.read(table.store.location, table.store.storage) is None
+    table.build(MINMAX, only=[0], container=b"x" * 600)
+    names = place_columns("container")
+    for forged in (("../facts/x", 0, 1), ("x", -1, 1), ("x", 0, -1)):
+        snapshot = Store.of_table(str(table.root)).snapshot()
+        for name, value in zip(names, forged, strict=False):
+            assert snapshot.own(name)[0].is_valid
+            snapshot._own[name] = pa.chunked_array([[value]], OWN[name])
+        assert sidecar_place(snapshot.match(table.listing()), "container", 0) is None
 
 
 def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> None:
     """Two packs, one of them still named; temporary files of today and of last week."""
     table.build(MINMAX, only=[0], container=b"x" * 600)
     table.build(MINMAX, only=[1], container=b"y" * 600)
-    named = matched(table).place("container", 1)
+    named = sidecar_place(matched(table), "container", 1)
     (table.root / "a").unlink()
-    table.store.compact(table.listing)
+    compact(table.store, table.listing)
     facts, packs = Path(table.store.location.facts), Path(table.store.location.packs)
     for name in ("_tmp-old", "_tmp-new"):
         (facts / name).write_bytes(b"half")
         (packs / name).write_bytes(b"half")
-    assert table.store.vacuum().removed == {}
+    assert vacuum(table.store).removed == {}
     for path in (
         facts / "_tmp-old",
         packs / "_tmp-old",
@@ -96,19 +102,19 @@ def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> No
         *facts.glob("part*"),
     ):
         age(path, 1.01)
-    would = table.store.vacuum(dry_run=True).removed
-    done = table.store.vacuum()
+    would = vacuum(table.store, dry_run=True).removed
+    done = vacuum(table.store)
     assert done.removed == would
     assert sorted(done.removed.values()) == [4, 4, 600]
     assert done.reasons == ()
     assert named is not None
-    assert files_below(table, "packs") == sorted([named.pack or "", "_tmp-new"])
+    assert files_below(table, "packs") == sorted([Path(named.path).name, "_tmp-new"])
     assert matched(table).has_fact.tolist() == [True, False, False]
-    assert table.store.vacuum().removed == {}
+    assert vacuum(table.store).removed == {}
 
 
 def test_vacuum_of_nothing(table: Table) -> None:
-    assert table.store.vacuum().removed == {}
+    assert vacuum(table.store).removed == {}
     assert not Path(table.store.location.root).exists()
 
 
@@ -123,25 +129,25 @@ def test_broken_parts_go_once_they_are_old_and_hold_the_packs_until_then(table: 
     (packs / "x.pack").write_bytes(b"x")
     age(packs / "x.pack", 2)
     store = Store.of_table(str(table.root))
-    done = store.vacuum()
+    done = vacuum(store)
     assert done.removed == {}
     assert [reason.cause for reason in done.reasons] == [Cause.CORRUPT]
     age(facts / cut, 2)
-    assert list(store.vacuum().removed) == [str(facts / cut)]
-    assert list(Store.of_table(str(table.root)).vacuum().removed) == [str(packs / "x.pack")]
+    assert list(vacuum(store).removed) == [str(facts / cut)]
+    assert list(vacuum(Store.of_table(str(table.root))).removed) == [str(packs / "x.pack")]
 
 
 def test_parts_of_a_newer_version_are_left_alone_and_hold_the_packs(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skipstone.facts.parts.VERSION", 2)
+    monkeypatch.setattr("skipstone.facts.part_writer.VERSION", 2)
     (newer,) = table.build(MINMAX, container=b"x" * 600)
     monkeypatch.undo()
     for path in Path(table.store.location.root).rglob("*"):
         age(path, 9)
     store = Store.of_table(str(table.root))
-    assert store.vacuum().removed == {}
-    store.compact(table.listing)
+    assert vacuum(store).removed == {}
+    compact(store, table.listing)
     assert files_below(table, "facts") == [newer]
     assert len(files_below(table, "packs")) == 1
 
@@ -154,7 +160,7 @@ def test_check_finds_what_has_drifted(table: Table) -> None:
     table.build(MINMAX, only=[0, 1, 2])
     table.write("a", b"changed")
     (table.root / "b").unlink()
-    checked = table.store.check(table.listing())
+    checked = check(table.store, table.listing())
     root = str(table.root)
     assert not checked.ok
     assert (checked.files, checked.current, checked.parts) == (3, 1, 1)
@@ -165,10 +171,10 @@ def test_check_finds_what_has_drifted(table: Table) -> None:
 
 
 def test_check_of_a_whole_and_of_no_index(table: Table) -> None:
-    checked = table.store.check(table.listing())
+    checked = check(table.store, table.listing())
     assert len(checked.missing) == 4
     table.build(MINMAX)
-    checked = table.store.check(table.listing())
+    checked = check(table.store, table.listing())
     assert checked.ok
     assert checked.current == 4
 
@@ -180,6 +186,6 @@ def test_check_reads_every_column(table: Table, column: str) -> None:
     """Damage in a column that no query of today has asked for."""
     table.build(MINMAX)
     spoil(table.store.snapshot().parts[0].path, column)
-    checked = Store.of_table(str(table.root)).check(table.listing())
+    checked = check(Store.of_table(str(table.root)), table.listing())
     assert not checked.ok
     assert [reason.cause for reason in checked.damaged] == [Cause.CORRUPT]

@@ -21,10 +21,11 @@ from skipstone.build.job import BuildJob
 from skipstone.indexes.registry import parse_indexes
 from skipstone.paimon.format import container
 from skipstone.pruning import Cause
+from tests.facts.facts import sidecar_at, sidecar_place
 from tests.oracle import matching_rows
 
 if TYPE_CHECKING:
-    from skipstone.facts.packs import Place
+    from skipstone.pruning.kind import Blob
     from skipstone.pruning.plan import Plan
 
 OLD = 1_600_000_000
@@ -78,9 +79,9 @@ def decided(plan: Plan, where: str) -> bool:
     return whole
 
 
-def places(table: Table) -> list[Place | None]:
+def places(table: Table) -> list[Blob | None]:
     matched = table.match(table.listing())
-    return [matched.place("container", file) for file in range(FILES)]
+    return [sidecar_place(matched, "container", file) for file in range(FILES)]
 
 
 def step(plan: Plan, index: str, level: str) -> dict[str, Any]:
@@ -92,10 +93,10 @@ def test_one_container_per_file_in_one_pack(table: Table) -> None:
     report = table.build(indexes=[*BOTH, "s:paimonbloom(items=300)"])
     assert (report.files_built, report.left_out) == (FILES, ())
     found = places(table)
-    assert len({place.pack for place in found if place is not None}) <= 2  # one per task
+    assert len({place.path for place in found if place is not None}) <= 2  # one per task
     for place in found:
         assert place is not None
-        raw = place.read(table.location, table.store.storage)
+        raw = sidecar_at(place, table.store.storage)
         assert raw is not None
         head, blobs = container.from_bytes(raw)
         assert [column.name for column in head.columns] == ["k", "s", "x"]
@@ -137,7 +138,7 @@ def test_an_index_that_is_added_later_shares_the_container(table: Table) -> None
     assert decided(table.plan(where), where)
     for place in places(table):
         assert place is not None
-        raw = place.read(table.location, table.store.storage)
+        raw = sidecar_at(place, table.store.storage)
         assert raw is not None
         assert set(container.from_bytes(raw)[1]) == {("k", "bitmap"), ("x", "range-bitmap")}
     table.compact()
@@ -182,7 +183,7 @@ def test_other_parameters_replace_the_blob(table: Table) -> None:
     assert decided(table.plan(where), where)
     (place, *_) = places(table)
     assert place is not None
-    raw = place.read(table.location, table.store.storage)
+    raw = sidecar_at(place, table.store.storage)
     assert raw is not None
     assert container.from_bytes(raw)[1]["k", "bitmap"][:1] == b"\x01"  # type: ignore[index]
 
@@ -221,9 +222,9 @@ def test_a_lost_pack_counts_as_no_fact(table: Table, caplog: pytest.LogCaptureFi
 def test_one_lost_pack_of_two_costs_its_own_files_only(table: Table) -> None:
     table.build(indexes=["s:paimonbloom(items=3000)"])
     gone = places(table)[0]
-    assert gone is not None and gone.pack is not None  # noqa: PT018
-    table.store.storage.delete(table.location.pack(gone.pack))
-    alike = [place is not None and place.pack == gone.pack for place in places(table)]
+    assert gone is not None and gone.inline is None  # noqa: PT018
+    table.store.storage.delete(gone.path)
+    alike = [place is not None and place.path == gone.path for place in places(table)]
     assert table.plan("s = 'nowhere in between'").keep.tolist() == alike or all(alike)
 
 

@@ -17,6 +17,7 @@ from skipstone import Table
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.paimon.format import container
 from skipstone.predicate.types import MapKey, column_name, column_path
+from tests.facts.facts import sidecar_at, sidecar_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +96,9 @@ def test_the_name_in_the_container_is_paimons(table: Table) -> None:
         }
     )
     assert [str(each.column) for each in table.describe().indexes] == ["m['color']", "m['it\\'s']"]
-    place = table.match(table.listing()).place("container", 0)
+    place = sidecar_place(table.match(table.listing()), "container", 0)
     assert place is not None
-    raw = place.read(table.location, table.store.storage)
+    raw = sidecar_at(place, table.store.storage)
     assert raw is not None
     assert set(container.from_bytes(raw)[1]) == {
         ("m[color]", "bitmap"),

@@ -27,7 +27,7 @@ from tests.oracle import matching_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.facts.match import Matched
+    from skipstone.facts.snapshot import MatchedFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = 1_600_000_000
@@ -88,7 +88,7 @@ class Late(Table):
 
     other: tuple[list[str], dict[str, object]] | None = None
 
-    def match(self, *arguments: Any, **named: Any) -> Matched:
+    def match(self, *arguments: Any, **named: Any) -> MatchedFacts:
         found = super().match(*arguments, **named)
         if self.other is not None:
             (indexes, options), self.other = self.other, None

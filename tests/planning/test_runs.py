@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.facts import parts
-from skipstone.facts.runs import column_bytes, runs
+from skipstone.facts import part_writer
+from skipstone.facts.part_batches import batches_over, column_bytes
 from skipstone.pruning import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from skipstone.facts.runs import FactRun
+    from skipstone.facts.part_batches import PartBatch
     from skipstone.planning.fact_runs import RunAnswer, RunJob
 
 FILES = 12
@@ -60,7 +60,7 @@ def write(path: Path, number: int, rows: int = 20) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> skipstone.Table:
-    monkeypatch.setattr(parts, "ROW_GROUP", 3)
+    monkeypatch.setattr(part_writer, "ROW_GROUP", 3)
     root = tmp_path / "t"
     root.mkdir()
     for number in range(10):
@@ -104,7 +104,7 @@ def test_an_or_is_excluded_by_facts_in_different_parts(table: skipstone.Table) -
 
 def test_runs_are_row_groups_that_are_about_a_file(table: skipstone.Table) -> None:
     matched = table.store.snapshot().match(table.listing())
-    found = runs(matched, {"id"})
+    found = batches_over(matched, {"id"})
     assert all(run.rows <= 3 and 0 < len(run.about) <= run.rows for run in found)
     alive = np.concatenate([run.first + run.about for run in found])
     assert (matched.file_of_row[alive] >= 0).all()
@@ -115,7 +115,7 @@ def test_runs_are_row_groups_that_are_about_a_file(table: skipstone.Table) -> No
 def test_a_job_and_its_answers_travel(table: skipstone.Table) -> None:
     seen: list[bytes] = []
 
-    def runner(job: RunJob, found: Sequence[FactRun]) -> Iterable[RunAnswer]:
+    def runner(job: RunJob, found: Sequence[PartBatch]) -> Iterable[RunAnswer]:
         for run in found:
             copied: Any = pickle.loads(pickle.dumps((job, run)))
             answer = pickle.dumps(copied[0].run(copied[1]))
@@ -141,7 +141,7 @@ def test_a_part_that_is_damaged_says_nothing(table: skipstone.Table) -> None:
 
 
 def test_a_runner_that_fails_keeps_every_file(table: skipstone.Table) -> None:
-    def runner(job: RunJob, found: Sequence[FactRun]) -> Iterable[RunAnswer]:
+    def runner(job: RunJob, found: Sequence[PartBatch]) -> Iterable[RunAnswer]:
         raise RuntimeError("no executors")
 
     plan = planned(table, "id = 47", runner)

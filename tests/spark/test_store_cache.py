@@ -12,7 +12,7 @@ import pytest
 
 import skipstone
 from skipstone.facts import Store
-from skipstone.facts.xskipper import XskipperStore
+from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.spark.facts import StoreCache, store_cache
 
 if TYPE_CHECKING:

@@ -20,12 +20,13 @@ from skipstone.build.job import BuildJob, run_here
 from skipstone.errors import SkipstoneError
 from skipstone.execution import Engine, TableQuery
 from skipstone.execution.table_scan import io_forecast
-from skipstone.facts import Matched, Store
-from skipstone.facts.describe import describe
-from skipstone.facts.index_encryption import IndexEncryption, Sealing, keys_of
+from skipstone.facts import MatchedFacts, Store
+from skipstone.facts.coverage import describe
+from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
 from skipstone.indexes.minmax import NullCounts
 from skipstone.indexes.registry import known_kinds, parse_index
 from skipstone.paimon.bloom import PaimonBloom
+from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.tree import leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
@@ -95,12 +96,12 @@ class Simulation:
         self.costs = REMOTE if storage.remote else LOCAL
         self._home = tempfile.TemporaryDirectory(prefix="skipstone-advise-")
         self.decryption = decryption
-        self.sealing: Sealing | None = None
+        self.sealing: WriteEncryption | None = None
         if decryption is not None:
             # Candidates over encrypted columns are encrypted too, even during a simulation.
-            keys = keys_of({_LABEL: os.urandom(16)})
+            keys = labelled_keys({_LABEL: os.urandom(16)})
             assert keys is not None  # as they are given
-            self.sealing = Sealing(IndexEncryption(footer_key=_LABEL), keys)
+            self.sealing = WriteEncryption(IndexEncryption(footer_key=_LABEL), keys)
         self.store = Store(
             self._home.name,
             open_storage(self._home.name),
@@ -111,7 +112,7 @@ class Simulation:
             engine.files.opening = lambda id: {"decryption": decryption}
         self.footers: Footers = engine.footers(listing, schema, partitions)
         self.readable: NDArray[np.bool_] = np.ones(len(listing), np.bool_)
-        self._matched: Matched | None = None
+        self._matched: MatchedFacts | None = None
         self._spent: dict[tuple[Query, frozenset[str]], Spent] = {}
 
     def __enter__(self) -> Simulation:
@@ -206,10 +207,10 @@ class Simulation:
         return Spent(forecast.total.bytes + sum(each.bytes_read for each in asked), plan.files_kept)
 
 
-class _Some(Matched):
+class _Some(MatchedFacts):
     """The facts about the files, with only some of the indexes."""
 
-    whole: Matched
+    whole: MatchedFacts
     kept: frozenset[tuple[str, str]]
 
     def evidence(self, columns: Collection[str]) -> list[Index]:
@@ -223,8 +224,10 @@ class _Some(Matched):
         ]
 
 
-def _of_some(whole: Matched, kept: Sequence[Index]) -> Matched:
-    fields: dict[str, Any] = {name: getattr(whole, name) for name in Matched.__dataclass_fields__}
+def _of_some(whole: MatchedFacts, kept: Sequence[Index]) -> MatchedFacts:
+    fields: dict[str, Any] = {
+        name: getattr(whole, name) for name in MatchedFacts.__dataclass_fields__
+    }
     made = _Some(**fields)
     # Evidence that was read is cached in the whole.
     object.__setattr__(made, "whole", whole)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, StaleError, UnsupportedError
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts.encode import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import MAGIC, read_footer

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from skipstone.facts.file_facts import FileFacts
-    from skipstone.facts.index_encryption import Sealing
+    from skipstone.facts.encode import FileFacts
+    from skipstone.facts.index_encryption import WriteEncryption
     from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
     from skipstone.storage import Listing
@@ -68,7 +68,7 @@ class BuildJob:
     schema: pa.Schema
     settings: BuildSettings
     fingerprint: str | None = None
-    sealing: Sealing | None = None
+    sealing: WriteEncryption | None = None
 
     @property
     def types(self) -> pa.Schema:
@@ -112,7 +112,7 @@ class BuildJob:
                 schema=self.types,
                 fingerprint=self.fingerprint,
                 inline_limit=self.settings.inline_limit,
-                sealing=self.sealing,
+                encryption=self.sealing,
             )
         for found in held:
             yield Outcome(

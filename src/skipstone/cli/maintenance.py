@@ -123,7 +123,7 @@ def compact(
     is published again.
     """
     if upgrade:
-        from skipstone.facts.xskipper import upgrade_store
+        from skipstone.xskipper.upgrade import upgrade_store
 
         keys = index_keys().get("index_keys")
         out.result(upgrade_store(table, options=storage_options, keys=keys))

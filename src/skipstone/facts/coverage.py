@@ -7,42 +7,60 @@ sidecar is gone counts as none.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
+from skipstone.predicate.types import spark_name
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM
 
-from .part_columns import REASONS
+from .part_columns import REASONS, nonnull
 from .parts import Part
-from .snapshot import nonnull
+from .reports import (
+    Description,
+    IndexInfo,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import (
+        Iterator,
+        Sequence,
+    )
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.pruning.kind import Index
 
-    from .match import Matched
     from .part_columns import FactField
+    from .snapshot import MatchedFacts, Snapshot
 
-__all__ = ["READ_BYTES", "by_lacking", "covered", "left_out", "valued", "with_value", "without_pm"]
+__all__ = [
+    "READ_BYTES",
+    "by_lacking",
+    "covered",
+    "describe",
+    "left_out",
+    "stored_bytes",
+    "valued",
+    "with_value",
+    "without_pm",
+]
 
 #: A fact column of up to this many bytes is read to see which files have a value in it.
 READ_BYTES = 8 * 1024 * 1024
 
 
-def covered(matched: Matched, index: Index) -> NDArray[np.bool_]:
+def covered(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:
     """Files that have ``index``: a value, or a reason why it was left out, in a current fact."""
     return valued(matched, index) | left_out(matched, repr(index))
 
 
-def valued(matched: Matched, index: Index) -> NDArray[np.bool_]:
+def valued(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:
     """Files with a stored value of ``index``, of the same parameters, in a current fact."""
     params = tuple(sorted(index.params.items()))
     wanted = (index.name, (index.column,), params)
@@ -54,7 +72,7 @@ def valued(matched: Matched, index: Index) -> NDArray[np.bool_]:
     return found
 
 
-def with_value(matched: Matched, field: FactField) -> NDArray[np.bool_]:
+def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
     """Files with a value in the fact column ``field``, in a current fact.
 
     Where the column is large and all footers tell, it is not read. A column of moderate size is:
@@ -83,7 +101,7 @@ def with_value(matched: Matched, field: FactField) -> NDArray[np.bool_]:
     return found
 
 
-def left_out(matched: Matched, index: str) -> NDArray[np.bool_]:
+def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
     """Files for which ``index`` (its ``repr``) was tried and left out, with a reason."""
     found = np.zeros(len(matched.listing), np.bool_)
     column = matched.snapshot.own(REASONS)
@@ -101,7 +119,7 @@ def left_out(matched: Matched, index: str) -> NDArray[np.bool_]:
     return found
 
 
-def without_pm(matched: Matched) -> NDArray[np.bool_]:
+def without_pm(matched: MatchedFacts) -> NDArray[np.bool_]:
     """Files whose facts have no ``_pm`` that is still there, and no reason why they have none."""
     found = left_out(matched, PM)
     found[matched.file_of_row[(matched.file_of_row >= 0) & matched.has_sidecar("pm")]] = True
@@ -109,7 +127,7 @@ def without_pm(matched: Matched) -> NDArray[np.bool_]:
 
 
 def by_lacking(
-    matched: Matched, wanted: Sequence[Index], schema: pa.Schema | None = None
+    matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schema | None = None
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
     """Groups of files that lack the same of ``wanted``: those indexes, and a mask over the
     listing.
@@ -133,7 +151,7 @@ def by_lacking(
             yield indexes, group.reshape(-1) == number
 
 
-def _companions(matched: Matched, wanted: Sequence[Index], schema: pa.Schema) -> list[Index]:
+def _companions(matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schema) -> list[Index]:
     """Indexes that the table has and that lie in the same sidecars as some that are wanted."""
     sidecars = {index.sidecar for index in wanted} - {None}
     named = {(index.name, index.column) for index in wanted}
@@ -148,3 +166,92 @@ def _companions(matched: Matched, wanted: Sequence[Index], schema: pa.Schema) ->
             continue
         found.append(index)
     return found
+
+
+def describe(table: str, matched: MatchedFacts) -> Description:
+    """What the snapshot behind ``matched`` has, over the files of its listing."""
+    snapshot, listing = matched.snapshot, matched.listing
+    total = len(listing)
+    fresh = int(matched.has_fact.sum())
+    stale = int((matched.stale & ~matched.has_fact).sum())
+    return Description(
+        table=table,
+        location=snapshot.location.root,
+        files_total=total,
+        fresh=fresh,
+        stale=stale,
+        missing=total - fresh - stale,
+        orphaned=matched.orphaned,
+        bytes_data=listing.total_bytes,
+        bytes_index=stored_bytes(snapshot),
+        parts=len(snapshot.parts),
+        indexes=tuple(_indexes(matched)),
+        pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
+        pm_bytes=_bytes_of_pms(matched),
+        notes=tuple(str(reason) for reason in matched.reasons),
+    )
+
+
+def stored_bytes(snapshot: Snapshot) -> int:
+    """Bytes of all parts and of the packs beside them."""
+    packs = snapshot.storage.list_all(snapshot.location.packs)
+    return snapshot.size + packs.total_bytes
+
+
+def _bytes_of_pms(matched: MatchedFacts) -> int:
+    """Bytes of the row group metadata that plans would read."""
+    rows, places = matched.sidecar_rows("pm"), matched.places("pm")
+    rows = rows[rows >= 0]
+    inline = pc.sum(pc.binary_length(places.inline.take(pa.array(rows)))).as_py() or 0
+    return int(inline) + int(np.maximum(places.length[rows], 0).sum())
+
+
+def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
+    snapshot = matched.snapshot
+    bytes_of = _bytes_by_field(snapshot)
+    infos = []
+    for definition in snapshot.definitions:
+        same = [
+            field
+            for field in snapshot.fields
+            if field.definition is not None
+            and (field.definition.kind, field.definition.columns, field.definition.params)
+            == (definition.kind, definition.columns, definition.params)
+        ]
+        files = np.zeros(len(matched.listing), np.bool_)
+        for field in same:
+            files |= with_value(matched, field)
+        lacking = left_out(matched, str(definition)) & ~files
+        infos.append(
+            IndexInfo(
+                column=definition.column,
+                kind=definition.kind,
+                params=definition.params,
+                type=spark_name(definition.type),
+                files=int(files.sum()),
+                bytes=sum(bytes_of[field.key] + _in_sidecars(snapshot, field) for field in same),
+                left_out=int(lacking.sum()),
+                known=definition.index is not None,
+                key_metadata=definition.key_metadata,
+            )
+        )
+    return infos
+
+
+def _in_sidecars(snapshot: Snapshot, field: FactField) -> int:
+    """Bytes of the blobs that the values of an index say they have in sidecars."""
+    if field.sidecar is None or not pa.types.is_struct(field.arrow.type):
+        return 0
+    if field.arrow.type.get_field_index("length") < 0:
+        return 0
+    lengths = [pc.struct_field(piece.values, "length") for piece in snapshot.values(field)]
+    return sum(pc.sum(each).as_py() or 0 for each in lengths)
+
+
+def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:
+    """Stored bytes of every index column, over all parts."""
+    total: Counter[tuple[str, str, str]] = Counter()
+    for part in snapshot.parts:
+        for field in part.fields:
+            total[field.key] += part.column_bytes.get(field.arrow.name, 0)
+    return total

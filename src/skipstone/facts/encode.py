@@ -1,18 +1,21 @@
-"""From ``FileFacts`` to parts: one Arrow table per part, sidecars into packs or inline."""
+"""From ``FileFacts``, what one pass over a data file found, to parts and packs.
+
+Each part is one Arrow table; sidecars go into a pack, or into the fact row.
+"""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone._version import __version__
 from skipstone.errors import FormatError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.storage import int64
 
-from .packs import INLINE_LIMIT, PackWriter
+from .packs import INLINE_LIMIT, PackWriter, SidecarPlace
 from .part_columns import (
     ETAG,
     FINGERPRINT,
@@ -26,26 +29,27 @@ from .part_columns import (
     REASONS,
     ROW_GROUPS,
     ROWS,
+    SIDECARS,
     SIZE,
     UNIT,
     Definition,
     FactField,
     place_columns,
 )
-from .parts import encode_part
+from .part_writer import encode_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
     from skipstone.storage import Storage
 
     from .encrypted_packs import Segment
-    from .file_facts import FileFacts
-    from .index_encryption import IndexEncryption, Sealing
+    from .index_encryption import IndexEncryption, WriteEncryption
     from .location import Location
 
-__all__ = ["PART_BYTES", "created_by", "facts_to_parts"]
+__all__ = ["PART_BYTES", "FileFacts", "PartTarget", "facts_to_parts"]
 
 log = logging.getLogger("skipstone")
 
@@ -53,32 +57,71 @@ log = logging.getLogger("skipstone")
 PART_BYTES = 256 * 1024 * 1024
 
 
-def created_by() -> str:
-    """What parts say about their writer."""
-    return f"skipstone {__version__}"
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FileFacts:
+    """Facts about the version ``id`` of one file.
+
+    - ``row_count``: rows in the file, -1 where unknown;
+    - ``null_counts``: nulls of each indexed column (a column that the file lacks is all null);
+    - ``values``: definition -> Arrow array of length 1 of the kind's ``stored_type``, ``None``
+      where it was left out;
+    - ``reasons``: what was left out (``repr`` of the definition) -> why; those ``passing`` are
+      reported and not stored, since keys or other settings may remove them;
+    - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
+    - ``row_groups``: number of row groups of a Parquet file;
+    - ``page_index``: offset and length of the Parquet page index, where there is one;
+    - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
+    - ``too_fresh``: left out because the file may still change; ``error`` says so too;
+    - ``error``: why nothing could be built; then there is no fact, and the rest means nothing.
+    """
+
+    id: ObjectId
+    row_count: int = -1
+    null_counts: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[Index, pa.Array | None] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    footer_length: int | None = None
+    page_index: tuple[int, int] | None = None
+    row_groups: int | None = None
+    container: bytes | None = None
+    pm: bytes | None = None
+    error: str | None = None
+    too_fresh: bool = False
+    passing: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PartTarget:
+    """Where new parts go, and how they are written.
+
+    ``fingerprint`` is of the reader's options, where facts depend on them. Sidecars of up to
+    ``inline_limit`` bytes lie in the facts themselves. With ``encryption`` nothing is in the clear.
+    """
+
+    location: Location
+    storage: Storage
+    fingerprint: str | None = None
+    inline_limit: int = INLINE_LIMIT
+    encryption: WriteEncryption | None = None
+
+    def pack(self) -> PackWriter:
+        """A new pack in the same place."""
+        return PackWriter(self.location, self.storage, self.inline_limit, self.encryption)
 
 
 def facts_to_parts(
     facts: Iterable[FileFacts],
     definitions: Sequence[Index],
     schema: pa.Schema,
-    fingerprint: str | None,
     built: int,
-    location: Location,
-    storage: Storage,
-    inline_limit: int = INLINE_LIMIT,
-    sealing: Sealing | None = None,
+    target: PartTarget,
 ) -> Iterator[tuple[str, memoryview]]:
-    """Name and bytes of the parts that hold ``facts``; writes the packs that they name, all of it
-    encrypted by ``sealing``.
+    """Name and bytes of the parts that hold ``facts``; writes the packs that they name.
 
     At least one part, so that definitions are published over an empty table too.
     """
-    fields = _fields(definitions, schema, built, None if sealing is None else sealing.encryption)
-
-    def pack() -> PackWriter:
-        return PackWriter(location, storage, inline_limit, sealing)
-
+    encryption = None if target.encryption is None else target.encryption.encryption
+    fields = _fields(definitions, schema, built, encryption)
     block: list[FileFacts] = []
     held, written = 0, False
     for fact in facts:
@@ -89,12 +132,12 @@ def facts_to_parts(
             continue
         size = _nbytes(fact)
         if block and held + size > PART_BYTES:
-            yield _part(block, definitions, fields, fingerprint, pack())
+            yield _part(block, definitions, fields, target)
             block, held, written = [], 0, True
         block.append(fact)
         held += size
     if block or not written:
-        yield _part(block, definitions, fields, fingerprint, pack())
+        yield _part(block, definitions, fields, target)
 
 
 def _fields(
@@ -121,8 +164,7 @@ def _part(
     facts: Sequence[FileFacts],
     definitions: Sequence[Index],
     fields: Sequence[FactField],
-    fingerprint: str | None,
-    pack: PackWriter,
+    target: PartTarget,
 ) -> tuple[str, memoryview]:
     columns = {
         OBJ_NAME: [f"{fact.id.path}#{_milliseconds(fact)}" for fact in facts],
@@ -131,49 +173,40 @@ def _part(
         MTIME: [int64(fact.id.mtime) for fact in facts],
         UNIT: [fact.id.unit for fact in facts],
         ETAG: [fact.id.etag for fact in facts],
-        FINGERPRINT: [fingerprint] * len(facts),
+        FINGERPRINT: [target.fingerprint] * len(facts),
         ROWS: [_count(fact.row_count) for fact in facts],
         REASONS: [_lasting(fact) or None for fact in facts],
         FOOTER_LENGTH: [fact.footer_length for fact in facts],
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
         ROW_GROUPS: [fact.row_groups for fact in facts],
-        **_places(facts, pack, definitions),
+        **_places(facts, target.pack(), definitions),
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
-    for index, field in zip(definitions, fields, strict=False):
-        arrays.append(_values(index, field, facts))
-    for field in fields[len(definitions) :]:
-        counts = [_count(fact.null_counts.get(field.nulls or "", -1)) for fact in facts]
+    for index, column in zip(definitions, fields, strict=False):
+        arrays.append(_values(index, column, facts))
+    for column in fields[len(definitions) :]:
+        counts = [_count(fact.null_counts.get(column.nulls or "", -1)) for fact in facts]
         arrays.append(pa.array(counts, pa.int64()))
-    names = [*OWN, *map(str, range(len(fields)))]
-    limit = pack.inline_limit if any(field.sidecar for field in fields) else None
-    table = pa.Table.from_arrays(arrays, names=names)
-    return encode_part(table, fields, created_by(), limit, pack.sealing)
+    limit = target.inline_limit if any(column.sidecar for column in fields) else None
+    table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(fields)))])
+    return encode_part(table, fields, limit, target.encryption)
 
 
 def _places(
     facts: Sequence[FileFacts], pack: PackWriter, definitions: Sequence[Index]
 ) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
-    for sidecar in ("container", "pm"):
-        places = [
-            None
-            if (data := getattr(fact, sidecar)) is None
-            else pack.add(data, _segments(fact, sidecar, data, pack, definitions))
-            for fact in facts
-        ]
-        in_pack = [place is not None and place.pack is not None for place in places]
-        names = place_columns(sidecar)
-        for name, attribute in zip(names, ("pack", "offset", "length", "inline"), strict=True):
-            told = [
-                place is not None and (yes or attribute == "inline")
-                for place, yes in zip(places, in_pack, strict=True)
-            ]
-            columns[name] = [
-                getattr(place, attribute) if yes else None
-                for place, yes in zip(places, told, strict=True)
-            ]
+    for sidecar in SIDECARS:
+        places = []
+        for fact in facts:
+            data: bytes | None = getattr(fact, sidecar)
+            if data is None:
+                places.append(SidecarPlace())
+            else:
+                places.append(pack.add(data, _segments(fact, sidecar, data, pack, definitions)))
+        for at, name in enumerate(place_columns(sidecar)):
+            columns[name] = [place[at] for place in places]
     pack.close()
     return columns
 
@@ -181,12 +214,13 @@ def _places(
 def _segments(
     fact: FileFacts, sidecar: str, data: bytes, pack: PackWriter, definitions: Sequence[Index]
 ) -> list[Segment]:
-    """A sidecar cut by whose key each piece takes; nothing where packs are not sealed."""
-    if pack.sealing is None:
+    """The pieces of a sidecar by key label: each index's blob, and what lies between. Nothing where
+    the pack is in the clear."""
+    if pack.encryption is None:
         return []
     from .encrypted_packs import Segment
 
-    encryption, number = pack.sealing.encryption, pack.count
+    encryption, number = pack.encryption.encryption, pack.count
     footer = encryption.footer_key
     blobs = []
     for index in definitions:
@@ -210,9 +244,9 @@ def _segments(
     return found
 
 
-def _values(index: Index, field: FactField, facts: Sequence[FileFacts]) -> pa.Array:
+def _values(index: Index, column: FactField, facts: Sequence[FileFacts]) -> pa.Array:
     """The values of one index, null where it was left out; the type must be the kind's own."""
-    type_ = field.arrow.type
+    type_ = column.arrow.type
     none = pa.nulls(1, type_)
     pieces = []
     for fact in facts:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
-__all__ = ["MAGIC", "SealedPack", "Segment", "pack_end", "pack_labels", "seal_pack"]
+__all__ = ["MAGIC", "EncryptedPack", "Segment", "encrypt_pack", "pack_end", "pack_labels"]
 
 MAGIC: Final = b"SKSP"
 VERSION: Final = 1
@@ -87,7 +87,7 @@ def _directory_aad(pack: str, keys: bytes) -> bytes:
     return b"SKSP directory\0" + pack.encode() + b"\0" + hashlib.sha256(keys).digest()
 
 
-def seal_pack(
+def encrypt_pack(
     name: str, plain: bytes, segments: Sequence[Segment], footer_key: str, keys: LabelledKeys
 ) -> bytes:
     """The pack ``name`` of this plaintext, of which the segments are all, one after another.
@@ -125,7 +125,7 @@ def seal_pack(
 
 
 @dataclass(eq=False)
-class SealedPack:
+class EncryptedPack:
     """The directory of a sealed pack, opened; ``starts`` are where segments begin in the plaintext,
     ``places`` where in the pack, each with the end after the last."""
 
@@ -139,7 +139,7 @@ class SealedPack:
     ciphers: dict[int, Cipher] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def open(cls, path: str, size: int, tail: memoryview, keys: LabelledKeys) -> SealedPack:
+    def open(cls, path: str, size: int, tail: memoryview, keys: LabelledKeys) -> EncryptedPack:
         """From the end of the pack at ``path`` of ``size`` bytes, as ``needed`` says how long.
 
         ``FormatError`` for what is no sealed pack, or not this one; ``KeyUnavailableError``.
@@ -169,7 +169,7 @@ class SealedPack:
     @classmethod
     def _parse(
         cls, path: str, plain: bytes, materials: tuple[KeyMaterial, ...], room: int
-    ) -> SealedPack:
+    ) -> EncryptedPack:
         def wrong(what: str) -> FormatError:
             return FormatError(f"{what} of a sealed pack", file=path)
 
@@ -228,7 +228,7 @@ class SealedPack:
             segment += 1
         return found
 
-    def plain(self, segment: int, frame: int, sealed: memoryview, keys: LabelledKeys) -> bytes:
+    def plain(self, segment: int, frame: int, encrypted: memoryview, keys: LabelledKeys) -> bytes:
         """The plaintext of a frame. ``AuthenticationError``, ``KeyUnavailableError``."""
         number = self.key[segment]
         cipher = self.ciphers.get(number)
@@ -238,8 +238,8 @@ class SealedPack:
         last = (frame + 1) * self.frame >= length
         name = self.path.rpartition("/")[2]
         return cipher.open(
-            sealed[:NONCE_LENGTH],
-            sealed[NONCE_LENGTH:],
+            encrypted[:NONCE_LENGTH],
+            encrypted[NONCE_LENGTH:],
             _frame_aad(name, segment, frame, last, self.names[segment]),
             file=self.path,
             what=f"frame {frame} of {self.names[segment]} (key label {self.label(segment)!r})",
@@ -263,8 +263,8 @@ def _lengths(tail: memoryview, size: int, path: str) -> tuple[int, int]:
 
 
 def pack_end(tail: memoryview, size: int, path: str) -> int:
-    """How many bytes at the end of a pack of ``size`` bytes ``SealedPack.open`` takes; ``tail`` are
-    its last. ``FormatError`` for what is no sealed pack."""
+    """How many bytes at the end of a pack of ``size`` bytes ``EncryptedPack.open`` takes; ``tail``
+    are its last. ``FormatError`` for what is no sealed pack."""
     return sum(_lengths(tail, size, path)) + _TAIL.size
 
 

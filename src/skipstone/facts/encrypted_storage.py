@@ -1,4 +1,4 @@
-"""``SealedStorage``: the storage of an encrypted index, which reads sealed packs as plain ones.
+"""``EncryptedStorage``: the storage of an encrypted index, which reads sealed packs as plain ones.
 
 Everything above asks for ranges of sidecars by the places that the facts name, sealed or not.
 """
@@ -9,27 +9,26 @@ import threading
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.pruning import Reason
 
-from .encrypted_packs import SealedPack, pack_end
-from .snapshot import cause_of
+from .encrypted_packs import EncryptedPack, pack_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.master_keys import LabelledKeys
-    from skipstone.pruning import Reason
     from skipstone.storage import ByteRange, Listing, Storage
 
     from .location import Location
 
-__all__ = ["SealedStorage"]
+__all__ = ["EncryptedStorage"]
 
 # What is read of a pack's end at first.
 _GUESS: Final = 32 * 1024
 
 
-class SealedStorage:
+class EncryptedStorage:
     """The storage of an encrypted index: ranges of packs are those of their plaintext.
 
     Everything else is as ``storage`` has it. ``reasons`` are why ranges of packs could not be read;
@@ -46,11 +45,11 @@ class SealedStorage:
         self.storage, self.keys, self.remote = storage, keys, storage.remote
         self.reasons: dict[Reason, None] = {}
         self._below, self._warn = f"{location.packs}/", warn
-        self._packs: dict[str, SealedPack | Reason] = {}
+        self._packs: dict[str, EncryptedPack | Reason] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"SealedStorage({self.storage!r})"
+        return f"EncryptedStorage({self.storage!r})"
 
     @property
     def requests(self) -> int:
@@ -70,7 +69,7 @@ class SealedStorage:
         sealed = [each for each in ranges if each.path.startswith(self._below)]
         rest = [each for each in ranges if not each.path.startswith(self._below)]
         found = self.storage.read_ranges(rest, versions) if rest else {}
-        wanted: dict[ByteRange, tuple[SealedPack, list[tuple[int, int, ByteRange]]]] = {}
+        wanted: dict[ByteRange, tuple[EncryptedPack, list[tuple[int, int, ByteRange]]]] = {}
         for each in dict.fromkeys(sealed):
             pack = self.pack(each.path)
             frames = pack.frames(each.offset, each.length) if pack is not None else None
@@ -96,7 +95,7 @@ class SealedStorage:
                 found[each] = memoryview(b"".join(pieces))
         return found
 
-    def pack(self, path: str) -> SealedPack | None:
+    def pack(self, path: str) -> EncryptedPack | None:
         """The sealed pack at ``path``, opened once; ``None`` where that fails."""
         with self._lock:
             known = self._packs.get(path)
@@ -109,17 +108,19 @@ class SealedStorage:
                 known = self._why(f"pack {path.rpartition('/')[2]}", error)
             with self._lock:
                 self._packs[path] = known
-        return known if isinstance(known, SealedPack) else None
+        return known if isinstance(known, EncryptedPack) else None
 
-    def _opened(self, path: str) -> SealedPack:
+    def _opened(self, path: str) -> EncryptedPack:
         id_, tail = self.storage.read_tail(path, _GUESS)
         size = id_.size or 0
         end = pack_end(tail, size, path)
         if end > len(tail):
             _, tail = self.storage.read_tail(path, end)
-        return SealedPack.open(path, size, tail, self.keys)
+        return EncryptedPack.open(path, size, tail, self.keys)
 
-    def _open(self, pack: SealedPack, segment: int, frame: int, data: memoryview) -> bytes | None:
+    def _open(
+        self, pack: EncryptedPack, segment: int, frame: int, data: memoryview
+    ) -> bytes | None:
         try:
             return pack.plain(segment, frame, data, self.keys)
         except Exception as error:  # as above
@@ -127,7 +128,7 @@ class SealedStorage:
             return None
 
     def _why(self, subject: str, error: Exception) -> Reason:
-        reason = cause_of(subject, error)
+        reason = Reason.of_error(subject, error)
         with self._lock:
             self.reasons.setdefault(reason)
         self._warn(reason)

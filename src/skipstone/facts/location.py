@@ -24,7 +24,7 @@ from skipstone.storage import hidden_by_spark
 if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
-__all__ = ["KeyedLocation", "Location"]
+__all__ = ["KeyedLocation", "Location", "XskipperLocation"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +33,23 @@ class KeyedLocation:
 
     path: str | None
     keys: LabelledKeys
+
+
+@dataclass(frozen=True, slots=True)
+class XskipperLocation:
+    """Where a store of Xskipper lies, and what it takes to read it.
+
+    - ``path``: the directory of the store, or the base path that it lies below;
+    - ``decryption``: pyarrow's ``FileDecryptionProperties``, for an encrypted store; a column whose
+      key is missing says nothing;
+    - ``same_reader``: the table is read with the options, the schema and the session time zone that
+      it had when the store was built. Nobody can check it, so it must be said for CSV, JSON and
+      ORC: without it such a store is silent.
+    """
+
+    path: str
+    decryption: object | None = None
+    same_reader: bool = False
 
 
 @dataclass(frozen=True, slots=True)

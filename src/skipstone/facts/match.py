@@ -1,4 +1,4 @@
-"""``Matched``: the facts of a snapshot laid over a listing, and the evidence that comes of it.
+"""Which fact rows are about which files of a listing.
 
 A row is about a file of the listing when path and size agree, the mtimes agree in the coarser of
 their units, the etags agree where both sides have one, and the fingerprints are equal. That is
@@ -6,13 +6,12 @@ their units, the etags agree where both sides have one, and the fingerprints are
 
 A listing that knows less (Spark's has neither etags nor nanoseconds) may match rows that contradict
 each other: facts of two versions of a file that it cannot tell apart. One of them is not about this
-version, and nobody can say which: such a file counts as stale.
+version, and nothing tells which: such a file counts as stale.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,40 +20,59 @@ import pyarrow.compute as pc
 
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
-from skipstone.pruning.kind import Index, Places, Stored
 
-from .packs import Place
-from .part_columns import ROW_GROUPS, place_columns
-from .snapshot import Column, Identities, Snapshot, integers, nonnull
+from .part_columns import integers, nonnull
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from skipstone.storage import Listing
 
-    from .part_columns import FactField
+    from .parts import Part
 
-__all__ = ["Matched", "match"]
+__all__ = ["FileMatch", "Identities", "match_files"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Matched:
-    """See the module. Arrays are over the files of ``listing`` unless they are over fact rows.
+class Identities:
+    """The identities in the ``n`` fact rows of the readable ``parts``.
+
+    ``starts`` has the first row of each part, by name. ``paths``, ``etags`` and ``fingerprints``
+    are Arrow strings; ``sizes`` and ``rows`` are -1 where unknown; ``units`` are units per second.
+    ``valid`` is False for a row whose values are damaged and are no identity.
+    """
+
+    parts: tuple[Part, ...]
+    starts: Mapping[str, int]
+    paths: pa.ChunkedArray
+    sizes: NDArray[np.int64]
+    mtimes: NDArray[np.int64]
+    units: NDArray[np.int64]
+    etags: pa.ChunkedArray
+    fingerprints: pa.ChunkedArray
+    rows: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FileMatch:
+    """Fact rows laid over a listing. Arrays are over its files, or over fact rows where named so.
 
     - ``has_fact``: some row is about the file as it is now;
     - ``stale``: there are facts of the file's path, and none that surely is about this version;
-    - ``rows``: row count, -1 where no fact says it;
-    - ``orphaned``: paths below the listing's root with facts and without a file;
+    - ``rows``: row count, -1 where no fact has it;
+    - ``orphaned``: number of paths below the listing's root with facts and without a file;
     - ``file_of_row``: over fact rows: the file that the row is about, -1 for none;
     - ``path_of_row``: over fact rows: the file at that path, whatever its version, -1 for none;
-    - ``dead_rows``: over fact rows: of a file below the root that is gone or has changed.
+    - ``dead_rows``: over fact rows: rows of a file below the root that is gone or has changed;
+    - ``notes``: how many files are stale, and why.
     """
 
-    snapshot: Snapshot
-    listing: Listing
-    fingerprint: str | None
     has_fact: NDArray[np.bool_]
     stale: NDArray[np.bool_]
     rows: NDArray[np.int64]
@@ -69,187 +87,13 @@ class Matched:
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Files that no fact of any version speaks about."""
+        """Files without facts of any version."""
         return ~(self.has_fact | self.stale)
 
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """Why some facts say nothing; grows as evidence is asked for."""
-        return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
 
-    @cached_property
-    def _unusable(self) -> dict[Reason, None]:
-        return {}
-
-    @cached_property
-    def _read_back(self) -> dict[tuple[str, str, str], list[Index]]:
-        return {}
-
-    def evidence(self, columns: Collection[str]) -> list[Index]:
-        """The indexes and null counts over ``columns``, read back; reads only their fact columns.
-
-        One per kind, parameters, column type and stored type (and per GiB). Kinds that are not
-        known here, and values that are not of their kind's type, add a reason instead.
-        """
-        found = []
-        for field in self.snapshot.fields:
-            if field.definition is not None:
-                wanted = not set(field.definition.columns).isdisjoint(columns)
-            else:
-                wanted = field.nulls in columns
-            if wanted:
-                if field.key not in self._read_back:
-                    self._read_back[field.key] = self._evidence(field)
-                found += self._read_back[field.key]
-        return found
-
-    def place(self, sidecar: str, file: int) -> Place | None:
-        """Where the newest ``sidecar`` ("container", "pm") of a file lies; ``None`` for none."""
-        pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-        for row in np.flatnonzero(self.file_of_row == file)[::-1].tolist():
-            if inline[row].is_valid:
-                return Place(inline=inline[row].as_py())
-            if pack[row].is_valid and offset[row].is_valid and length[row].is_valid:
-                name, start, size = pack[row].as_py(), offset[row].as_py(), length[row].as_py()
-                return Place(pack=name, offset=start, length=size)
-        return None
-
-    def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
-        """Over fact rows: is the row's ``sidecar`` there, in the row or in a pack that exists."""
-        places = self.places(sidecar)
-        packs = self.snapshot.location.packs
-        there = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()
-        exists = np.array([*(path in there for path in places.packs), False], np.bool_)
-        return exists[places.pack] | nonnull(places.inline)
-
-    def _evidence(self, field: FactField) -> list[Index]:
-        try:
-            index = _index(field)
-            assert field.types is not None
-            type_ = field.types.field(0).type
-            stored = index.stored_type(type_)
-        except Exception as error:  # an index kind of one's own may raise anything
-            text = getattr(error, "message", str(error))
-            reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
-            self._unusable.setdefault(reason)
-            return []
-        places = None if index.sidecar is None else self.places(index.sidecar)
-        found: list[Index] = []
-        for piece in self.snapshot.values(field):
-            values = piece.values
-            if values.type != stored and values.type not in index.former_types(type_):
-                text = f"stored as {values.type}, where {stored} is expected"
-                reason = Reason(cause=Cause.UNSUPPORTED, subject=_subject(field), text=text)
-                self._unusable.setdefault(reason)
-                continue
-            nulls = self._nulls(field)[piece.at]
-            found.append(
-                index.read_back(
-                    Stored(
-                        type=type_,
-                        values=values,
-                        rows=self.snapshot.identities.rows[piece.at],
-                        nulls=nulls,
-                        row_of_file=self._row_of_file(piece),
-                        cache=piece.cache,
-                        places=None if places is None else _places_at(places, piece.at),
-                    )
-                )
-            )
-        return found
-
-    def sidecar_rows(self, sidecar: str) -> NDArray[np.int64]:
-        """For each file the newest fact row that says where its ``sidecar`` lies, -1 for none."""
-        found = self._known_rows.get(sidecar)
-        if found is None:
-            places = self.places(sidecar)
-            placed = (places.pack >= 0) | nonnull(places.inline)
-            usable = np.flatnonzero((self.file_of_row >= 0) & placed)
-            found = np.full(len(self.listing), -1, np.int64)
-            found[self.file_of_row[usable]] = usable  # the last of equal indexes: the newest
-            self._known_rows[sidecar] = found
-        return found
-
-    @cached_property
-    def row_groups(self) -> NDArray[np.int64]:
-        """Over fact rows: row groups of the file, -1 unknown."""
-        return integers(self.snapshot.own(ROW_GROUPS), -1)
-
-    def places(self, sidecar: str) -> Places:
-        """Where the sidecars of all fact rows lie; found once."""
-        if sidecar not in self._known_places:
-            pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            encoded = pack.combine_chunks().dictionary_encode()
-            names = encoded.dictionary.to_pylist()
-            which = integers(encoded.indices, -1)
-            # A name with a slash in it would lead out of the store.
-            safe = np.array([*("/" not in name for name in names), True], np.bool_)
-            self._known_places[sidecar] = Places(
-                packs=tuple(self.snapshot.location.pack(name) for name in names),
-                pack=np.where(safe[which], which, -1),
-                offset=integers(offset, -1),
-                length=integers(length, -1),
-                inline=inline.combine_chunks(),
-            )
-        return self._known_places[sidecar]
-
-    @cached_property
-    def _known_rows(self) -> dict[str, NDArray[np.int64]]:
-        return {}
-
-    @cached_property
-    def _known_places(self) -> dict[str, Places]:
-        return {}
-
-    def _row_of_file(self, piece: Column) -> NDArray[np.int64]:
-        """For each file the newest of the rows of ``piece`` that is about it and has a value."""
-        file = self.file_of_row[piece.at]
-        usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
-        found = np.full(len(self.listing), -1, np.int64)
-        found[file[usable]] = usable  # of equal indexes NumPy keeps the last: the newest row
-        return found
-
-    def _nulls(self, field: FactField) -> NDArray[np.int64]:
-        """The null counts over all fact rows that belong to an index (or count) column."""
-        found = np.full(len(self.snapshot.identities), -1, np.int64)
-        assert field.types is not None
-        for other in self.snapshot.fields:
-            if other.nulls is not None and other.types is not None and other.types == field.types:
-                for piece in self.snapshot.values(other):
-                    found[piece.at] = integers(piece.values, -1)
-        return np.maximum(found, -1)
-
-
-def _places_at(places: Places, at: NDArray[np.int64]) -> Places:
-    """Those of some fact rows."""
-    return Places(
-        packs=places.packs,
-        pack=places.pack[at],
-        offset=places.offset[at],
-        length=places.length[at],
-        inline=places.inline.take(pa.array(at)),
-    )
-
-
-def _index(field: FactField) -> Index:
-    if field.definition is None:
-        from skipstone.indexes.minmax import NullCounts
-
-        assert field.nulls is not None
-        return NullCounts(field.nulls)
-    index = field.definition.index
-    if index is None:
-        raise LookupError(f"kind {field.definition.kind!r} is not known here: it says nothing")
-    return index
-
-
-def _subject(field: FactField) -> str:
-    return str(field.definition) if field.definition is not None else f"nulls({field.nulls})"
-
-
-def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matched:
-    """Lay the facts of ``snapshot`` over ``listing``; see the module."""
-    facts = snapshot.identities
+def match_files(facts: Identities, listing: Listing, fingerprint: str | None) -> FileMatch:
+    """Lay ``facts`` over ``listing``; see the module. Facts under another ``fingerprint`` (of the
+    reader's options and schema) are about no file."""
     path_of_row = _positions(facts.paths, listing.path_array)
     path_of_row[~facts.valid] = -1
     at = np.flatnonzero(path_of_row >= 0)
@@ -283,10 +127,7 @@ def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matc
     other = np.zeros(len(listing), np.bool_)
     other[file[fits & ~same_options]] = True
     notes = _notes(listing, stale, int((other & stale).sum()), len(doubtful))
-    return Matched(
-        snapshot=snapshot,
-        listing=listing,
-        fingerprint=fingerprint,
+    return FileMatch(
         has_fact=has_fact,
         stale=stale,
         rows=rows,
@@ -301,7 +142,7 @@ def match(snapshot: Snapshot, listing: Listing, fingerprint: str | None) -> Matc
 def _positions(paths: pa.ChunkedArray, listed: pa.Array) -> NDArray[np.int64]:
     """The position of each of ``paths`` in ``listed``, -1 for none."""
     if len(paths) == len(listed) and paths.equals(pa.chunked_array([listed], paths.type)):
-        # One compacted store over an unchanged table: both are sorted, no hash table is needed.
+        # One compacted store over an unchanged table: both are sorted, so no hash table is needed.
         found = np.arange(len(listed), dtype=np.int64)
         found[~nonnull(listed)] = -1
         return found
@@ -340,10 +181,10 @@ def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.
 def _contradicted(
     facts: Identities, file_of_row: NDArray[np.int64], files: int
 ) -> NDArray[np.int64]:
-    """Files of whose rows two cannot be about one version: sizes, etags or mtimes differ."""
+    """Files with two rows that cannot be about one version: sizes, etags or mtimes differ."""
     rows = np.flatnonzero(file_of_row >= 0)
     if len(rows) == files:
-        return np.empty(0, np.int64)  # one row per file: nothing to contradict
+        return np.empty(0, np.int64)  # one row per file: no contradiction
     file = file_of_row[rows]
     several = np.bincount(file)[file] > 1
     rows, file = rows[several], file[several]
@@ -372,7 +213,7 @@ def _orphans(
 ) -> NDArray[np.bool_]:
     """Rows of paths below the listing's root that are not listed.
 
-    Facts of other tables may share a location; of those this listing says nothing.
+    Facts of other tables may share a location; this listing says nothing about those.
     """
     lost = (path_of_row < 0) & facts.valid
     if lost.any():

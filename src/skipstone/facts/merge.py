@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 
 from skipstone.errors import FormatError
 
-from .encode import created_by
-from .part_columns import IDENTITY, OWN, PATH, REASONS, SIDECARS, place_columns
-from .parts import encode_part
-from .snapshot import integers, nonnull
+from .part_columns import IDENTITY, OWN, PATH, REASONS, SIDECARS, integers, nonnull, place_columns
+from .part_writer import encode_part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Storage
 
-    from .index_encryption import Sealing
+    from .index_encryption import WriteEncryption
     from .part_columns import FactField
     from .parts import Part
 
@@ -66,13 +64,13 @@ def merge(
     keep: Mapping[str, NDArray[np.bool_]],
     dropped: Collection[Key],
     storage: Storage,
-    sealing: Sealing | None = None,
+    encryption: WriteEncryption | None = None,
 ) -> Merged:
     """The union of ``parts`` (oldest first) without rows outside ``keep`` and columns ``dropped``.
 
     ``keep`` is a mask per part name. A part whose identities cannot be read is left where it is; a
     damaged index column is left out, which counts as not built. Encrypted parts become one that is
-    encrypted by ``sealing``; ``KeyUnavailableError`` where a column's key is not at hand.
+    encrypted by ``encryption``; ``KeyUnavailableError`` where a column's key is not at hand.
     """
     inputs = [found for part in parts if (found := _read(part, keep, storage)) is not None]
     replaced = tuple(each.part for each in inputs)
@@ -115,8 +113,8 @@ def merge(
             newest = row_of[place_columns(field.sidecar)[0]]
         arrays.append(_pick(values, newest[order]))
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(chosen)))])
-    told = [each.part.inline_limit for each in inputs if each.part.inline_limit is not None]
-    name, data = encode_part(table, chosen, created_by(), told[-1] if told else None, sealing)
+    limits = [each.part.inline_limit for each in inputs if each.part.inline_limit is not None]
+    name, data = encode_part(table, chosen, limits[-1] if limits else None, encryption)
     return Merged(replaced=replaced, name=name, data=data, rows=count)
 
 

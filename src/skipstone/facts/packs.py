@@ -3,20 +3,17 @@
     packs/<uuid>.pack:  | sidecar 0 | sidecar 1 | … |      no header, no padding, no footer
 
 Each sidecar is byte for byte a standard file (a Paimon index container, a QuestDB ``_pm``); the
-fact row of its data file says where it lies. One of at most 500 bytes, or as many as the build was
-told, lies in the fact row itself: a request of its own would cost more than it carries.
+fact row of its data file says where it lies. A sidecar of at most 500 bytes (or the build's
+``inline_limit``) lies in the fact row itself: a request of its own would cost more than it carries.
 
-Of an encrypted index packs are sealed (``sealed_packs.py``), and nothing lies in the fact row:
-there it would have the footer's key, whatever its index has.
+An encrypted index has encrypted packs (``encrypted_packs.py``), and no sidecar in a fact row: there
+it would have the footer's key, whatever key its index has.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from skipstone.storage import ByteRange
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,36 +21,22 @@ if TYPE_CHECKING:
     from skipstone.storage import Storage
 
     from .encrypted_packs import Segment
-    from .index_encryption import Sealing
+    from .index_encryption import WriteEncryption
     from .location import Location
 
-__all__ = ["INLINE_LIMIT", "PackWriter", "Place"]
+__all__ = ["INLINE_LIMIT", "PackWriter", "SidecarPlace"]
 
 INLINE_LIMIT = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a sidecar lies: ``inline`` bytes, or ``length`` bytes from ``offset`` of ``pack``."""
+class SidecarPlace(NamedTuple):
+    """Where a sidecar lies: ``length`` bytes from ``offset`` of ``pack``, or ``inline``. The order
+    is that of ``place_columns``."""
 
     pack: str | None = None
-    offset: int = 0
-    length: int = 0
+    offset: int | None = None
+    length: int | None = None
     inline: bytes | None = None
-
-    def byte_range(self, location: Location) -> ByteRange | None:
-        """The range to read; ``None`` when the bytes are at hand, or the place is no place."""
-        if self.pack is None or "/" in self.pack or self.offset < 0 or self.length < 0:
-            return None
-        return ByteRange(location.pack(self.pack), self.offset, self.length)
-
-    def read(self, location: Location, storage: Storage) -> bytes | None:
-        """The sidecar; ``None`` when its pack is gone or too short: then there is no fact."""
-        wanted = self.byte_range(location)
-        if wanted is None:
-            return self.inline
-        found = storage.read_ranges([wanted]).get(wanted)
-        return None if found is None else bytes(found)
 
 
 class PackWriter:
@@ -64,39 +47,39 @@ class PackWriter:
         location: Location,
         storage: Storage,
         inline_limit: int = INLINE_LIMIT,
-        sealing: Sealing | None = None,
+        encryption: WriteEncryption | None = None,
     ) -> None:
         self.location, self.storage, self.inline_limit = location, storage, inline_limit
-        self.sealing = sealing
-        self._segments: list[Segment] = []
+        self.encryption = encryption
         self.name = f"{uuid.uuid4()}.pack"
-        self._pieces: list[bytes] = []
+        self._segments: list[Segment] = []
+        self._sidecars: list[bytes] = []
         self._length = 0
 
     @property
     def count(self) -> int:
-        """Sidecars that the pack has so far."""
-        return len(self._pieces)
+        """Sidecars in the pack so far."""
+        return len(self._sidecars)
 
-    def add(self, sidecar: bytes, segments: Sequence[Segment] = ()) -> Place:
-        """Take in one sidecar and say where it will lie; sealed by ``segments``, all of it."""
-        if self.sealing is not None:
+    def add(self, sidecar: bytes, segments: Sequence[Segment] = ()) -> SidecarPlace:
+        """Take in one sidecar and return where it will lie; ``segments`` say how to encrypt it."""
+        if self.encryption is not None:
             self._segments += segments
         elif len(sidecar) <= self.inline_limit:
-            return Place(inline=sidecar)
-        place = Place(pack=self.name, offset=self._length, length=len(sidecar))
-        self._pieces.append(sidecar)
+            return SidecarPlace(inline=sidecar)
+        place = SidecarPlace(self.name, self._length, len(sidecar))
+        self._sidecars.append(sidecar)
         self._length += len(sidecar)
         return place
 
     def close(self) -> None:
-        """Write the pack, if anything is in it: before the part that names it."""
-        if not self._pieces:
+        """Write the pack if it has any sidecar; call this before the part that names it appears."""
+        if not self._sidecars:
             return
-        data = b"".join(self._pieces)
-        if self.sealing is not None:
-            from .encrypted_packs import seal_pack
+        data = b"".join(self._sidecars)
+        if self.encryption is not None:
+            from .encrypted_packs import encrypt_pack
 
-            footer, keys = self.sealing.encryption.footer_key, self.sealing.keys
-            data = seal_pack(self.name, data, self._segments, footer, keys)
+            footer, keys = self.encryption.encryption.footer_key, self.encryption.keys
+            data = encrypt_pack(self.name, data, self._segments, footer, keys)
         self.storage.put(self.location.pack(self.name), data)

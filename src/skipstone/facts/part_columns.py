@@ -39,13 +39,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import FormatError
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from skipstone.pruning.kind import Index
 
@@ -68,6 +72,8 @@ __all__ = [
     "UNIT",
     "Definition",
     "FactField",
+    "integers",
+    "nonnull",
     "place_columns",
     "unique_names",
 ]
@@ -337,3 +343,24 @@ def _decoded(text: str) -> pa.Schema:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+# -- values as NumPy arrays ----------------------------------------------------------------------
+
+
+def integers(column: pa.ChunkedArray | pa.Array, unknown: int) -> NDArray[np.int64]:
+    """An Arrow integer column as int64, ``unknown`` for null."""
+    if column.null_count:
+        column = pc.fill_null(column, unknown)
+    found = column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column)
+    return np.asarray(found, np.int64)
+
+
+def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
+    """Which values are not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    valid = column.is_valid()
+    if isinstance(valid, pa.ChunkedArray):
+        valid = valid.combine_chunks()
+    return np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,56 +1,55 @@
 """Fact parts: immutable Parquet files ``facts/part-<uuid>``, one row per data file.
 
-What protects a part against silent damage, since a wrong fact would be a wrong answer:
+A wrong fact would be a wrong answer, so a part is protected against silent damage:
 
-- the name is the first 16 bytes of the footer's SHA-256 (a nonce in the footer makes it unique),
-  so a footer that was changed is seen before it is believed;
+- its name is the first 16 bytes of the footer's SHA-256 (a nonce in the footer makes it unique), so
+  a changed footer is noticed before it is used;
 - every page carries a CRC-32, which is checked when the page is read.
 
 Binary index columns (Bloom filters) are plain and uncompressed, because they do not compress and
 are read most; everything else is zstd. Nothing in a part is ever changed in place.
 
-A part of an encrypted index is one of Parquet's encrypted files (``sealed_parts.py``).
+A part of an encrypted index is one of Parquet's encrypted files (``part_writer.py``). Its name is
+the hash of the stored footer, encrypted or signed, so a part is checked without a key; with one,
+every module is authenticated. A part in the clear is refused where keys are given: an attacker
+without the keys could have put it there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import uuid
+from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.parquet.format.footer import MAGIC, Tail, find_footer, read_footer
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
 from skipstone.storage import LocalStorage
-from skipstone.xskipper.format.schema import ROW_METADATA_KEY
-from skipstone.xskipper.format.types import spark_type
+from skipstone.xskipper.format.encryption import Encryption
 
-from .part_columns import OWN, PATH, FactField, unique_names
+from .part_columns import OWN, FactField
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
+    from skipstone.parquet.encryption.open_footer import DecryptedFooter
     from skipstone.storage import Storage
-    from skipstone.xskipper.format.encryption import Encryption
 
-    from .index_encryption import Sealing
-
-__all__ = ["PREFIX", "Part", "encode_part", "open_part"]
+__all__ = ["PREFIX", "EncryptedPart", "Part", "open_part"]
 
 PREFIX = "part-"
 VERSION = 1
-ROW_GROUP = 128 * 1024
-_KEY = b"skipstone.part"
+DOCUMENT_KEY = b"skipstone.part"
 _TAIL = 64 * 1024
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
@@ -92,22 +91,22 @@ class Part:
         return self._column_bytes()
 
     def _column_bytes(self) -> Mapping[str, int]:
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for group in range(self.metadata.num_row_groups):
             row_group = self.metadata.row_group(group)
             for leaf, name in enumerate(self._column_of_leaf):
-                found[name] = found.get(name, 0) + row_group.column(leaf).total_compressed_size
+                found[name] += row_group.column(leaf).total_compressed_size
         return found
 
     @cached_property
     def decoded_bytes(self) -> Sequence[Mapping[str, int]]:
         """Decompressed bytes by top-level column, of every row group."""
-        found: list[dict[str, int]] = []
+        found = []
         for group in range(self.metadata.num_row_groups):
             row_group = self.metadata.row_group(group)
-            sums: dict[str, int] = {}
+            sums: Counter[str] = Counter()
             for leaf, name in enumerate(self._column_of_leaf):
-                sums[name] = sums.get(name, 0) + row_group.column(leaf).total_uncompressed_size
+                sums[name] += row_group.column(leaf).total_uncompressed_size
             found.append(sums)
         return found
 
@@ -115,64 +114,66 @@ class Part:
     def _column_of_leaf(self) -> Sequence[str]:
         """The top-level column of every leaf: its path begins with that name, which may itself
         hold dots."""
-        leaves = self.metadata.schema
-        paths = [leaves.column(at).path for at in range(len(leaves))]
+        paths = self._leaf_paths
         names = self.schema.names
         return [
             next((n for n in names if path == n or path.startswith(f"{n}.")), path)
             for path in paths
         ]
 
+    @cached_property
+    def _leaf_paths(self) -> Sequence[str]:
+        leaves = self.metadata.schema
+        return [leaves.column(at).path for at in range(len(leaves))]
+
+    def locked(self, name: str) -> SkipstoneError | None:
+        """Why a column cannot be decrypted; ``None`` where it can, or is in the clear."""
+        return None
+
     def filled(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows have a value in this column, as far as the footer tells: ``None`` if it does
-        not."""
+        """Which rows have a value in this column, by the footer's null counts; ``None`` where they
+        do not say."""
         found = []
         for group in range(self.metadata.num_row_groups):
             about = self.metadata.row_group(group)
-            leaf = self._first_leaf(name)
+            paths = enumerate(self._leaf_paths)
+            leaf = next(at for at, path in paths if f"{path}.".startswith(f"{name}."))
             statistics = about.column(leaf).statistics
             nulls = -1
             if statistics is not None and statistics.has_null_count:
                 nulls = statistics.null_count
             flat = self.metadata.schema.column(leaf).max_definition_level == 1
-            # A leaf of a nested column without nulls stands in no value that is null; one that is
-            # null may stand in a value that is there.
+            # A leaf of a nested column without nulls lies in no null value; a null leaf may lie in
+            # a value that is not null.
             if nulls != 0 and not (flat and nulls == about.num_rows):
                 return None
             found.append(np.full(about.num_rows, nulls == 0))
         return np.concatenate([np.empty(0, np.bool_), *found])
 
-    def _first_leaf(self, name: str) -> int:
-        leaves = self.metadata.schema
-        paths = [leaves.column(at).path for at in range(len(leaves))]
-        return next(at for at, path in enumerate(paths) if f"{path}.".startswith(f"{name}."))
-
-    def reader(self, file: Any, storage: Storage) -> pq.ParquetFile:
-        """The open part for Arrow."""
-        return pq.ParquetFile(
-            file,
-            metadata=self.metadata,
-            page_checksum_verification=True,
-            pre_buffer=storage.remote,
-        )
-
     def load(self, reader: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-        """All that there is of these columns."""
+        """All rows of these columns."""
         return reader.read(columns=list(names))
 
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
         """These columns, in this order; ``FormatError`` for damage, ``OSError`` from the store.
 
-        One of ``OWN`` that the part does not have is all null.
+        A column of ``OWN`` that the part lacks is all null. Arrow reads by the footer that was
+        checked: the object there now may be another part.
         """
         held = [name for name in names if name in self.schema.names]
         try:
             with _native(storage, self.path) as file:
-                table = self.load(self.reader(file, storage), held)
+                reader = pq.ParquetFile(
+                    file,
+                    metadata=self.metadata,
+                    page_checksum_verification=True,
+                    pre_buffer=storage.remote,
+                )
+                table = self.load(reader, held)
         except (FileNotFoundError, SkipstoneError):
             raise
         except Exception as error:
-            raise _trouble(self.path, error) from error
+            raise _read_error(self.path, error) from error
         if set(table.column_names) != set(held) or table.num_rows != self.rows:
             raise FormatError("columns or rows are missing", file=self.path)
         columns = [
@@ -187,15 +188,15 @@ class Part:
 
 
 def _native(storage: Storage, path: str) -> Any:
-    """A file that Arrow reads: its own for local ones, which need no interpreter lock."""
+    """A file for Arrow: a local one is Arrow's own, which needs no interpreter lock."""
     if isinstance(storage, LocalStorage):
         storage.requests += 1
         return pa.OSFile(path)
     return storage.open(path)
 
 
-def _trouble(path: str, error: Exception) -> Exception:
-    """An error of Arrow as ours: what the store did not give stays an ``OSError``."""
+def _read_error(path: str, error: Exception) -> Exception:
+    """Arrow's error as ours; an error of the store stays an ``OSError``."""
     text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
     if isinstance(error, pa.ArrowNotImplementedError):
         return UnsupportedError(f"{path}: {text}")
@@ -205,134 +206,49 @@ def _trouble(path: str, error: Exception) -> Exception:
     return FormatError(text, file=path)
 
 
-# -- writing -------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class EncryptedPart(Part):
+    """An encrypted part whose footer was ``opened``, as far as there are keys."""
+
+    opened: DecryptedFooter
+
+    def __repr__(self) -> str:
+        return f"EncryptedPart({self.name!r})"
+
+    def locked(self, name: str) -> SkipstoneError | None:
+        """Why a column cannot be decrypted, ``None`` where it can."""
+        for leaf in self.opened.footer.schema.leaves:
+            if f"{'.'.join(leaf.path)}.".startswith(f"{name}."):
+                found = self.opened.unavailable.get(leaf.ordinal)
+                if found is not None:
+                    return found
+        return None
+
+    def _column_bytes(self) -> Mapping[str, int]:
+        # Arrow ends the process when it is asked about a chunk whose key is missing.
+        footer = self.opened.footer
+        sizes = footer.chunk("total_compressed_size").clip(0).sum(axis=0).tolist()
+        found: Counter[str] = Counter()
+        for leaf, size in zip(footer.schema.leaves, sizes, strict=True):
+            found[leaf.path[0]] += size
+        return found
+
+    def filled(self, name: str) -> None:
+        """Unknown: the counts lie in metadata that Arrow must not be asked about."""
+
+    def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
+        """As ``Part.read``; ``KeyUnavailableError`` where one of the columns is locked."""
+        from .encrypted_storage import EncryptedStorage
+
+        for name in names:
+            error = self.locked(name)
+            if error is not None:
+                raise error
+        below = storage.storage if isinstance(storage, EncryptedStorage) else storage
+        return super().read(below, names)
 
 
-def encode_part(
-    table: pa.Table,
-    fields: Sequence[FactField],
-    created_by: str,
-    inline_limit: int | None = None,
-    sealing: Sealing | None = None,
-) -> tuple[str, memoryview]:
-    """Name and bytes of the part that holds ``table``, encrypted by ``sealing``.
-
-    ``table`` has columns of ``OWN`` first, then one per entry of ``fields``, in order; those get
-    their names here. ``UnsupportedError`` for a field with a key label and nothing to seal it with.
-    """
-    own = [name for name in OWN if name in table.column_names]
-    named = unique_names(fields)
-    if table.num_columns != len(own) + len(named):
-        raise ValueError(f"{table.num_columns} columns, {len(own)} own, {len(named)} fields")
-    schema = pa.schema(
-        [pa.field(name, OWN[name]) for name in own] + [field.arrow for field in named]
-    )
-    entries = [entry for field in named if (entry := field.to_json()) is not None]
-    document: dict[str, object] = {
-        "version": VERSION,
-        "nonce": uuid.uuid4().hex,
-        "created_by": created_by,
-        "fields": entries,
-    }
-    if inline_limit is not None:
-        document["inline_limit"] = inline_limit
-    table = pa.Table.from_arrays(table.columns, schema=schema)
-    sink = io.BytesIO()
-    compression, dictionary, counted = _encodings(schema)
-    properties: Any = None
-    master: Mapping[str, Any] = {}
-    if sealing is not None:
-        from .encrypted_parts import seal_part
-
-        properties, master = seal_part(sealing, named, list(compression), document)
-    elif any(field.key_metadata is not None for field in named):
-        raise UnsupportedError("an encrypted index is never written in the clear")
-    try:
-        with pq.ParquetWriter(
-            sink,
-            schema,
-            compression=compression,
-            use_dictionary=dictionary,
-            write_statistics=counted,  # for their null counts (Part.filled)
-            write_page_checksum=True,
-            version="2.6",
-            encryption_properties=properties,
-        ) as writer:
-            writer.write_table(table, row_group_size=ROW_GROUP)
-            writer.add_key_value_metadata(
-                {_KEY: json.dumps(document), ROW_METADATA_KEY: _spark_schema(named, master)}
-            )
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        raise UnsupportedError(f"an index value that Parquet cannot hold: {error}") from error
-    data = sink.getbuffer()
-    return _name(bytes(find_footer(data)[1])), data
-
-
-@lru_cache(maxsize=64)
-def _encodings(schema: pa.Schema) -> tuple[dict[str, str], list[str], list[str]]:
-    """Codec of every leaf column, the leaves with a dictionary, and those with statistics."""
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, schema) as writer:
-        writer.write_table(schema.empty_table())
-    leaves = pq.read_metadata(sink).schema
-    plain = {
-        field.name
-        for field in schema
-        if field.name not in OWN
-        and (pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type))
-    }
-    paths = [leaves.column(i).path for i in range(len(leaves))]
-    codecs = {path: "NONE" if path in plain else "ZSTD" for path in paths}
-    dictionary = [path for path in paths if path not in plain and path != PATH]
-    own = tuple(f"{name}." for name in OWN)
-    return codecs, dictionary, [path for path in paths if not f"{path}.".startswith(own)]
-
-
-def _spark_schema(fields: Iterable[FactField], master: Mapping[str, Any]) -> str:
-    """Spark's view of the part: names, and the index metadata as version 4 of Xskipper has it.
-
-    For readers other than this one; a column of a type that Spark does not know is left out.
-    ``master`` is the metadata of ``obj_name``.
-    """
-    found: list[dict[str, Any]] = [_spark_field(pa.field(name, type)) for name, type in _SPARK_OWN]
-    found[0]["metadata"] = dict(master)
-    for field in fields:
-        try:
-            described = _spark_field(field.arrow)
-        except UnsupportedError:
-            continue
-        if field.definition is not None:
-            described["metadata"] = {"index": json.loads(field.entry)["index"]}
-        found.append(described)
-    return json.dumps({"type": "struct", "fields": found}, ensure_ascii=False)
-
-
-_SPARK_OWN = [
-    (name, pa.string() if type == pa.large_string() else type)
-    for name, type in OWN.items()
-    if not pa.types.is_nested(type) and not pa.types.is_large_binary(type)
-]
-
-
-def _spark_field(field: pa.Field) -> dict[str, Any]:
-    return {
-        "name": field.name,
-        "type": _spark_json(field.type),
-        "nullable": True,
-        "metadata": {},
-    }
-
-
-def _spark_json(type_: pa.DataType) -> Any:
-    if pa.types.is_struct(type_):
-        return {"type": "struct", "fields": [_spark_field(field) for field in type_]}
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        element = _spark_json(type_.value_type)
-        return {"type": "array", "elementType": element, "containsNull": True}
-    return spark_type(type_)
-
-
-# -- reading -------------------------------------------------------------------------------------
+# -- opening -------------------------------------------------------------------------------------
 
 
 def open_part(
@@ -345,24 +261,29 @@ def open_part(
     do not open it, ``OSError`` when the store does not give it.
     """
     name = path.rpartition("/")[2]
-    tail, footer = _read_footer(path, storage)
-    if _name(footer) != name:
+    with storage.open(path) as file:
+        try:
+            tail, read = read_footer(file, guess=_TAIL, longest=_LONGEST_FOOTER)
+        except FormatError as error:
+            raise error.in_file(path) from error
+    footer = bytes(read)
+    if name_of_part(footer) != name:
         raise FormatError("the footer is not the one it was written with", file=path)
-    sealed = None
+    opened, properties = None, None
     if tail.encrypted or keys is not None or _signed(footer):
-        from .encrypted_parts import SealedPart, encryption_in, open_sealed
+        opened = _open_encrypted(footer, path, keys, encrypted=tail.encrypted)
+    if opened is not None and keys is not None:
+        from skipstone.parquet.encryption.master_keys import arrow_decryption
 
-        sealed = open_sealed(footer, path, keys, encrypted=tail.encrypted)
+        properties = arrow_decryption(keys)
     try:
-        whole = tail.magic + footer + tail.to_bytes()
-        metadata = pq.read_metadata(
-            pa.py_buffer(whole),
-            decryption_properties=None if sealed is None else sealed.properties,
-        )
+        metadata = _arrow_footer(footer, tail.magic, properties)
         schema = metadata.schema.to_arrow_schema()
-        document = json.loads((metadata.metadata or {})[_KEY])
+        document = json.loads((metadata.metadata or {})[DOCUMENT_KEY])
         version, entries = document["version"], document["fields"]
-        encryption = None if sealed is None else encryption_in(document)
+        encryption = None if opened is None else Encryption.from_json(document.get("encryption"))
+        if opened is not None and encryption is None:
+            raise FormatError("an encrypted part does not say how")
     except Exception as error:
         raise FormatError(f"not a fact part ({error})", file=path) from error
     if type(version) is not int or version > VERSION:
@@ -375,43 +296,71 @@ def open_part(
     except (TypeError, KeyError) as error:
         raise FormatError("the columns are not described", file=path) from error
     limit = document.get("inline_limit")
-    fields = tuple(
-        FactField.from_json(field, described.get(field.name))
-        for field in schema
-        if field.name not in OWN
-    )
-    part = Part(
-        name=name,
-        path=path,
-        size=size,
-        mtime=mtime,
-        metadata=metadata,
-        schema=schema,
-        fields=fields,
-        inline_limit=limit if type(limit) is int and limit >= 0 else None,
-    )
-    if sealed is None or encryption is None:
-        return part
-    return SealedPart.of(part, sealed, encryption)
+    known: dict[str, Any] = {
+        "name": name,
+        "path": path,
+        "size": size,
+        "mtime": mtime,
+        "metadata": metadata,
+        "schema": schema,
+        "fields": tuple(
+            FactField.from_json(field, described.get(field.name))
+            for field in schema
+            if field.name not in OWN
+        ),
+        "inline_limit": limit if type(limit) is int and limit >= 0 else None,
+    }
+    if opened is None:
+        return Part(**known)
+    return EncryptedPart(**known, encryption=encryption, opened=opened)
 
 
-def _read_footer(path: str, storage: Storage) -> tuple[Tail, bytes]:
-    with storage.open(path) as file:
-        try:
-            tail, footer = read_footer(file, guess=_TAIL, longest=_LONGEST_FOOTER)
-        except FormatError as error:
-            raise error.in_file(path) from error
-    return tail, bytes(footer)
+def _open_encrypted(
+    footer: bytes, path: str, keys: LabelledKeys | None, *, encrypted: bool
+) -> DecryptedFooter:
+    """Open the footer of the part at ``path``; ``encrypted`` is whether its magic is PARE.
+
+    ``UnsupportedError`` for a part in the clear where keys are given; ``KeyUnavailableError`` where
+    they do not open an encrypted footer; ``FormatError`` for one that was altered.
+    """
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.open_footer import open_footer
+    from skipstone.xskipper.format.part import footer_key_label
+
+    decryption = Decryption(allow_plaintext_files=True) if keys is None else Decryption(kms=keys)
+    try:
+        return open_footer(footer, encrypted=encrypted, decryption=decryption, file=path)
+    except FormatError as error:
+        if not encrypted and "not encrypted" in error.message:
+            raise UnsupportedError(
+                f"{path} is not encrypted, and keys for the index were given",
+                hint="drop the index and build it encrypted, or open the table without index_keys",
+            ) from None
+        raise
+    except KeyUnavailableError:
+        if keys is not None:
+            raise
+        label = footer_key_label(footer + len(footer).to_bytes(4, "little") + MAGIC_ENCRYPTED)
+        named = "" if label is None else f" with the key labelled {label!r}"
+        raise KeyUnavailableError(
+            f"encrypted{named}, and no keys for the index were given",
+            hint="open the table with index_keys",
+        ) from None
 
 
 def _signed(footer: bytes) -> bool:
-    """Whether columns are encrypted under this footer in the clear: a signature follows it."""
+    """Whether columns are encrypted under this plaintext footer: then a signature follows it."""
     try:
-        whole = MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC
-        return bool(pq.read_metadata(pa.py_buffer(whole)).serialized_size != len(footer))
-    except Exception:  # what is wrong with it is said by whoever reads it next
+        return bool(_arrow_footer(footer, MAGIC).serialized_size != len(footer))
+    except Exception:  # whoever reads the footer next reports what is wrong with it
         return False
 
 
-def _name(footer: bytes) -> str:
+def _arrow_footer(footer: bytes, magic: bytes, decryption: object = None) -> pq.FileMetaData:
+    whole = magic + footer + len(footer).to_bytes(4, "little") + magic
+    return pq.read_metadata(pa.py_buffer(whole), decryption_properties=decryption)
+
+
+def name_of_part(footer: bytes) -> str:
+    """The name of the part with this footer, as it is stored."""
     return f"{PREFIX}{uuid.UUID(bytes=hashlib.sha256(footer).digest()[:16])}"

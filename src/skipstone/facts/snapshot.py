@@ -1,69 +1,61 @@
-"""``Snapshot``: the union of the parts as they were at one moment, read only as far as it is asked.
+"""``Snapshot``: the union of the parts at one moment. ``MatchedFacts``: the same over a listing.
 
-Rows of all parts are numbered through, oldest part first, so that where several rows could serve,
-the last one is the newest. Footers are read when the snapshot is taken; identities, null counts
-and index columns when somebody first asks, and then kept as Arrow and NumPy arrays. A part that
-turns out unreadable says nothing: its rows are missing, and ``reasons`` has it.
+The rows of all parts are numbered through, oldest part first: where several rows could serve, the
+last one is the newest. Footers are read when the snapshot is taken; identities, null counts and
+index columns on first use, and then kept as Arrow and NumPy arrays. A part that turns out
+unreadable says nothing: its rows are missing, and ``reasons`` says why.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
+from skipstone.pruning.kind import Places, Stored
 
-from .part_columns import ETAG, FINGERPRINT, IDENTITY, MTIME, OWN, PATH, ROWS, SIZE, UNIT
+from .index_encryption import IndexEncryption
+from .match import FileMatch, Identities, match_files
+from .part_columns import (
+    ETAG,
+    FINGERPRINT,
+    IDENTITY,
+    MTIME,
+    OWN,
+    PATH,
+    ROW_GROUPS,
+    ROWS,
+    SIZE,
+    UNIT,
+    integers,
+    nonnull,
+    place_columns,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from skipstone.pruning.kind import Index
     from skipstone.storage import Listing, Storage
 
     from .location import Location
-    from .match import Matched
     from .part_columns import Definition, FactField
     from .parts import Part
 
-__all__ = ["Column", "Identities", "Snapshot", "cause_of", "integers", "nonnull"]
+__all__ = ["Column", "MatchedFacts", "Snapshot", "in_pieces"]
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
 _SERIAL = 4 << 20
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Identities:
-    """What the fact rows are about, ``n`` rows of the readable ``parts``.
-
-    ``starts[i]`` is the first row of ``parts[i]``. ``paths``, ``etags`` and ``fingerprints`` are
-    Arrow strings; ``sizes`` is -1 where unknown, ``rows`` too; ``units`` are units per second.
-    Rows that are no identity (damaged values) have ``valid`` False.
-    """
-
-    parts: tuple[Part, ...]
-    starts: dict[str, int]
-    paths: pa.ChunkedArray
-    sizes: NDArray[np.int64]
-    mtimes: NDArray[np.int64]
-    units: NDArray[np.int64]
-    etags: pa.ChunkedArray
-    fingerprints: pa.ChunkedArray
-    rows: NDArray[np.int64]
-    valid: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +70,42 @@ class Column:
     cache: dict[str, Any] = field(default_factory=dict)
 
 
+def in_pieces(
+    chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
+) -> Iterator[Column]:
+    """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
+    arrays over these for the ``cache``."""
+    rows: list[NDArray[np.int64]] = []
+    held: list[pa.Array] = []
+    derived: list[Mapping[str, NDArray[Any]]] = []
+    nbytes = 0
+    for first, values, arrays in chunks:
+        if held and nbytes + values.nbytes > _PIECE:
+            yield _column(rows, held, derived)
+            rows, held, derived, nbytes = [], [], [], 0
+        rows.append(np.arange(first, first + len(values)))
+        held.append(values)
+        derived.append(arrays)
+        nbytes += values.nbytes
+    if held:
+        yield _column(rows, held, derived)
+
+
+def _column(
+    rows: list[NDArray[np.int64]],
+    chunks: list[pa.Array],
+    derived: list[Mapping[str, NDArray[Any]]],
+) -> Column:
+    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    cache = {name: np.concatenate([each[name] for each in derived]) for name in derived[0]}
+    return Column(np.concatenate(rows), values, cache)
+
+
 class Snapshot:
     """See the module. Made by ``Store.snapshot``."""
 
-    #: True where its parts can be evaluated piece by piece, elsewhere
-    in_runs: ClassVar[bool] = True
+    #: True where its parts can be evaluated batch by batch, in other processes
+    in_batches: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -91,14 +114,17 @@ class Snapshot:
         parts: Sequence[Part],
         reasons: Sequence[Reason] = (),
         warn: Callable[[Reason], None] = lambda reason: None,
+        pack_reasons: Mapping[Reason, None] | None = None,
     ) -> None:
         self.location, self.storage = location, storage
         self.parts = tuple(sorted(parts, key=lambda part: (part.mtime, part.name)))
         self._reasons = dict.fromkeys(reasons)
         self._warn = warn
+        # Not a copy: it grows while packs are read.
+        self._pack_reasons = {} if pack_reasons is None else pack_reasons
         self._columns: dict[tuple[str, str, str], list[Column]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
-        self._matched: Matched | None = None
+        self._matched: MatchedFacts | None = None
 
     def __repr__(self) -> str:
         rows = sum(part.rows for part in self.parts)
@@ -107,10 +133,14 @@ class Snapshot:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """What could not be read so far, and why."""
-        of_packs = getattr(self.storage, "reasons", {})
-        return tuple(dict.fromkeys((*self._reasons, *of_packs)))
+        return tuple(dict.fromkeys((*self._reasons, *self._pack_reasons)))
 
-    # -- what there is ----------------------------------------------------------------------------
+    def add_reason(self, reason: Reason) -> None:
+        """Keep and log why something says nothing."""
+        self._reasons.setdefault(reason)
+        self._warn(reason)
+
+    # -- what the footers say ---------------------------------------------------------------------
 
     @cached_property
     def fields(self) -> tuple[FactField, ...]:
@@ -122,6 +152,15 @@ class Snapshot:
                 if known is None or _built(field_) > _built(known):
                     found[field_.key] = field_
         return tuple(found.values())
+
+    def fields_over(self, columns: Collection[str]) -> list[FactField]:
+        """The fact columns that evidence over ``columns`` is made of."""
+        return [
+            field_
+            for field_ in self.fields
+            if field_.nulls in columns
+            or (field_.definition and not set(field_.definition.columns).isdisjoint(columns))
+        ]
 
     @cached_property
     def definitions(self) -> tuple[Definition, ...]:
@@ -137,14 +176,26 @@ class Snapshot:
 
     @cached_property
     def inline_limit(self) -> int | None:
-        """Up to how many bytes sidecars lie in the facts, as the newest part says that does."""
-        told = (part.inline_limit for part in reversed(self.parts))
-        return next((limit for limit in told if limit is not None), None)
+        """Up to how many bytes sidecars lie in the facts, by the newest part that has a limit."""
+        limits = (part.inline_limit for part in reversed(self.parts))
+        return next((limit for limit in limits if limit is not None), None)
 
     @cached_property
-    def sealed(self) -> bool:
-        """Whether some part is encrypted."""
-        return any(part.encryption is not None for part in self.parts)
+    def encryption(self) -> IndexEncryption | None:
+        """How the newest encrypted part is encrypted, with the labels of all indexes; ``None``
+        where no part is."""
+        found = [part.encryption for part in self.parts if part.encryption is not None]
+        if not found:
+            return None
+        footer = found[-1].footer_key
+        labels = {
+            f"{each.column}:{each.kind}": each.key_metadata
+            for each in self.definitions
+            if each.key_metadata is not None and each.key_metadata != footer
+        }
+        return IndexEncryption(
+            footer_key=footer, key_metadata=labels, plaintext_footer=found[-1].plaintext_footer
+        )
 
     @cached_property
     def size(self) -> int:
@@ -157,38 +208,35 @@ class Snapshot:
         pieces = [piece for column in list(self._columns.values()) for piece in column]
         return sum(piece.values.nbytes for piece in pieces)
 
-    # -- what it says -----------------------------------------------------------------------------
+    # -- what the columns say ---------------------------------------------------------------------
 
     @cached_property
     def identities(self) -> Identities:
         """The identity and row count of every fact row."""
-        read = self._read(self.parts, [*IDENTITY, ROWS])
-        parts = tuple(part for part, _ in read)
+        read = self._read(self.parts, [[*IDENTITY, ROWS]] * len(self.parts))
         starts, total = {}, 0
-        for part in parts:
+        for part, _ in read:
             starts[part.name] = total
             total += part.rows
-        tables = [table for _, table in read]
         text = pa.large_string()
 
         def strings(name: str) -> pa.ChunkedArray:
-            chunks = [chunk for table in tables for chunk in table[name].chunks]
+            chunks = [chunk for _, table in read for chunk in table[name].chunks]
             return pa.chunked_array(chunks, text)
 
         def numbers(name: str, unknown: int) -> NDArray[np.int64]:
             return np.concatenate(
-                [np.empty(0, np.int64)] + [integers(table[name], unknown) for table in tables]
+                [np.empty(0, np.int64)] + [integers(table[name], unknown) for _, table in read]
             )
 
-        paths, units = strings(PATH), strings(UNIT)
-        known = pa.array(UNITS_PER_SECOND, text)
-        code = integers(pc.index_in(units, value_set=known), -1)
+        paths = strings(PATH)
+        code = integers(pc.index_in(strings(UNIT), value_set=pa.array(UNITS_PER_SECOND, text)), -1)
         per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)[code]
         lost = np.iinfo(np.int64).min
         mtimes = numbers(MTIME, lost)
         in_range = (mtimes != lost) & (mtimes != np.iinfo(np.int64).max)
         return Identities(
-            parts=parts,
+            parts=tuple(part for part, _ in read),
             starts=starts,
             paths=paths,
             sizes=numbers(SIZE, -1),
@@ -202,92 +250,75 @@ class Snapshot:
 
     def own(self, name: str) -> pa.ChunkedArray:
         """One of the columns of ``OWN``, over the rows of ``identities``."""
-        found = self._own.get(name)
-        if found is None:
-            parts = self.identities.parts
-            tables = {part.name: table for part, table in self._read(parts, [name])}
-            none = OWN[name]
-            chunks = [
-                chunk
-                for part in parts
-                for chunk in (
-                    tables[part.name].column(0).chunks
-                    if part.name in tables
-                    else [pa.nulls(part.rows, none)]
-                )
-            ]
-            found = self._own[name] = pa.chunked_array(chunks, none)
-        return found
+        if name not in self._own:
+            parts, type_ = self.identities.parts, OWN[name]
+            read = self._read(parts, [[name]] * len(parts))
+            tables = {part.name: table for part, table in read}
+            chunks: list[pa.Array] = []
+            for part in parts:
+                table = tables.get(part.name)
+                lost = [pa.nulls(part.rows, type_)]
+                chunks += lost if table is None else table.column(0).chunks
+            self._own[name] = pa.chunked_array(chunks, type_)
+        return self._own[name]
 
     def values(self, field_: FactField) -> list[Column]:
         """One column over all parts that have it, in pieces of at most about 1 GiB."""
-        found = self._columns.get(field_.key)
-        if found is None:
-            found = self._columns[field_.key] = list(self._pieces(field_))
-        return found
+        if field_.key not in self._columns:
+            self._columns[field_.key] = list(in_pieces(self._chunks(field_)))
+        return self._columns[field_.key]
 
-    def _pieces(self, field_: FactField) -> Iterable[Column]:
+    def _chunks(
+        self, field_: FactField
+    ) -> Iterator[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]]:
         identities = self.identities
         having = [part for part in identities.parts if field_.key in part.by_key]
-        names = [part.by_key[field_.key].arrow.name for part in having]
-        rows: list[NDArray[np.int64]] = []
-        chunks: list[pa.Array] = []
-        held = 0
-        for part, table in self._read(having, names, of=field_):
+        names = [[part.by_key[field_.key].arrow.name] for part in having]
+        for part, table in self._read(having, names, locked=field_.subject):
             first = identities.starts[part.name]
             for chunk in table.column(0).chunks:
-                if chunks and held + chunk.nbytes > _PIECE:
-                    yield _column(rows, chunks)
-                    rows, chunks, held = [], [], 0
-                rows.append(np.arange(first, first + len(chunk)))
-                chunks.append(chunk)
-                held += chunk.nbytes
+                yield first, chunk, {}
                 first += len(chunk)
-        if chunks:
-            yield _column(rows, chunks)
 
     def _read(
-        self, parts: Sequence[Part], names: Sequence[str], *, of: FactField | None = None
+        self, parts: Sequence[Part], names: Sequence[Sequence[str]], *, locked: str | None = None
     ) -> list[tuple[Part, pa.Table]]:
-        """Columns ``names`` of each part; with ``of`` that column, under the name that each part
-        has for it. Unreadable ones are left out."""
+        """The columns ``names`` of each part. Unreadable parts are left out, with a reason; its
+        subject is ``locked`` where a key is missing."""
 
         def read(part: Part, wanted: Sequence[str]) -> pa.Table | Reason:
             try:
                 return part.read(self.storage, wanted)
             except Exception as error:  # whatever is wrong with a part, the query goes on
-                found = cause_of(f"fact part {part.name}", error)
-                if of is None or found.cause is not Cause.UNDECRYPTABLE:
+                found = Reason.of_error(f"fact part {part.name}", error)
+                if locked is None or found.cause is not Cause.UNDECRYPTABLE:
                     return found
-                return replace(found, subject=of.subject)
+                return replace(found, subject=locked)
 
-        wanted = [list(names)] * len(parts) if of is None else [[n] for n in names]
         # A few small files are read before a pool of threads has started.
         if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
-            results = list(map(read, parts, wanted))
+            results = list(map(read, parts, names))
         else:
             with ThreadPoolExecutor(min(8, len(parts))) as pool:
-                results = list(pool.map(read, parts, wanted))
+                results = list(pool.map(read, parts, names))
         found = []
         for part, result in zip(parts, results, strict=True):
             if isinstance(result, Reason):
-                self._reasons.setdefault(result)
-                self._warn(result)
+                self.add_reason(result)
             else:
                 found.append((part, result))
         return found
 
-    def match(self, listing: Listing, fingerprint: str | None = None) -> Matched:
+    def match(self, listing: Listing, fingerprint: str | None = None) -> MatchedFacts:
         """Which facts are about which files of ``listing``, as they are now.
 
         ``fingerprint`` is that of the reader's options and schema: facts that were built under
         another one say nothing.
         """
-        from .match import match
-
-        last = self._matched
-        if last is None or last.listing is not listing or last.fingerprint != (fingerprint or None):
-            last = self._matched = match(self, listing, fingerprint or None)
+        fingerprint, last = fingerprint or None, self._matched
+        if last is None or last.listing is not listing or last.fingerprint != fingerprint:
+            found = match_files(self.identities, listing, fingerprint)
+            last = self._matched = MatchedFacts.of(found, self, listing, fingerprint)
         return last
 
 
@@ -295,38 +326,174 @@ def _built(field_: FactField) -> int:
     return -1 if field_.definition is None else field_.definition.built
 
 
-def _column(rows: list[NDArray[np.int64]], chunks: list[pa.Array]) -> Column:
-    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    return Column(np.concatenate(rows), values)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatchedFacts(FileMatch):
+    """The facts of a snapshot laid over a listing, and the evidence that they give."""
+
+    snapshot: Snapshot
+    listing: Listing
+    fingerprint: str | None
+
+    @classmethod
+    def of(
+        cls, match: FileMatch, snapshot: Snapshot, listing: Listing, fingerprint: str | None
+    ) -> Self:
+        """``match`` with the snapshot and the listing that it is of."""
+        found = {each.name: getattr(match, each.name) for each in fields(match)}
+        return cls(**found, snapshot=snapshot, listing=listing, fingerprint=fingerprint)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why some facts say nothing; grows as evidence is made."""
+        return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
+
+    @cached_property
+    def _unusable(self) -> dict[Reason, None]:
+        return {}
+
+    @cached_property
+    def _evidence(self) -> dict[tuple[str, str, str], list[Index]]:
+        return {}
+
+    def evidence(self, columns: Collection[str]) -> list[Index]:
+        """The indexes and null counts over ``columns``, read back; reads only their fact columns.
+
+        One per kind, parameters, column type and stored type (and per GiB). Kinds that are not
+        known here, and values that are not of their kind's type, add a reason instead.
+        """
+        found = []
+        for field_ in self.snapshot.fields_over(columns):
+            if field_.key not in self._evidence:
+                self._evidence[field_.key] = self._read_back(field_)
+            found += self._evidence[field_.key]
+        return found
+
+    def _read_back(self, field_: FactField) -> list[Index]:
+        try:
+            index = _index(field_)
+            assert field_.types is not None
+            type_ = field_.types.field(0).type
+            stored = index.stored_type(type_)
+        except Exception as error:  # a kind of the user's own may raise anything
+            self._add_unusable(field_.subject, getattr(error, "message", str(error)))
+            return []
+        places = None if index.sidecar is None else self.places(index.sidecar)
+        found: list[Index] = []
+        for piece in self.snapshot.values(field_):
+            values = piece.values
+            if values.type != stored and values.type not in index.former_types(type_):
+                text = f"stored as {values.type}, where {stored} is expected"
+                self._add_unusable(field_.subject, text)
+                continue
+            found.append(
+                index.read_back(
+                    Stored(
+                        type=type_,
+                        values=values,
+                        rows=self.snapshot.identities.rows[piece.at],
+                        nulls=self._nulls(field_)[piece.at],
+                        row_of_file=self._row_of_file(piece),
+                        cache=piece.cache,
+                        places=None if places is None else _places_at(places, piece.at),
+                    )
+                )
+            )
+        return found
+
+    def _add_unusable(self, subject: str, text: str) -> None:
+        reason = Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text)
+        self._unusable.setdefault(reason)
+
+    def _row_of_file(self, piece: Column) -> NDArray[np.int64]:
+        """For each file the newest of the rows of ``piece`` that is about it and has a value."""
+        file = self.file_of_row[piece.at]
+        usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
+        found = np.full(len(self.listing), -1, np.int64)
+        found[file[usable]] = usable  # of equal indexes NumPy keeps the last: the newest row
+        return found
+
+    def _nulls(self, field_: FactField) -> NDArray[np.int64]:
+        """The null counts over all fact rows that belong to an index (or count) column."""
+        found = np.full(len(self.snapshot.identities), -1, np.int64)
+        assert field_.types is not None
+        for other in self.snapshot.fields:
+            if other.nulls is not None and other.types is not None and other.types == field_.types:
+                for piece in self.snapshot.values(other):
+                    found[piece.at] = integers(piece.values, -1)
+        return np.maximum(found, -1)
+
+    # -- sidecars ---------------------------------------------------------------------------------
+
+    def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
+        """Over fact rows: is the row's ``sidecar`` in the row, or in a pack that exists?"""
+        places = self.places(sidecar)
+        packs = self.snapshot.location.packs
+        listed = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()
+        exists = np.array([*(path in listed for path in places.packs), False], np.bool_)
+        return exists[places.pack] | nonnull(places.inline)
+
+    def sidecar_rows(self, sidecar: str) -> NDArray[np.int64]:
+        """For each file the newest fact row that places its ``sidecar``, -1 for none."""
+        found = self._known_rows.get(sidecar)
+        if found is None:
+            places = self.places(sidecar)
+            placed = (places.pack >= 0) | nonnull(places.inline)
+            usable = np.flatnonzero((self.file_of_row >= 0) & placed)
+            found = np.full(len(self.listing), -1, np.int64)
+            found[self.file_of_row[usable]] = usable  # the last of equal indexes: the newest
+            self._known_rows[sidecar] = found
+        return found
+
+    def places(self, sidecar: str) -> Places:
+        """Where the sidecars of all fact rows lie."""
+        if sidecar not in self._known_places:
+            pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
+            encoded = pack.combine_chunks().dictionary_encode()
+            names = encoded.dictionary.to_pylist()
+            which = integers(encoded.indices, -1)
+            # A name with a slash would lead out of the store.
+            safe = np.array([*("/" not in name for name in names), True], np.bool_)
+            self._known_places[sidecar] = Places(
+                packs=tuple(self.snapshot.location.pack(name) for name in names),
+                pack=np.where(safe[which], which, -1),
+                offset=integers(offset, -1),
+                length=integers(length, -1),
+                inline=inline.combine_chunks(),
+            )
+        return self._known_places[sidecar]
+
+    @cached_property
+    def _known_rows(self) -> dict[str, NDArray[np.int64]]:
+        return {}
+
+    @cached_property
+    def _known_places(self) -> dict[str, Places]:
+        return {}
+
+    @cached_property
+    def row_groups(self) -> NDArray[np.int64]:
+        """Over fact rows: row groups of the file, -1 unknown."""
+        return integers(self.snapshot.own(ROW_GROUPS), -1)
 
 
-def cause_of(subject: str, error: Exception) -> Reason:
-    """Why something says nothing, from the error that reading it gave."""
-    text = getattr(error, "message", "") or str(error) or type(error).__name__
-    if isinstance(error, KeyUnavailableError):
-        cause = Cause.UNDECRYPTABLE
-    elif isinstance(error, UnsupportedError):
-        cause = Cause.UNSUPPORTED
-    elif isinstance(error, FormatError) or not isinstance(error, OSError | SkipstoneError):
-        cause = Cause.CORRUPT
-    else:
-        cause = Cause.UNREADABLE
-    return Reason(cause=cause, subject=subject, text=text)
+def _places_at(places: Places, at: NDArray[np.int64]) -> Places:
+    """The places of some fact rows."""
+    return Places(
+        packs=places.packs,
+        pack=places.pack[at],
+        offset=places.offset[at],
+        length=places.length[at],
+        inline=places.inline.take(pa.array(at)),
+    )
 
 
-def integers(column: pa.ChunkedArray | pa.Array, unknown: int) -> NDArray[np.int64]:
-    """An Arrow integer column as int64, ``unknown`` for null."""
-    if column.null_count:
-        column = pc.fill_null(column, unknown)
-    found = column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column)
-    return np.asarray(found, np.int64)
+def _index(field_: FactField) -> Index:
+    if field_.definition is None:
+        from skipstone.indexes.minmax import NullCounts
 
-
-def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
-    """Which values are not null."""
-    if not column.null_count:
-        return np.ones(len(column), np.bool_)
-    valid = column.is_valid()
-    if isinstance(valid, pa.ChunkedArray):
-        valid = valid.combine_chunks()
-    return np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+        assert field_.nulls is not None
+        return NullCounts(field_.nulls)
+    index = field_.definition.index
+    if index is None:
+        raise LookupError(f"kind {field_.definition.kind!r} is not known here: it says nothing")
+    return index

@@ -1,8 +1,8 @@
-"""``Store``: the facts of one table. Adding needs no lock, reading sees the union of what is there.
+"""``Store``: the facts of one table. Adding needs no lock, reading sees the union of all parts.
 
 Every operation leaves the store usable wherever it is cut off: a part appears whole or not at all,
-what is rewritten is written before what it replaces is deleted, and a fact that is there twice is
-just there.
+a rewritten part is written before the parts that it replaces are deleted, and a fact that is stored
+twice does no harm.
 """
 
 from __future__ import annotations
@@ -13,33 +13,31 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import open_storage
 
-from .check import check
-from .encode import facts_to_parts
+from .encode import PartTarget, facts_to_parts
+from .index_encryption import WriteEncryption
 from .location import Location
 from .packs import INLINE_LIMIT
 from .parts import PREFIX, open_part
-from .snapshot import Snapshot, cause_of
-from .upkeep import DAY, compact, drop_index, vacuum
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.pruning.kind import Index
-    from skipstone.storage import Listing, Storage
+    from skipstone.storage import Storage
 
-    from .check import Check
-    from .file_facts import FileFacts
-    from .index_encryption import Sealing
-    from .part_columns import Definition
+    from .encode import FileFacts
+    from .encrypted_storage import EncryptedStorage
+    from .index_encryption import IndexEncryption
     from .parts import Part
-    from .upkeep import Compaction, Vacuumed
 
 __all__ = ["Store"]
 
@@ -49,6 +47,7 @@ log = logging.getLogger("skipstone")
 _TRIES = 3
 # Footers that are read from an object store at once.
 _PARALLEL = 16
+_KEYS = "open the table with index_keys, or say --index-key LABEL=SOURCE"
 
 
 class Store:
@@ -65,10 +64,13 @@ class Store:
         self.location = Location(location) if isinstance(location, str) else location
         self.keys = keys
         self.storage: Storage = storage
+        self._encrypted: EncryptedStorage | None = None
         if keys is not None:
-            from .encrypted_storage import SealedStorage
+            from .encrypted_storage import EncryptedStorage
 
-            self.storage = SealedStorage(storage, self.location, keys, self.warn)
+            self.storage = self._encrypted = EncryptedStorage(
+                storage, self.location, keys, self.warn
+            )
         self._parts: dict[str, Part | Reason] = {}
         self._last: tuple[frozenset[str], Snapshot] | None = None
         self._warned: set[Reason] = set()
@@ -81,7 +83,7 @@ class Store:
         options: Mapping[str, str] | None = None,
         keys: LabelledKeys | None = None,
     ) -> Store:
-        """The store of the table at ``table``, beside it or at ``index_location``."""
+        """The store of the table at ``table``, in its default place or at ``index_location``."""
         location = Location.of_table(table, index_location)
         return cls(location, open_storage(location.root, options), keys)
 
@@ -93,7 +95,7 @@ class Store:
         return self.storage.has_children(self.location.facts)
 
     def require_own(self) -> None:
-        """Raises ``UnsupportedError`` where this is somebody else's store, which is only read."""
+        """Raises ``UnsupportedError`` for a foreign store, which is only read."""
 
     @property
     def nbytes(self) -> int:
@@ -116,7 +118,7 @@ class Store:
             try:
                 names = self.part_names()
             except Exception as error:
-                reasons = [cause_of(f"facts at {self.location.root}", error)]
+                reasons = [Reason.of_error(f"facts at {self.location.root}", error)]
                 self.warn(reasons[0])
                 return Snapshot(self.location, self.storage, (), reasons, self.warn)
             if self._last is not None and self._last[0] == names.keys():
@@ -131,8 +133,9 @@ class Store:
             text = "no facts: nothing is indexed here"
             reasons = [Reason(cause=Cause.ABSENT, subject=self.location.root, text=text)]
         parts = [each for each in opened.values() if not isinstance(each, Reason)]
-        snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn)
-        # What the store did not give this time is asked for again the next time.
+        lost = None if self._encrypted is None else self._encrypted.reasons
+        snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn, lost)
+        # Parts that could not be read this time are read again the next time.
         passing = any(reason.cause is Cause.UNREADABLE for reason in reasons)
         whole = len(opened) == len(names) and not passing
         self._last = (frozenset(names), snapshot) if whole else None
@@ -152,7 +155,7 @@ class Store:
         return found
 
     def _open(self, names: Mapping[str, tuple[int, int]]) -> dict[str, Part | Reason]:
-        """The parts of these names, or why one says nothing; without those gone meanwhile."""
+        """The parts of these names, or why one says nothing; without those deleted meanwhile."""
         known = self._parts
 
         def open_one(name: str) -> Part | Reason | None:
@@ -165,7 +168,7 @@ class Store:
             except FileNotFoundError:
                 return None
             except Exception as error:  # whatever is wrong with a part, the query goes on
-                return cause_of(f"fact part {name}", error)
+                return Reason.of_error(f"fact part {name}", error)
 
         if self.storage.remote and len(names) > 1:
             with ThreadPoolExecutor(min(_PARALLEL, len(names))) as pool:
@@ -185,52 +188,70 @@ class Store:
         schema: pa.Schema,
         fingerprint: str | None = None,
         inline_limit: int = INLINE_LIMIT,
-        sealing: Sealing | None = None,
+        encryption: WriteEncryption | None = None,
     ) -> tuple[str, ...]:
         """Publish facts, sidecars first, and return the names of the new parts.
 
         ``schema`` gives the type of each indexed column, ``fingerprint`` that of the reader's
-        options where facts hang on them. Facts with an ``error`` are left out. Without facts the
-        definitions alone are published: what a refresh will build. Sidecars of up to
-        ``inline_limit`` bytes lie in the facts themselves; with ``sealing`` nothing is written in
-        the clear. Usually one part; more beyond 256 MiB.
+        options where facts depend on them. Facts with an ``error`` are left out. Without facts the
+        definitions alone are published: a refresh builds them. Sidecars of up to ``inline_limit``
+        bytes lie in the facts themselves; with ``encryption`` nothing is written in the clear.
+        Usually one part; more beyond 256 MiB.
 
         Raises ``UnsupportedError`` where a kind cannot index its column's type.
         """
-        built = time.time_ns() // 10**6  # orders definitions, nothing else hangs on it
+        built = time.time_ns() // 10**6  # only orders definitions
+        target = PartTarget(
+            self.location, self.storage, fingerprint or None, inline_limit, encryption
+        )
         names = []
-        for name, data in facts_to_parts(
-            facts,
-            definitions,
-            schema,
-            fingerprint or None,
-            built,
-            self.location,
-            self.storage,
-            inline_limit,
-            sealing,
-        ):
+        for name, data in facts_to_parts(facts, definitions, schema, built, target):
             self.storage.put(self.location.part(name), data)
             names.append(name)
         return tuple(names)
 
-    # -- upkeep -----------------------------------------------------------------------------------
+    def encryption_to_write(
+        self, requested: IndexEncryption | None = None
+    ) -> WriteEncryption | None:
+        """How to encrypt what is written next, with this store's keys; ``None`` for a store in the
+        clear.
 
-    def compact(self, list_data: Callable[[], Listing]) -> Compaction:
-        """Rewrite the facts into few parts, without dead ones; see ``upkeep.compact``."""
-        return compact(self, list_data)
+        ``requested`` says how a new store is encrypted, and adds labels of new indexes. Raises
+        ``UnsupportedError`` where the store is in the clear and keys were given, where keys were
+        given for a new one without saying how, or where an index has another label already;
+        ``KeyUnavailableError`` where the store is encrypted and its footer key is not available.
+        """
+        snapshot, keys = self.snapshot(), self.keys
+        found = snapshot.encryption
+        if found is None:
+            locked = [r for r in snapshot.reasons if r.cause is Cause.UNDECRYPTABLE]
+            if locked:
+                raise KeyUnavailableError(f"the index is encrypted: {locked[0].text}", hint=_KEYS)
+            if requested is None and keys is None:
+                return None
+            if self.part_names():
+                raise UnsupportedError(
+                    "the index is in the clear: encrypting new parts would leave the old ones so",
+                    hint="drop it and build it encrypted, or go on without keys and encryption",
+                )
+            if requested is None:
+                raise UnsupportedError(
+                    "keys for the index were given, and not how to encrypt it",
+                    hint="build with encryption=IndexEncryption(footer_key=LABEL)",
+                )
+        if keys is None:
+            raise KeyUnavailableError("an encrypted index takes keys", hint=_KEYS)
+        if found is None:
+            assert requested is not None
+            found = requested
+        elif requested is not None:
+            found = found.extended(requested, snapshot.definitions)
+        keys.require(found.footer_key)
+        return WriteEncryption(found, keys)
 
-    def drop_index(self, kind: str, column: str) -> tuple[Definition, ...]:
-        """Remove one index from all facts; see ``upkeep.drop_index``."""
-        return drop_index(self, kind, column)
-
-    def vacuum(self, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:
-        """Remove what nobody names any more; see ``upkeep.vacuum``."""
-        return vacuum(self, older_than, dry_run=dry_run)
-
-    def check(self, listing: Listing, fingerprint: str | None = None) -> Check:
-        """What is stale, missing, orphaned or damaged; see ``check.py``."""
-        return check(self, listing, fingerprint or None)
+    def pack_damage(self, path: str) -> str | None:
+        """What is wrong with the encrypted pack at ``path``; ``None`` for nothing."""
+        return None if self._encrypted is None else self._encrypted.damage(path)
 
     def drop(self) -> None:
         """Remove all facts and packs. What is published for Xskipper stays."""

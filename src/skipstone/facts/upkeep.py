@@ -7,37 +7,67 @@ which appears to be about no file really is; packs are listed before the parts t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import (
+    dataclass,
+    field,
+)
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    UnsupportedError,
+)
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.pruning import Cause, Reason
+from skipstone.pruning import (
+    Cause,
+    Reason,
+)
 
 from .encode import PART_BYTES
-from .index_encryption import sealing_for
 from .merge import merge
-from .part_columns import SIDECARS, place_columns
+from .part_columns import (
+    OWN,
+    SIDECARS,
+    place_columns,
+)
 from .parts import open_part
-from .snapshot import cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Mapping,
+        Sequence,
+    )
 
     from numpy.typing import NDArray
 
     from skipstone.storage import Listing
 
-    from .index_encryption import Sealing
-    from .part_columns import Definition, FactField
+    from .index_encryption import WriteEncryption
+    from .part_columns import (
+        Definition,
+        FactField,
+    )
     from .parts import Part
     from .snapshot import Snapshot
     from .store import Store
 
-__all__ = ["Compaction", "Vacuumed", "compact", "drop_index", "drop_store", "needs_merge", "vacuum"]
+__all__ = [
+    "Check",
+    "Compaction",
+    "Vacuumed",
+    "check",
+    "compact",
+    "drop_index",
+    "needs_merge",
+    "vacuum",
+]
 
 #: A refresh merges above this many parts, or above this many small ones.
 MOST_PARTS, MOST_SMALL = 32, 8
@@ -81,7 +111,7 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     index every key is needed: ``KeyUnavailableError``.
     """
     snapshot = store.snapshot()
-    sealing = _sealing(store, snapshot)
+    encryption = _encryption(store, snapshot)
     identities = snapshot.identities
     matched = snapshot.match(list_data())
     keep = {
@@ -91,7 +121,7 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     }
     rows_after, bytes_after, parts_after = 0, 0, 0
     for bin_ in _bins(identities.parts, keep):
-        rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), sealing)
+        rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), encryption)
         rows_after, bytes_after, parts_after = (
             rows_after + rows,
             bytes_after + size,
@@ -131,20 +161,20 @@ def _rewrite(
     parts: Sequence[Part],
     keep: Mapping[str, NDArray[np.bool_]],
     dropped: Collection[tuple[str, str, str]],
-    sealing: Sealing | None,
+    encryption: WriteEncryption | None,
 ) -> tuple[int, int, int]:
     """Merge ``parts`` into one; rows, bytes and parts that there are now."""
     if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
         return parts[0].rows, parts[0].size, 1
     try:
-        merged = merge(parts, snapshot.fields, keep, dropped, store.storage, sealing)
+        merged = merge(parts, snapshot.fields, keep, dropped, store.storage, encryption)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):
         # Repeated values may grow beyond 2 GiB when they are decoded: fewer parts at a time.
         if len(parts) == 1:
             raise
         middle = len(parts) // 2
         halves = (parts[:middle], parts[middle:])
-        both = [_rewrite(store, snapshot, half, keep, dropped, sealing) for half in halves]
+        both = [_rewrite(store, snapshot, half, keep, dropped, encryption) for half in halves]
         rows, size, count = (sum(numbers) for numbers in zip(*both, strict=True))
         return rows, size, count
     if merged.name is not None and merged.data is not None:
@@ -160,15 +190,15 @@ def _rewrite(
     )
 
 
-def _sealing(store: Store, snapshot: Snapshot) -> Sealing | None:
-    """What parts of this snapshot are written anew with, each under the labels that it has."""
-    if not snapshot.sealed:
+def _encryption(store: Store, snapshot: Snapshot) -> WriteEncryption | None:
+    """How the parts of this snapshot are rewritten, each column under the label that it has."""
+    if snapshot.encryption is None:
         return None
-    sealing = sealing_for(store, store.keys)
-    assert sealing is not None
+    found = store.encryption_to_write()
+    assert found is not None
     for label in sorted({each.key_metadata for each in snapshot.fields} - {None}, key=str):
-        sealing.keys.require(str(label))
-    return sealing
+        found.keys.require(str(label))
+    return found
 
 
 def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
@@ -182,7 +212,7 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     found = known(kind)
     name = kind.lower() if found is None else found.name
     snapshot = store.snapshot()
-    sealing = _sealing(store, snapshot)
+    encryption = _encryption(store, snapshot)
     gone: list[FactField] = []
     left: set[str] = set()
     for each in snapshot.fields:
@@ -200,21 +230,13 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     bin_: list[Part] = []
     for part in touched:
         if bin_ and held + part.uncompressed > PART_BYTES:
-            _rewrite(store, snapshot, bin_, keep, dropped, sealing)
+            _rewrite(store, snapshot, bin_, keep, dropped, encryption)
             held, bin_ = 0, []
         bin_.append(part)
         held += part.uncompressed
     if bin_:
-        _rewrite(store, snapshot, bin_, keep, dropped, sealing)
+        _rewrite(store, snapshot, bin_, keep, dropped, encryption)
     return tuple(each.definition for each in gone if each.definition is not None)
-
-
-def drop_store(store: Store) -> None:
-    """Remove all facts and sidecars, parts first: a pack without a part is dead weight, no lie."""
-    facts, packs = store.location.facts, store.location.packs
-    for directory in (facts, packs):
-        for path in store.storage.list_all(directory).paths:
-            store.storage.delete(path)
 
 
 def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:
@@ -285,8 +307,108 @@ def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
             if store.part_names() == before:
                 return named
         except Exception as error:
-            reasons.append(cause_of(f"facts at {store.location.root}", error))
+            reasons.append(Reason.of_error(f"facts at {store.location.root}", error))
             return None
     text = "parts come and go: packs are left for another time"
     reasons.append(Reason(cause=Cause.UNREADABLE, subject=store.location.root, text=text))
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The state of a store against a listing.
+
+    ``files`` are those listed; ``current`` of them have facts of this version, ``stale`` facts of
+    another, ``missing`` none. ``orphaned`` are paths with facts and without a file. ``damaged`` are
+    parts that cannot be read or are of a newer version, and sealed packs that do not authenticate;
+    ``lost_packs`` are packs that are named and gone.
+    """
+
+    files: int
+    current: int
+    stale: tuple[str, ...]
+    missing: tuple[str, ...]
+    orphaned: tuple[str, ...]
+    parts: int
+    damaged: tuple[Reason, ...]
+    lost_packs: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True when every file has current facts and nothing is stale or damaged."""
+        return not (self.stale or self.missing or self.orphaned or self.damaged or self.lost_packs)
+
+
+def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Check:
+    """Read every part whole, and compare with ``listing``.
+
+    Raises what the store raises when it cannot be listed at all.
+    """
+    store.part_names()
+    snapshot = store.snapshot()
+    damaged = [
+        reason
+        for reason in snapshot.reasons
+        if reason.cause is not Cause.ABSENT
+        and (reason.cause is not Cause.UNDECRYPTABLE or reason.subject.startswith("fact part"))
+    ]
+    for part in snapshot.parts:
+        held = [*(name for name in OWN if name in part.schema.names)]
+        held += [field.arrow.name for field in part.fields]
+        try:
+            part.read(
+                store.storage,
+                [name for name in held if not isinstance(part.locked(name), KeyUnavailableError)],
+            )
+        except Exception as error:
+            damaged.append(Reason.of_error(f"fact part {part.name}", error))
+    matched = snapshot.match(listing, fingerprint)
+    orphans = np.flatnonzero(matched.dead_rows & (matched.path_of_row < 0))
+    paths = snapshot.identities.paths.take(pa.array(orphans)).drop_null()
+    return Check(
+        files=len(listing),
+        current=int(matched.has_fact.sum()),
+        stale=_chosen(listing.paths, matched.stale),
+        missing=_chosen(listing.paths, matched.missing),
+        orphaned=tuple(sorted(pc.unique(paths).to_pylist())),
+        parts=len(snapshot.parts),
+        damaged=tuple(
+            dict.fromkeys((*damaged, *_late(snapshot.reasons, damaged), *_damaged_packs(store)))
+        ),
+        lost_packs=_lost_packs(store, matched.dead_rows),
+    )
+
+
+def _damaged_packs(store: Store) -> list[Reason]:
+    """What is wrong with encrypted packs: every frame whose key is available is authenticated."""
+    found = []
+    packs = store.location.packs
+    for path in store.storage.list_all(packs).paths if store.keys is not None else ():
+        text = None if "/_" in path[len(packs) :] else store.pack_damage(path)
+        if text is not None:
+            name = f"pack {path.rpartition('/')[2]}"
+            found.append(Reason(cause=Cause.CORRUPT, subject=name, text=text))
+    return found
+
+
+def _late(reasons: Sequence[Reason], known: Sequence[Reason]) -> list[Reason]:
+    passed = (Cause.ABSENT, Cause.UNDECRYPTABLE)
+    return [r for r in reasons if r.cause not in passed and r not in known]
+
+
+def _chosen(paths: Sequence[str], mask: NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(paths[at] for at in np.flatnonzero(mask).tolist())
+
+
+def _lost_packs(store: Store, dead: NDArray[np.bool_]) -> tuple[str, ...]:
+    snapshot = store.snapshot()
+    alive = pa.array(~dead)
+    named: set[str] = set()
+    for sidecar in SIDECARS:
+        column = snapshot.own(place_columns(sidecar)[0]).filter(alive)
+        named.update(text for text in column.unique().to_pylist() if text is not None)
+    if not named:
+        return ()
+    start = len(store.location.packs) + 1
+    held = {path[start:] for path in store.storage.list_all(store.location.packs).paths}
+    return tuple(sorted(named - held))

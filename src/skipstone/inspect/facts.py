@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import SkipstoneError
-from skipstone.facts.encrypted_parts import SealedPart
 from skipstone.facts.location import Location
 from skipstone.facts.part_columns import OWN
-from skipstone.facts.parts import PREFIX, open_part
+from skipstone.facts.parts import PREFIX, EncryptedPart, open_part
 from skipstone.human import plain
 from skipstone.indexes.bloom import Bloom
 from skipstone.predicate.types import spark_name
@@ -148,7 +147,7 @@ def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dic
     if rows == 0:
         return []
     names: list[str] = list(part.schema.names)
-    if isinstance(part, SealedPart):
+    if isinstance(part, EncryptedPart):
         locked = {name: error for name in names if (error := part.locked(name)) is not None}
         notes += dict.fromkeys(f"{name}: {error.message}" for name, error in locked.items())
         names = [name for name in names if name not in locked]

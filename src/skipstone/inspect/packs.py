@@ -9,7 +9,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from .found import Found, is_file
 
 if TYPE_CHECKING:
-    from skipstone.facts.encrypted_packs import SealedPack
+    from skipstone.facts.encrypted_packs import EncryptedPack
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
 
@@ -24,7 +24,7 @@ def look(
     """The sealed pack at ``path``; ``FormatError`` for one that is damaged or was altered."""
     if not path.endswith(".pack") or not is_file(storage, path):
         return None
-    from skipstone.facts.encrypted_packs import MAGIC, SealedPack, pack_end, pack_labels
+    from skipstone.facts.encrypted_packs import MAGIC, EncryptedPack, pack_end, pack_labels
 
     id_, tail = storage.read_tail(path, _TAIL)
     if bytes(tail[-len(MAGIC) :]) != MAGIC:
@@ -41,7 +41,7 @@ def look(
     try:
         if keys is None:
             raise KeyUnavailableError("it is encrypted, and no key was given (--index-key)")
-        pack = SealedPack.open(path, size, tail, keys)
+        pack = EncryptedPack.open(path, size, tail, keys)
     except KeyUnavailableError as error:
         notes.append(f"the directory cannot be read: {error.message}")
     if pack is None or keys is None:
@@ -55,7 +55,7 @@ def look(
     return [Found(path=path, format="sealed pack", properties=properties, columns=columns)]
 
 
-def _segment(storage: Storage, pack: SealedPack, at: int, keys: LabelledKeys) -> dict[str, Any]:
+def _segment(storage: Storage, pack: EncryptedPack, at: int, keys: LabelledKeys) -> dict[str, Any]:
     """One segment, and whether all of it opens."""
     start, stop = int(pack.starts[at]), int(pack.starts[at + 1])
     frames, opens = pack.frames(start, stop - start) or [], "yes"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from skipstone.facts import Location, Snapshot
-from skipstone.facts.runs import FactRun, column_bytes, open_run, runs
+from skipstone.facts.part_batches import PartBatch, batches_over, column_bytes, open_batch
 from skipstone.human import size
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.pruning import Bounds, Cause, Reason, Units
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning.plan import Step
 
@@ -61,7 +61,7 @@ class RunAnswer:
     rows, deflated: mostly all bits are the same.
     """
 
-    run: FactRun
+    run: PartBatch
     leaves: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     reasons: tuple[Reason, ...] = ()
@@ -81,10 +81,10 @@ class RunJob:
     columns: frozenset[str]
     file_index: bool = True
 
-    def run(self, run: FactRun) -> RunAnswer:
+    def run(self, run: PartBatch) -> RunAnswer:
         """Evaluate the tree over one run. Never raises for what it reads: it says nothing then."""
         storage = open_storage(self.location, self.storage_options)
-        opened = open_run(run, Location(self.location), storage)
+        opened = open_batch(run, Location(self.location), storage)
         if isinstance(opened, Reason):
             return RunAnswer(run=run, reasons=(opened,))
         leaves = leaves_of(self.tree)
@@ -106,10 +106,10 @@ class RunJob:
 
 
 #: Runs the job over all runs somewhere, in any order.
-Runner: TypeAlias = Callable[[RunJob, Sequence[FactRun]], Iterable[RunAnswer]]
+Runner: TypeAlias = Callable[[RunJob, Sequence[PartBatch]], Iterable[RunAnswer]]
 
 
-def in_turn(job: RunJob, found: Sequence[FactRun]) -> Iterable[RunAnswer]:
+def in_turn(job: RunJob, found: Sequence[PartBatch]) -> Iterable[RunAnswer]:
     """In this process, two runs at a time: memory stays that of two runs."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         yield from pool.map(job.run, found)
@@ -138,7 +138,7 @@ class Outgrown:
 
 def gather(
     tree: Bound,
-    matched: Matched,
+    matched: MatchedFacts,
     columns: frozenset[str],
     how: Outgrown,
     *,
@@ -169,7 +169,7 @@ def gather(
     may: dict[int, NDArray[np.bool_]] = {}
     must: dict[int, NDArray[np.bool_]] = {}
     steps: dict[tuple[str, str], Step] = {}
-    for answer in how.runner(job, runs(matched, columns)):
+    for answer in how.runner(job, batches_over(matched, columns)):
         reasons.update(dict.fromkeys(answer.reasons))
         for step in answer.steps:
             key = (step.index, step.column)

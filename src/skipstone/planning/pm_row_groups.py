@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence
     from skipstone.pruning.questions import Fetch
@@ -71,7 +71,7 @@ _FILES: LruCache[Hashable, OpenedPm] = LruCache(MOST_FILES)
 class RowGroups:
     """The row groups of files with a ``_pm`` in one store; ``sources`` go to the planner."""
 
-    matched: Matched
+    matched: MatchedFacts
     listing: Listing
     columns: frozenset[str]
     schema: tuple[pa.Field, ...]
@@ -86,12 +86,12 @@ class RowGroups:
     def of(
         cls,
         tree: Bound,
-        matched: Matched,
+        matched: MatchedFacts,
         columns: frozenset[str],
         fetch: Fetch,
     ) -> RowGroups | None:
         """``None`` where there is nothing to ask: ``columns`` are those that facts are about."""
-        if not matched.snapshot.in_runs:
+        if not matched.snapshot.in_batches:
             return None  # somebody else's store
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.pruning import Answer, Fetched
@@ -93,7 +93,7 @@ class _Keep(Builder):
 
 
 def prove(
-    matched: Matched,
+    matched: MatchedFacts,
     partitions: PartitionColumns,
     storage: Storage,
     *,
@@ -175,7 +175,7 @@ def prove(
     )
 
 
-def _wrong_pm(matched: Matched, file: int, id_: ObjectId, storage: Storage) -> Iterator[str]:
+def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage) -> Iterator[str]:
     """Where the row group metadata of a file is not what its footer gives."""
     row = int(matched.sidecar_rows("pm")[file])
     place = matched.places("pm").at(row) if row >= 0 else None
@@ -241,7 +241,7 @@ def _tests(
 class _Asker:
     """Asks evidence about one file, and fetches what it needs from the store of the facts."""
 
-    def __init__(self, leaves: Sequence[Leaf], unit: Units, matched: Matched) -> None:
+    def __init__(self, leaves: Sequence[Leaf], unit: Units, matched: MatchedFacts) -> None:
         self.leaves, self.unit = leaves, unit
         self.fetch = matched.snapshot.storage.read_ranges
 
@@ -268,7 +268,7 @@ def _contradictions(
             yield f"{path}: {index} says all rows have {leaf}, {int((~truth).sum()):,} do not"
 
 
-def _damaged(index: Index, file: int, path: str, matched: Matched) -> Iterator[str]:
+def _damaged(index: Index, file: int, path: str, matched: MatchedFacts) -> Iterator[str]:
     """Where the blob of a row index is not the one that was written."""
     row = -1 if index.stored is None else int(index.stored.row_of_file[file])
     if row < 0 or not isinstance(index, PaimonIndex):

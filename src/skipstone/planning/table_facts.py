@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.kind import Index
@@ -38,7 +38,7 @@ __all__ = ["Beside", "Inside", "plan_objects"]
 def plan_objects(
     tree: Bound,
     listing: Listing,
-    matches: Sequence[Matched],
+    matches: Sequence[MatchedFacts],
     partitions: PartitionColumns,
     *,
     table: str,
@@ -206,7 +206,7 @@ class _Joined:
 
 
 def _fetch(
-    matches: Sequence[Matched], beside: Beside | None, inside: Inside | None = None
+    matches: Sequence[MatchedFacts], beside: Beside | None, inside: Inside | None = None
 ) -> Fetch:
     """Reads sidecars, each from the store whose facts named it, or where it lies beside a file;
     and parts of the data files."""
@@ -230,7 +230,7 @@ def _fetch(
     return fetch
 
 
-def _switched_off(matched: Matched, columns: frozenset[str]) -> list[Reason]:
+def _switched_off(matched: MatchedFacts, columns: frozenset[str]) -> list[Reason]:
     """Indexes that lie in sidecars, while those are not read."""
     return [
         Reason(
@@ -246,7 +246,7 @@ def _switched_off(matched: Matched, columns: frozenset[str]) -> list[Reason]:
 
 
 def _gathered(
-    tree: Bound, matched: Matched, columns: frozenset[str], how: Outgrown, file_index: bool
+    tree: Bound, matched: MatchedFacts, columns: frozenset[str], how: Outgrown, file_index: bool
 ) -> Gathered | None:
     """``gather``, failing open: evidence that cannot be asked elsewhere says nothing."""
     try:

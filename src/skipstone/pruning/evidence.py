@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
@@ -76,6 +77,20 @@ class Reason:
     subject: str
     text: str
     units: int | None = None
+
+    @classmethod
+    def of_error(cls, subject: str, error: Exception) -> Reason:
+        """Why ``subject`` says nothing, from the error that reading it raised."""
+        text = getattr(error, "message", "") or str(error) or type(error).__name__
+        if isinstance(error, KeyUnavailableError):
+            cause = Cause.UNDECRYPTABLE
+        elif isinstance(error, UnsupportedError):
+            cause = Cause.UNSUPPORTED
+        elif isinstance(error, FormatError) or not isinstance(error, OSError | SkipstoneError):
+            cause = Cause.CORRUPT
+        else:
+            cause = Cause.UNREADABLE
+        return cls(cause=cause, subject=subject, text=text)
 
     def __str__(self) -> str:
         count = "" if self.units is None else f" ({self.units:,})"

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
-from skipstone.facts.encryption_report import SealReport
+from skipstone.facts.reports import SealReport
 from skipstone.parquet.reading.file import ParquetFile
 
 from .encrypted_file_list import TablePrefix, read_list

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
-from skipstone.facts.xskipper import find_store
+from skipstone.facts.xskipper_store import find_store
 from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
 from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from skipstone.facts import Matched
-    from skipstone.facts.location import KeyedLocation
-    from skipstone.facts.runs import FactRun
-    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.facts import MatchedFacts
+    from skipstone.facts.location import KeyedLocation, XskipperLocation
+    from skipstone.facts.part_batches import PartBatch
     from skipstone.identity import ObjectId
     from skipstone.planning.fact_runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
@@ -73,7 +72,7 @@ class _Joined:
     """A relation's files and the facts of each store about them."""
 
     listing: Listing
-    matches: tuple[Matched, ...]
+    matches: tuple[MatchedFacts, ...]
     partitions: PartitionColumns
     milliseconds: float
     sidecars: Mapping[str, ObjectId] = field(default_factory=dict)
@@ -253,7 +252,7 @@ def _memory(setting: str | None) -> int:
         return IN_MEMORY
 
 
-def _by_a_job(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
+def _by_a_job(job: RunJob, runs: Sequence[PartBatch]) -> Iterable[RunAnswer]:
     """As tasks of the active session; in this process without one."""
     from pyspark.sql import SparkSession
 

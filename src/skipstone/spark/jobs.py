@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.build.job import BuildJob, Outcome
-    from skipstone.facts.runs import FactRun
+    from skipstone.facts.part_batches import PartBatch
     from skipstone.planning.fact_runs import RunAnswer, RunJob, Runner
     from skipstone.storage import Listing
 
@@ -99,7 +99,7 @@ def _each_file(
 def plan_on_spark(spark: SparkSession) -> Runner:
     """A runner that evaluates runs of facts as tasks of ``spark``."""
 
-    def run(job: RunJob, runs: Sequence[FactRun]) -> Iterable[RunAnswer]:
+    def run(job: RunJob, runs: Sequence[PartBatch]) -> Iterable[RunAnswer]:
         if not runs:
             return []
         with _described(spark, "skipstone: facts of a plan"):
@@ -108,13 +108,13 @@ def plan_on_spark(spark: SparkSession) -> Runner:
     return run
 
 
-def _answers(job: RunJob, runs: Sequence[FactRun]) -> list[RunAnswer]:
+def _answers(job: RunJob, runs: Sequence[PartBatch]) -> list[RunAnswer]:
     return [job.run(run) for run in runs]
 
 
-def _fact_shares(runs: Sequence[FactRun]) -> list[list[FactRun]]:
+def _fact_shares(runs: Sequence[PartBatch]) -> list[list[PartBatch]]:
     """Runs in shares of about ``FACT_BYTES_PER_TASK``; neighbours stay together."""
-    found: list[list[FactRun]] = []
+    found: list[list[PartBatch]] = []
     held = FACT_BYTES_PER_TASK
     for run in runs:
         if held + run.nbytes > FACT_BYTES_PER_TASK:

@@ -36,7 +36,7 @@ from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.build.data_file import settled
 from skipstone.build.job import Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.facts.file_facts import FileFacts
+from skipstone.facts.encode import FileFacts
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.kind import column_fields

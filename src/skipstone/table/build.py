@@ -14,11 +14,8 @@ import numpy as np
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
-from skipstone.facts.coverage import by_lacking, without_pm
-from skipstone.facts.describe import stored_bytes
-from skipstone.facts.index_encryption import sealing_for
+from skipstone.facts.coverage import by_lacking, stored_bytes, without_pm
 from skipstone.facts.reports import BuildReport
-from skipstone.facts.snapshot import cause_of
 from skipstone.facts.upkeep import compact, needs_merge
 from skipstone.indexes.registry import parse_indexes
 from skipstone.paimon.kinds import Bsi
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from skipstone.facts.index_encryption import IndexEncryption, Sealing
+    from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
@@ -127,7 +124,7 @@ def _run_build(
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
     started = time.perf_counter()
-    sealing = sealing_for(table.store, table.store.keys, encryption)
+    sealing = table.store.encryption_to_write(encryption)
     listing = table.listing()
     if isinstance(table.file_format, ParquetFormat):
         table.file_format.decryption = settings.decryption
@@ -196,7 +193,7 @@ def _run_build(
 
 
 def _with_keys(
-    table: OpenTable, wanted: Sequence[Index], sealing: Sealing, locked: list[Reason]
+    table: OpenTable, wanted: Sequence[Index], sealing: WriteEncryption, locked: list[Reason]
 ) -> list[Index]:
     """The indexes of ``wanted`` whose keys are available; ``locked`` receives why others are left
     out. A new index must have its key."""
@@ -210,7 +207,7 @@ def _with_keys(
         except KeyUnavailableError as error:
             if (index.column, index.name) not in known:
                 raise
-            locked.append(cause_of(repr(index), error))
+            locked.append(Reason.of_error(repr(index), error))
         else:
             found.append(index)
     return found

@@ -403,7 +403,7 @@ class IndexAfterRewrite:
     def _store(self) -> Store | None:
         """The index without its keys: with keys, the parts in the clear are ignored."""
         from skipstone.facts import Store
-        from skipstone.facts.xskipper import XskipperStore
+        from skipstone.facts.xskipper_store import XskipperStore
 
         table = self.table
         if isinstance(table.store, XskipperStore):
@@ -423,7 +423,7 @@ class IndexAfterRewrite:
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
         """Drop them, and with ``whole`` all others, which are then built again."""
-        from skipstone.facts.upkeep import compact, drop_index, drop_store
+        from skipstone.facts.upkeep import compact, drop_index
         from skipstone.pruning import Cause
 
         found, store = self.clear(encryption), self._store
@@ -435,7 +435,7 @@ class IndexAfterRewrite:
         all_clear = all(reason.cause is Cause.ABSENT for reason in snapshot.reasons)
         self.dropped = [each.index for each in there if each.index is not None]
         if all_clear and (whole or len(found) == len(there)):
-            drop_store(store)
+            store.drop()
             return tuple(found)
         for each in found:
             column, _, kind = each.rpartition(":")
@@ -446,13 +446,13 @@ class IndexAfterRewrite:
 
     def unpublish(self, encryption: Encryption) -> bool:
         """Remove their Xskipper directory in the clear beside the index; whether there was one."""
-        from skipstone.facts.xskipper.clearing import remove_clear
         from skipstone.predicate.types import column_path
+        from skipstone.xskipper.directory import remove_plaintext
 
         if self._store is None:
             return False
         store = self._store
-        gone = remove_clear(
+        gone = remove_plaintext(
             store.storage,
             store.location.xskipper,
             lambda name: not encryption.is_plaintext(column_path(name)),

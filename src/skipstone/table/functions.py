@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.facts.location import XskipperLocation
     from skipstone.facts.reports import BuildReport
-    from skipstone.facts.xskipper import XskipperLocation
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.parquet.reading.file import ParquetFile

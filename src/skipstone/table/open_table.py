@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.errors import UnsupportedError
-from skipstone.facts.index_encryption import keys_of
 from skipstone.facts.location import KeyedLocation
-from skipstone.facts.xskipper import find_store
+from skipstone.facts.xskipper_store import find_store
 from skipstone.identity import canonical_path
 from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
+from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage, table_format
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.execution import Engine
-    from skipstone.facts import Location, Matched, Store
-    from skipstone.facts.xskipper import XskipperLocation
+    from skipstone.facts import Location, MatchedFacts, Store
+    from skipstone.facts.location import XskipperLocation
     from skipstone.identity import ObjectId
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.parquet.encryption.decryption import Decryption
@@ -73,7 +73,7 @@ class OpenTable:
         #: the keys of the data files
         self.keys = DataKeys(self.path, decryption)
         self.file_format = file_format_of(self.path, self.storage, format, own, schema, self.keys)
-        keys = keys_of(index_keys)
+        keys = labelled_keys(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.partial = partial
         #: where transparent reading looks for the index
@@ -164,7 +164,7 @@ class OpenTable:
         extra = [pa.field(name, values.type) for name, values in partitions.values.items()]
         return pa.schema([*data, *extra])
 
-    def match(self, listing: Listing, spark: SparkSession | None = None) -> Matched:
+    def match(self, listing: Listing, spark: SparkSession | None = None) -> MatchedFacts:
         """The facts of the files of ``listing``."""
         fingerprint = self.file_format.fingerprint(spark, self.store)
         return self.store.snapshot().match(listing, fingerprint)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
-    from skipstone.facts import Matched
+    from skipstone.facts import MatchedFacts
     from skipstone.planning.fact_runs import Runner
     from skipstone.predicate.tree import Bound, Expr
     from skipstone.pruning.costs import Costs
@@ -152,7 +152,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
 
 
 def _bindable(
-    table: OpenTable, listing: Listing, matched: Matched, spark: SparkSession | None
+    table: OpenTable, listing: Listing, matched: MatchedFacts, spark: SparkSession | None
 ) -> pa.Schema:
     """The table's schema, and indexed columns that no sampled file has."""
     import pyarrow as pa
@@ -169,11 +169,11 @@ def _bindable(
     return pa.schema([*schema, *extra.values()])
 
 
-def _file_bounds(matched: Matched) -> FileBounds:
+def _file_bounds(matched: MatchedFacts) -> FileBounds:
     """Bounds of a column over all files, from ``minmax``; not from stores of Xskipper."""
 
     def bounds(column: str) -> Intervals | None:
-        if not matched.snapshot.in_runs:
+        if not matched.snapshot.in_batches:
             return None
         for index in matched.evidence({column}):
             if isinstance(index, MinMax) and index.column == column and index.stored is not None:

@@ -9,9 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.facts.check import check
-from skipstone.facts.describe import describe
-from skipstone.facts.publish_sidecars import export_containers, export_pms
+from skipstone.facts.coverage import describe
 from skipstone.facts.reports import (
     CheckReport,
     CompactReport,
@@ -21,8 +19,10 @@ from skipstone.facts.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.facts.upkeep import compact, drop_index, drop_store, vacuum
-from skipstone.facts.xskipper import XskipperStore, publish
+from skipstone.facts.sidecar_export import export_containers, export_pms
+from skipstone.facts.upkeep import check, compact, drop_index, vacuum
+from skipstone.facts.xskipper_export import publish
+from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.indexes.registry import kind as registered
 from skipstone.planning.prove import prove
 from skipstone.pruning import Cause
@@ -75,7 +75,7 @@ def drop_from_table(table: OpenTable, index: str | None) -> DropReport:
     if not before.indexes:
         raise SkipstoneError(f"{table.path} has no index", hint="there is nothing to drop")
     if index is None:
-        drop_store(table.store)
+        table.store.drop()
         gone = before.indexes
     else:
         gone = _drop_one(table, index, before)
@@ -106,7 +106,7 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
     drop_index(table.store, name, column)
     left = table.store.snapshot()
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
-        drop_store(table.store)  # the last index is gone, and its packs go with it
+        table.store.drop()  # the last index is gone, and its packs go with it
     return gone
 
 
@@ -201,7 +201,7 @@ def export_table(table: OpenTable, destination: str | None, kind: str) -> Export
         raise UnsupportedError(
             "an export of sidecars needs a destination", hint="name the directory they go to"
         )
-    if table.store.snapshot().sealed:
+    if table.store.snapshot().encryption is not None:
         raise UnsupportedError(
             f"the index of {table.path} is encrypted, and its sidecars would go out in the clear",
             hint="an export for Xskipper stays encrypted: kind='xskipper'",

@@ -15,8 +15,6 @@ import pytest
 from skipstone import Table
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.facts.index_encryption import IndexEncryption
-from skipstone.facts.xskipper import upgrade_store
-from skipstone.facts.xskipper.store import part_files
 from skipstone.parquet.encryption.master_keys import (
     LabelledKeys,
     arrow_decryption,
@@ -24,9 +22,11 @@ from skipstone.parquet.encryption.master_keys import (
 )
 from skipstone.pruning import Cause
 from skipstone.storage import LocalStorage
+from skipstone.xskipper.directory import part_files
 from skipstone.xskipper.format.naming import directory_name
 from skipstone.xskipper.format.part import leaves_of, read_footer, read_part
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY
+from skipstone.xskipper.upgrade import upgrade_store
 from tests.facts.xskipper.test_golden import ask_encrypted, encrypted
 
 KEYS = {"kf": b"f" * 16, "k1": b"1" * 24, "k2": b"2" * 32}

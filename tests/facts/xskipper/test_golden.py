@@ -16,7 +16,8 @@ import pytest
 
 import skipstone
 from skipstone.errors import UnsupportedError
-from skipstone.facts.xskipper import XskipperLocation, find_store, upgrade_store
+from skipstone.facts.location import XskipperLocation
+from skipstone.facts.xskipper_store import find_store
 from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -24,6 +25,7 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 from skipstone.xskipper.format.part import read_part
 from skipstone.xskipper.format.rows import decode
+from skipstone.xskipper.upgrade import upgrade_store
 from tests.facts.xskipper.foreign import copied, relocated
 from tests.oracle import matching_rows
 from tests.xskipper.format.test_encrypted import decryption

@@ -14,7 +14,8 @@ import pytest
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts import Store
-from skipstone.facts.xskipper import XskipperLocation, XskipperStore, find_store, upgrade_store
+from skipstone.facts.location import XskipperLocation
+from skipstone.facts.xskipper_store import XskipperStore, find_store
 from skipstone.storage import Listing, LocalStorage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.naming import directory_name
@@ -22,6 +23,7 @@ from skipstone.xskipper.format.part import read_footer, read_part, to_bytes
 from skipstone.xskipper.format.schema import IndexColumn
 from skipstone.xskipper.format.sketch import BloomBuilder
 from skipstone.xskipper.format.v4_store import BloomFacts, published
+from skipstone.xskipper.upgrade import upgrade_store
 from tests.facts.xskipper.foreign import minmax_store, obj_name, write_store
 
 if TYPE_CHECKING:
@@ -456,7 +458,7 @@ def test_at_no_moment_do_parts_of_different_columns_lie_side_by_side(
     table = built(tmp_path / "t", "Id:minmax")
     first = table.export()
     recorder = Recorder()
-    monkeypatch.setattr("skipstone.facts.xskipper.publish.open_storage", lambda *_: recorder)
+    monkeypatch.setattr("skipstone.facts.xskipper_export.open_storage", lambda *_: recorder)
     table.export()
     # The same columns: there is always a part.
     assert [len(each) for each in recorder.seen] == [1, 1]

@@ -17,7 +17,7 @@ from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.part import footer_key_label, read_footer, read_part, to_bytes
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, UnreadRows, ValueListRows, decode
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY, StoreSchema
-from skipstone.xskipper.format.upgrade import upgrade
+from skipstone.xskipper.upgrade import upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path

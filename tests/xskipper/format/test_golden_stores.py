@@ -16,7 +16,7 @@ from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.naming import column_name, directory_name, parse_column_name
 from skipstone.xskipper.format.part import Calendar, Part, read_footer, read_part, to_bytes
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, StoreRows, ValueListRows, decode
-from skipstone.xskipper.format.upgrade import upgrade
+from skipstone.xskipper.upgrade import upgrade
 from tests.xskipper.format.golden import golden_parts
 
 if TYPE_CHECKING:

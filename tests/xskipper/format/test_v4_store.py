@@ -23,7 +23,6 @@ from skipstone.xskipper.format.part import part_name, read_part, slices, to_byte
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, ValueListRows, decode
 from skipstone.xskipper.format.schema import StoreSchema
 from skipstone.xskipper.format.sketch import BloomBuilder
-from skipstone.xskipper.format.upgrade import upgrade
 from skipstone.xskipper.format.v4_store import (
     BloomFacts,
     Facts,
@@ -32,6 +31,7 @@ from skipstone.xskipper.format.v4_store import (
     published,
     supports,
 )
+from skipstone.xskipper.upgrade import upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "Mapping[str, bytes] | Callable[[str], bytes | None] | KmsClient | LabelledKeys"
     )
 
-__all__ = ["LabelledKeys", "arrow_decryption", "arrow_encryption"]
+__all__ = ["LabelledKeys", "arrow_decryption", "arrow_encryption", "labelled_keys"]
 
 
 class LabelledKeys:
@@ -139,6 +139,13 @@ class LabelledKeys:
             raise KeyUnavailableError(str(error)) from None
         self._ciphers[label] = found
         return found
+
+
+def labelled_keys(source: KeySource | None) -> LabelledKeys | None:
+    """The keys that were given, if any."""
+    if source is None or isinstance(source, LabelledKeys):
+        return source
+    return LabelledKeys(source)
 
 
 def _failed(verb: str, label: str, error: Exception) -> KeyUnavailableError:

@@ -25,14 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
-from skipstone.facts.index_encryption import encryption_of
-from skipstone.facts.reports import ExportReport
-from skipstone.facts.snapshot import nonnull
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.indexes.bloom import FPP
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import open_storage
+from skipstone.xskipper.directory import replace_parts
 from skipstone.xskipper.format.naming import (
     ObjName,
     column_name,
@@ -51,20 +49,22 @@ from skipstone.xskipper.format.v4_store import (
     supports,
 )
 
-from .replace_parts import replace_parts
+from .part_columns import nonnull
+from .reports import ExportReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from skipstone.facts.match import Matched
-    from skipstone.facts.part_columns import Definition
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import Listing
     from skipstone.xskipper.format.naming import IdentifierStyle
     from skipstone.xskipper.format.schema import StoreSchema
+
+    from .part_columns import Definition
+    from .snapshot import MatchedFacts
 
 __all__ = ["publish"]
 
@@ -100,7 +100,7 @@ class _Column:
 
 
 def publish(
-    matched: Matched,
+    matched: MatchedFacts,
     partitions: PartitionColumns,
     *,
     table: str,
@@ -122,7 +122,7 @@ def publish(
     identifier = table_identifier(table)
     directory = f"{canonical_path(base)}/{directory_name(identifier)}"
     left_out: list[Reason] = []
-    encryption = encryption_of(matched.snapshot)
+    encryption = matched.snapshot.encryption
     columns = _chosen(matched, left_out, keys)
     if not columns:
         raise UnsupportedError(
@@ -222,7 +222,9 @@ def _virtual(partitions: PartitionColumns, left_out: list[Reason]) -> dict[str, 
     return found
 
 
-def _chosen(matched: Matched, left_out: list[Reason], keys: LabelledKeys | None) -> list[_Column]:
+def _chosen(
+    matched: MatchedFacts, left_out: list[Reason], keys: LabelledKeys | None
+) -> list[_Column]:
     definitions = matched.snapshot.definitions
     spellings = Counter(column.lower() for column in {d.column for d in definitions})
     total = int(matched.has_fact.sum())
@@ -259,7 +261,7 @@ def _unsupported(definition: Definition, spellings: Mapping[str, int]) -> str | 
     return supports(definition.kind, definition.type)
 
 
-def _column(matched: Matched, definition: Definition) -> _Column:
+def _column(matched: MatchedFacts, definition: Definition) -> _Column:
     """The newest value of each file, of all facts with the definition's type or a narrower one."""
     at = np.full(len(matched.listing), -1, np.int64)
     index = definition.index
