@@ -655,7 +655,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/rewriting.md").read_text(encoding="utf-8")
-    section = text[text.index("## Whole tables encrypted") :]
+    section = text[text.index("## Encrypt whole tables") :]
     block = section[section.index("```python\n") + 10 :]
     monkeypatch.chdir(tmp_path)
     exec(compile(block[: block.index("```")], "docs/rewriting.md", "exec"), {})
