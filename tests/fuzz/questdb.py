@@ -8,8 +8,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skipstone.inspect.questdb import inspect_pm
-from skipstone.inspect.txn import inspect_txn
+from skipstone.inspect.questdb_files import inspect_pm, inspect_txn
 from skipstone.questdb.evidence.opened_pm import OpenedPm
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Txn, commit, read

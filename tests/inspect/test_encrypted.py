@@ -86,7 +86,7 @@ def test_a_part_without_the_footer_key(run: Run, table: Table) -> None:
 def test_a_pack(run: Run, table: Table) -> None:
     path = one(table, "packs")
     found = inspected(run, path, "kf", "k1")
-    assert (found["format"], found["key_labels"]) == ("sealed pack", ["kf", "k1"])
+    assert (found["format"], found["key_labels"]) == ("encrypted pack", ["kf", "k1"])
     assert {each["opens"] for each in found["columns"]} == {"yes"}
     blobs = [each for each in found["columns"] if "bitmap" in each["name"]]
     assert {each["key_label"] for each in blobs} == {"k1"}

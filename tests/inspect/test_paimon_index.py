@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, PredicateError, UnsupportedError
-from skipstone.inspect.options import InspectOptions
-from skipstone.inspect.paimon_index import look
+from skipstone.inspect.inspection import InspectOptions
+from skipstone.inspect.paimon_index import inspect_file_index
 from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
@@ -230,7 +230,7 @@ def looked(path: Path, raw: bytes) -> bool:
     """Whether all of the container can be shown; damage is one of two errors, and no other."""
     path.write_bytes(raw)
     try:
-        look(
+        inspect_file_index(
             str(path), InspectOptions(where="n >= 3 AND city = 'Oslo'", types=tuple(TYPES.items()))
         )
     except (FormatError, UnsupportedError, PredicateError):

@@ -196,7 +196,7 @@ def test_the_text_says_it_all(run: Run, tmp_path: Path) -> None:
         "sorted by the designated timestamp",
         "10 in 2 row groups",
         "1,100 bytes, 0 unused",
-        "4 B that no reader looks at",
+        "4 B that readers ignore",
         "1 of 2 filters, 64 B, on s",
         "64 B, 25 % full",
         "timestamp designated",
@@ -206,7 +206,7 @@ def test_the_text_says_it_all(run: Run, tmp_path: Path) -> None:
         "~Tromsø",
         "1970-01-01T01:00:01.500000Z",
         "1 of 3 columns",
-        "data.parquet beside it has 1,200 bytes, this snapshot is of one of 1,100",
+        "data.parquet next to it has 1,200 bytes, but this snapshot describes one of 1,100",
     ):
         assert text in said, text
 

@@ -1,4 +1,4 @@
-"""Pages ask nobody for anything, and nothing in a name is more than text."""
+"""Pages load nothing from outside, and names in them are only text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone import ParquetFile, report
-from skipstone.report.document import document
+from skipstone.report.html_page import document
 from tests.report.data import Parsed, parsed
 from tests.report.layered import WHERE
 

@@ -186,7 +186,7 @@ def test_one_file_with_a_predicate(table: Table, tmp_path: Path) -> None:
     found = parsed(tmp_path / "file.html")
     assert found.data["kind"] == "file"
     assert sum(found.inside(0)["groups"]["hit"]) == file.plan(WHERE).rows_kept
-    assert (written.opened, written.kept, written.total) == (1, 1, 1)
+    assert (written.files.opened, written.files.kept, written.files.total) == (1, 1, 1)
     report.write_file(file, tmp_path / "file.html", "k = -7")
     assert sum(parsed(tmp_path / "file.html").inside(0)["groups"]["hit"]) == 0
 
@@ -213,4 +213,4 @@ def test_a_file_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     found = parsed(tmp_path / "out.html")
     assert found.inside(1)["trouble"]
     assert found.inside(0)["rows"] == 2
-    assert (written.opened, written.kept) == (1, 2)
+    assert (written.files.opened, written.files.kept) == (1, 2)

@@ -12,9 +12,8 @@ from skipstone import Table, report
 from skipstone.planning.explain import Explanation
 from skipstone.predicate.tree import Const
 from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
-from skipstone.report import plan_page as module
-from skipstone.report import writing
-from skipstone.report.plan_page import MISSING, SKIPPED, STALE, overview, states
+from skipstone.report import html_page
+from skipstone.report.html_page import MISSING, SKIPPED, STALE, overview, states
 from tests.report.data import parsed
 from tests.report.layered import LEVELS, WHERE
 from tests.txn_tables import TxnFolder, micros, rows_at
@@ -49,7 +48,7 @@ def test_the_page_holds_the_plan(table: Table, tmp_path: Path) -> None:
         assert data["selected"][at] == len(detail.rows)
     assert data["total"] == [plan.files_total, plan.bytes_total, plan.rows_total]
     assert [sum(part) for part in zip(*data["tally"], strict=True)][:2] == data["total"][:2]
-    assert data["tally"][0][0] == plan.files_kept == written.kept == written.opened
+    assert data["tally"][0][0] == plan.files_kept == written.files.kept == written.files.opened
     assert data["steps"] == [step.to_dict() for step in plan.steps]
     assert found.texts["explain"] == str(Explanation(plan))
     assert written.bytes == (tmp_path / "report.html").stat().st_size
@@ -87,7 +86,7 @@ def test_unknown_row_counts_stay_unknown(table: Table) -> None:
 
 
 def test_past_the_most_files_all_are_counted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_FILES", 5)
+    monkeypatch.setattr(html_page, "MOST_FILES", 5)
     plan = table.plan(WHERE)
     data = overview(Explanation(plan))
     assert len(data["names"]) == len(data["state"]) == len(data["sizes"]) == 5
@@ -97,12 +96,12 @@ def test_past_the_most_files_all_are_counted(table: Table, monkeypatch: pytest.M
 def test_the_first_files_to_read_are_opened(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "MOST_OPENED", 2)
+    monkeypatch.setattr(html_page, "MOST_OPENED", 2)
     plan = table.plan(WHERE)
     written = report.write(plan, tmp_path / "report.html")
     data = parsed(tmp_path / "report.html").data
     assert data["opened"] == np.flatnonzero(plan.keep)[:2].tolist()
-    assert (written.opened, written.kept) == (2, 3)
+    assert (written.files.opened, written.files.kept) == (2, 3)
 
 
 def test_a_table_without_files_or_predicate(tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_a_table_without_files_or_predicate(tmp_path: Path) -> None:
         details={},
     )
     assert isinstance(nothing.listing, Listing)
-    assert report.write(nothing, tmp_path / "report.html").total == 0
+    assert report.write(nothing, tmp_path / "report.html").files.total == 0
     assert parsed(tmp_path / "report.html").data["names"] == []
 
 
@@ -139,7 +138,7 @@ def test_a_table_with_a_txn_is_drawn_at_its_snapshot(tmp_path: Path) -> None:
     assert found.data["state"] == "01"
     assert found.inside(0).get("trouble") is None
     assert found.inside(0)["rows"] == 10
-    assert (written.opened, written.total) == (1, 2)
+    assert (written.files.opened, written.files.total) == (1, 2)
 
 
 def test_files_of_another_format_have_no_inside(tmp_path: Path) -> None:
@@ -157,4 +156,4 @@ def test_files_of_another_format_have_no_inside(tmp_path: Path) -> None:
     )
     written = report.write(plan, tmp_path / "report.html")
     assert parsed(tmp_path / "report.html").inside(0)["trouble"]
-    assert (written.opened, written.kept) == (0, 1)
+    assert (written.files.opened, written.files.kept) == (0, 1)

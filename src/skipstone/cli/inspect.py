@@ -100,8 +100,8 @@ def inspect(
     """Show what is inside STORE or FILE.
 
     A directory: the index of a table (data/_events.skipstone), a metadata directory of Xskipper of
-    any version from 0 to 4, or a directory above such. A file: a fact part, a sealed pack, a part
-    of an Xskipper store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes,
+    any version from 0 to 4, or a directory above such. A file: a fact part, an encrypted pack, a
+    part of an Xskipper store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes,
     distinct values, least and greatest, and with --where the rows; a _pm or _txn of QuestDB:
     header, columns, row groups, bounds, Bloom filters and snapshots, or partitions; or any Parquet
     file: its schema, row groups, columns, indexes, Bloom filters and encryption. Of what is
@@ -115,7 +115,7 @@ def inspect(
     Exit code 3 when --verify finds something, or --no-crc shows a wrong CRC.
     """
     from skipstone.inspect.dispatch import WrongOptionError, inspect_path
-    from skipstone.inspect.options import InspectOptions
+    from skipstone.inspect.inspection import InspectOptions
 
     options = InspectOptions(
         rows=rows,
@@ -136,7 +136,7 @@ def inspect(
     except WrongOptionError as error:
         raise click.UsageError(error.message) from error
     out.result(found)
-    if not getattr(found, "sound", True):
+    if not found.sound:
         click.get_current_context().exit(FOUND)
 
 

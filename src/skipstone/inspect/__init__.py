@@ -1,4 +1,4 @@
-"""Shows what is inside a store or a file of any of the formats: a value, as text and as JSON.
+"""Shows the content of a store or a file of any of the formats, as text and as JSON.
 
-``dispatch`` recognises the format; each other module shows one of them.
+``dispatch`` recognises the format; each other module inspects one of them.
 """

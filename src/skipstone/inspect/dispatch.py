@@ -1,4 +1,4 @@
-"""``inspect_path``: finds out what lies at a path, and lets the module of that format show it."""
+"""``inspect_path``: recognises the format at a path, and inspects it with that format's module."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.storage import open_storage
 
-from . import facts, packs, paimon_index, parquet_file, questdb, xskipper
-from .found import Inspection, is_file
-from .options import InspectOptions
+from .fact_store import inspect_encrypted_pack, inspect_fact_store
+from .inspection import Inspection, InspectOptions, is_file
+from .paimon_index import inspect_file_index, is_file_index
+from .parquet_file import inspect_parquet, is_parquet
+from .questdb_files import inspect_questdb, kind_by_content, kind_by_name
+from .xskipper_store import inspect_xskipper_store
 
 if TYPE_CHECKING:
     from skipstone.storage import Storage
 
-    from .file_description import FileInspection
-    from .paimon_index import FileIndexInspection
-    from .pm_description import PmInspection
-    from .txn import TxnInspection
+    from .inspection import InspectionReport
 
 __all__ = ["WrongOptionError", "inspect_path"]
 
 # In this order: a fact part is also a Parquet file with an Xskipper schema.
-_STORES = (facts, packs, xskipper)
+_STORES = (inspect_fact_store, inspect_encrypted_pack, inspect_xskipper_store)
 
 
 class WrongOptionError(UnsupportedError):
-    """An option is for another format than the one at the path."""
+    """The option does not apply to the format at the path."""
 
 
-def inspect_path(
-    path: str, options: InspectOptions | None = None
-) -> Inspection | FileInspection | FileIndexInspection | PmInspection | TxnInspection:
-    """What is inside the store or file at ``path``, as a value with ``to_dict()`` and ``str()``.
+def inspect_path(path: str, options: InspectOptions | None = None) -> InspectionReport:
+    """Inspect the store or file at ``path``.
 
     Raises ``FileNotFoundError``, ``FormatError`` for a damaged file or an unknown format,
     ``UnsupportedError`` for a directory without a store, ``WrongOptionError`` for an option of
-    another format, and ``KeyUnavailableError`` where a key is missing.
+    another format, and ``KeyUnavailableError`` if a key is missing.
     """
     options = InspectOptions() if options is None else options
     canonical = canonical_path(path)
@@ -53,42 +51,42 @@ def inspect_path(
         options.file_index_option,
         options.pm_option,
     )
-    kind = questdb.by_name(storage, canonical)
+    kind = kind_by_name(storage, canonical)
     if kind is None and of_pm is not None and of_parquet is None and of_index is None:
-        kind = questdb.by_content(storage, canonical)
+        kind = kind_by_content(storage, canonical)
     if kind is not None:
         _refuse(of_parquet, "Parquet files", path)
         _refuse(of_index, "file indexes", path)
     if kind != "_pm":
         _refuse(of_pm, "a _pm", path)
     if kind is not None:
-        return questdb.look(canonical, kind, options)
-    if of_parquet is None and paimon_index.is_file_index(storage, canonical):
-        return paimon_index.look(canonical, options)
+        return inspect_questdb(canonical, kind, options)
+    if of_parquet is None and is_file_index(storage, canonical):
+        return inspect_file_index(canonical, options)
     _refuse(of_index, "file indexes", path)
     if of_parquet is None:
-        for store in _STORES:
-            found = store.look(storage, canonical, options.rows, options.index_keys)
+        for inspect_store in _STORES:
+            found = inspect_store(storage, canonical, options.rows, options.index_keys)
             if found:
                 return Inspection(path=canonical, found=tuple(found))
-    if parquet_file.is_parquet(storage, canonical):
-        return parquet_file.look(canonical, options)
+    if is_parquet(storage, canonical):
+        return inspect_parquet(canonical, options)
     _refuse(of_parquet, "Parquet files", path)
-    kind = questdb.by_content(storage, canonical)
+    kind = kind_by_content(storage, canonical)
     if kind is not None:
-        return questdb.look(canonical, kind, options)
+        return inspect_questdb(canonical, kind, options)
     raise _unknown_format(storage, canonical)
 
 
 def _refuse(option: str | None, what: str, path: str) -> None:
     if option is not None:
-        raise WrongOptionError(f"{option} is for {what}, and {path} is none")
+        raise WrongOptionError(f"{option} is for {what}; {path} is not one")
 
 
 def _unknown_format(storage: Storage, path: str) -> Exception:
     if not is_file(storage, path):
         return UnsupportedError(
-            f"{path} is no index store",
+            f"{path} is not an index store",
             hint="if it is a table, `skipstone describe` shows its index",
         )
     return FormatError(

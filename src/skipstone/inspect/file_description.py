@@ -1,9 +1,9 @@
-"""``FileInspection``: what is inside a Parquet file, as JSON and as text.
+"""``FileInspection``: the content of a Parquet file, as JSON and as text.
 
 ``to_dict()`` is one JSON-ready document with the field names of parquet.thrift: ``metadata`` is
 ``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``,
-``BloomFilterHeader`` and the roots of its index pages. Bytes are hex, and ``…_text`` beside a bound
-says what it means. The text cuts wide and long files to a screen or two, and says so.
+``BloomFilterHeader`` and the roots of its index pages. Bytes are hex; each bound also has its
+meaning as ``…_text``. The text output cuts long lists and tells how much it left out.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.human import aligned, of_total, plural, size
+from skipstone.human import Report, aligned, of_total, plural, size
 from skipstone.parquet.arrow import metadata_tables as tables
 from skipstone.parquet.format.enums import FieldRepetitionType
 from skipstone.parquet.reading.file_reader import names_its_file
+
+from .inspection import InspectionReport, cut, indented, more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK_PARTS", "ChunkInspection", "FileInspection"]
 
-#: what a chunk may have beside its pages, by the names of ``ChunkInspection``
+#: what a chunk may have besides its pages, as fields of ``ChunkInspection``
 CHUNK_PARTS: Final = ("offset_index", "column_index", "bloom_filter_header", "index_pages")
 
 _MOST = 60
@@ -40,8 +42,8 @@ _WIDEST = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkInspection:
-    """The pages and indexes of one column chunk, JSON-ready; ``trouble`` is why there are none."""
+class ChunkInspection(Report):
+    """The pages and indexes of one column chunk, JSON-ready; ``trouble`` has the errors."""
 
     row_group: int
     column: str
@@ -66,11 +68,11 @@ class ChunkInspection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileInspection:
-    """See the module. ``arrays`` is ``None`` where an encrypted footer hides everything.
+class FileInspection(InspectionReport):
+    """See the module. ``arrays`` is ``None`` if the footer is encrypted and cannot be read.
 
-    ``leaves`` are the columns asked for; ``chunks`` is set with ``pages``, ``verification`` with
-    ``verify``, ``rows`` are the first rows.
+    ``leaves`` are the selected columns; ``chunks`` is set with ``pages``, ``verification`` with
+    ``verify``; ``rows`` are the first rows.
     """
 
     path: str
@@ -86,7 +88,7 @@ class FileInspection:
 
     @property
     def sound(self) -> bool:
-        """False where ``verify`` found something."""
+        """False if ``verify`` found a problem."""
         return self.verification is None or self.verification.ok
 
     @names_its_file
@@ -97,7 +99,7 @@ class FileInspection:
 
     @names_its_file
     def chunk_table(self) -> pa.Table:
-        """``tables.chunks`` of the columns asked for."""
+        """``tables.chunks`` of the selected columns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -110,7 +112,7 @@ class FileInspection:
 
     @names_its_file
     def to_dict(self) -> dict[str, Any]:
-        """One document, JSON-ready."""
+        """One JSON-ready document."""
         found: dict[str, Any] = {
             "path": self.path,
             "format": "parquet",
@@ -134,7 +136,7 @@ class FileInspection:
         return found
 
     def _metadata(self, arrays: FooterArrays) -> dict[str, Any]:
-        """``FileMetaData``, with the chunks of the columns asked for and their bounds as text."""
+        """``FileMetaData`` with the chunks of the selected columns, and their bounds as text."""
         found = arrays.metadata.to_dict()
         texts = self.chunk_table().select(["min_text", "max_text"]).to_pylist()
         wanted = [leaf.ordinal for leaf in self.leaves]
@@ -166,8 +168,8 @@ def _text(found: FileInspection) -> str:
         parts.append(_rows(found.rows))
     parts += [f"note: {note}" for note in found.notes]
     if found.verification is not None:
-        # Last, where the eye is when all has gone by.
-        parts.append(f"verification\n{_indented(str(found.verification))}")
+        # Last, so that it stays visible at the end of a long output.
+        parts.append(f"verification\n{indented(str(found.verification))}")
     return "\n\n".join(parts)
 
 
@@ -192,7 +194,7 @@ def _head(found: FileInspection) -> str:
             value = pair.value or ""
             shown = value if len(value) <= _MOST else f"{len(value):,} characters"
             lines.append((f"metadata {pair.key}", shown))
-    return f"parquet   {found.path}\n{_indented(aligned(lines))}"
+    return f"parquet   {found.path}\n{indented(aligned(lines))}"
 
 
 def _indexes(arrays: FooterArrays) -> list[tuple[str, str]]:
@@ -233,8 +235,8 @@ def _encryption(found: FileInspection) -> str:
              "yes" if each["unavailable"] is None else "no"]
             for each in columns[:_MOST]
         ]  # fmt: skip
-        body += "\n\n" + aligned([heads, *rows]) + _more(len(columns), "encrypted columns")
-    return f"encryption\n{_indented(body)}"
+        body += "\n\n" + aligned([heads, *rows]) + more(len(columns), _MOST, "encrypted columns")
+    return f"encryption\n{indented(body)}"
 
 
 def _schema(arrays: FooterArrays) -> str:
@@ -244,7 +246,9 @@ def _schema(arrays: FooterArrays) -> str:
         indent = "  " * (len(node.path) - 1)
         lines.append((f"{indent}{node.name}", *_described(node)))
     return (
-        f"schema\n{_indented(aligned(lines))}{_more(len(nodes), 'fields')}" if lines else "schema"
+        f"schema\n{indented(aligned(lines))}{more(len(nodes), _MOST, 'fields')}"
+        if lines
+        else "schema"
     )
 
 
@@ -299,7 +303,7 @@ def _columns(found: FileInspection, arrays: FooterArrays) -> str:
     shown = aligned([heads, *rows], numbers=(3, 4, 5, 6))
     only = arrays.num_row_groups != 1
     title = "columns (min and max of the first row group that has them)" if only else "columns"
-    return f"{title}\n{_indented(shown)}{_more(len(found.leaves), 'columns')}"
+    return f"{title}\n{indented(shown)}{more(len(found.leaves), _MOST, 'columns')}"
 
 
 def _distinct(column: pa.ChunkedArray) -> list[str]:
@@ -330,7 +334,7 @@ def _row_groups(found: FileInspection) -> str:
         for row in rows[:_MOST]
     ]
     shown = aligned([heads, *cells], numbers=(0, 1, 2, 3, 4))
-    return f"row groups\n{_indented(shown)}{_more(len(rows), 'row groups')}"
+    return f"row groups\n{indented(shown)}{more(len(rows), _MOST, 'row groups')}"
 
 
 def _sorted(columns: Sequence[Mapping[str, Any]] | None) -> str:
@@ -378,13 +382,13 @@ def _pages(chunk: ChunkInspection) -> str:
     if "boundary_order" in index:
         title += f" (boundary order {index['boundary_order']})"
     body = aligned([heads, *rows], numbers=(0, 2, 3, 4, 5, 6, 8)) if rows else "no pages"
-    shown = f"{title}\n{_indented(body)}{_more(len(chunk.page_headers), 'pages')}"
+    shown = f"{title}\n{indented(body)}{more(len(chunk.page_headers), _MOST, 'pages')}"
     if chunk.bloom_filter_header is not None:
         shown += f"\n  bloom filter of {size(chunk.bloom_filter_header['numBytes'])}"
     for name, root in (chunk.index_pages or {}).items():
         kind = "keys" if "min_value" in root else "ordinals"
-        beside = ", behind it" if name == "ordinals" else ""
-        shown += f"\n  root of index pages{beside}: {len(root['page_offset']):,} {kind}"
+        after = ", after it" if name == "ordinals" else ""
+        shown += f"\n  root of index pages{after}: {len(root['page_offset']):,} {kind}"
     return shown + "".join(f"\n  trouble: {each}" for each in chunk.trouble)
 
 
@@ -398,7 +402,7 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [
         aligned([[name, _cut(_top(value), 100)] for name, value in row.items()]) for row in rows
     ]
-    return "first rows\n" + "\n\n".join(map(_indented, shown))
+    return "first rows\n" + "\n\n".join(map(indented, shown))
 
 
 def _top(value: Any) -> str:
@@ -406,7 +410,7 @@ def _top(value: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """A value of a row as JSON has it, but for the quotes around plain names of fields."""
+    """A value of a row as JSON, but without quotes around field names."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name}: {_value(each)}' for name, each in value.items())}}}"
     if isinstance(value, list):
@@ -418,7 +422,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, dict):
-        # A member of a union is often an empty struct: its name says it all.
+        # Members of a union are often empty structs: only the name matters.
         inner = [
             str(name) if each == {} else f"{name}={_cell(each)}" for name, each in value.items()
         ]
@@ -427,13 +431,4 @@ def _cell(value: Any) -> str:
 
 
 def _cut(value: str, widest: int = _WIDEST) -> str:
-    flat = value.replace("\n", " ")
-    return flat if len(flat) <= widest else f"{flat[: widest - 1]}…"
-
-
-def _more(count: int, unit: str) -> str:
-    return "" if count <= _MOST else f"\n  … {count - _MOST:,} more of {count:,} {unit}: see --json"
-
-
-def _indented(value: str) -> str:
-    return "\n".join(f"  {line}" for line in value.splitlines())
+    return cut(value.replace("\n", " "), widest)

@@ -1,4 +1,4 @@
-"""How ``inspect`` shows a container of Paimon's file indexes, and what it answers."""
+"""Shows a container of Paimon's file indexes, and the rows that it selects for a condition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skipstone.paimon.format.container import MAGIC
 from skipstone.paimon.format.open_index import KINDS
 from skipstone.paimon.format.types import PaimonType
 
-from .found import Found, is_file
+from .inspection import InspectionReport, StoreInspection, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from skipstone.paimon.format.container import IndexEntry
     from skipstone.storage import Storage
 
-    from .options import InspectOptions
+    from .inspection import InspectOptions
 
-__all__ = ["is_file_index", "look"]
+__all__ = ["inspect_file_index", "is_file_index"]
 
-# Ranges of rows that the text shows.
-_SHOWN = 12
+# The most row ranges in the text.
+_MOST_RANGES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileIndexInspection:
-    """The container, and what it says of ``where``."""
+class FileIndexInspection(InspectionReport):
+    """The container, and the rows that it selects for ``where``."""
 
-    found: Found
+    found: StoreInspection
     where: str | None = None
     selection: RowSelection | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values; ranges of rows are first and last, both in it."""
+        """As JSON-ready values; a range has its first and its last row."""
         document: dict[str, Any] = {"path": self.found.path, "found": [self.found.to_dict()]}
         if self.selection is not None:
             starts, stops = self.selection.rows.ranges()
@@ -63,7 +63,7 @@ class FileIndexInspection:
             verb = "match" if found.exact else "may match"
             lines += ["", f"  where {self.where}", f"    {count} {verb}{_ranges(found)}"]
             lines += [
-                f"    {step.index}({step.column}) says nothing: {reason.text}"
+                f"    {step.index}({step.column}) is not used: {reason.text}"
                 for step in found.steps
                 if not step.used
                 for reason in step.reasons
@@ -72,15 +72,15 @@ class FileIndexInspection:
 
 
 def is_file_index(storage: Storage, path: str) -> bool:
-    """True for a file that begins as a container does."""
+    """True for a file that begins with the magic bytes of a container."""
     if not is_file(storage, path):
         return False
     with storage.open(path) as file:
         return file.read(8) == MAGIC.to_bytes(8, "big")
 
 
-def look(path: str, options: InspectOptions) -> FileIndexInspection:
-    """All that the container at ``path`` says of itself, and its answer to ``options.where``."""
+def inspect_file_index(path: str, options: InspectOptions) -> FileIndexInspection:
+    """Inspect the container at ``path``, and select rows for ``options.where``."""
     index = _opened(path, options)
     notes: list[str] = []
     sure = dict(index.types)
@@ -97,7 +97,7 @@ def look(path: str, options: InspectOptions) -> FileIndexInspection:
         else:
             sure[name] = shown[name]
     columns, rows = _columns(index, shown, notes)
-    found = Found(
+    found = StoreInspection(
         path=index.path,
         format="Paimon file index",
         properties={
@@ -117,10 +117,10 @@ def look(path: str, options: InspectOptions) -> FileIndexInspection:
         selection = index.select(options.where)
     except PredicateError as error:
         unsure = [name for name in shown if name not in sure]
-        # Those that the predicate speaks of come first.
+        # The columns that the predicate names come first.
         unsure.sort(key=lambda name: name not in (options.where or ""))
         named = any(name.lower() in options.where.lower() for name in unsure)
-        if not named:  # then their types are not what is wrong
+        if not named:  # the types are not the cause
             raise
         names = ", ".join(unsure)
         hint = f"the types of {names} are not known: say --type {unsure[0]}=TYPE, or --data FILE"
@@ -134,7 +134,7 @@ def _opened(path: str, options: InspectOptions) -> PaimonFileIndex:
     try:
         index = PaimonFileIndex(path, data=options.data, storage_options=storage_options)
     except FormatError:
-        # What lies beside it is no Parquet: a data file of another format has no types for us.
+        # The adjacent data file is not Parquet, so it has no types to take.
         if options.data is not None:
             raise
         index = PaimonFileIndex(path, types=named, storage_options=storage_options)
@@ -147,7 +147,7 @@ def _opened(path: str, options: InspectOptions) -> PaimonFileIndex:
 
 
 def _guessed(index: PaimonFileIndex) -> dict[str, tuple[PaimonType, tuple[str, ...]]]:
-    """Types of columns that nobody named, by their keys."""
+    """The likely types, by their keys, of columns without a given type."""
     found: dict[str, tuple[PaimonType, tuple[str, ...]]] = {}
     for column in index.sidecar.head.columns:
         for entry in column.indexes:
@@ -155,7 +155,7 @@ def _guessed(index: PaimonFileIndex) -> dict[str, tuple[PaimonType, tuple[str, .
             if column.name in index.types or place is None:
                 continue
             likely = likely_types(entry.kind, place, index.fetch)
-            # A bsi only says that these are numbers: any other index of the column knows more.
+            # A bsi only shows that the values are numbers; other indexes of the column show more.
             if likely is not None and (entry.kind != "bsi" or column.name not in found):
                 found[column.name] = likely
     return found
@@ -168,21 +168,21 @@ def _columns(
     for column in index.sidecar.head.columns:
         type = types.get(column.name)
         for entry in column.indexes:
-            about = _described(index, column.name, entry, type, notes)
-            if about.rows >= 0:
-                counts.add(about.rows)
+            blob = _described(index, column.name, entry, type, notes)
+            if blob.rows >= 0:
+                counts.add(blob.rows)
             shown.append(
                 {
                     "column": column.name,
                     "kind": entry.kind,
                     "type": None if type is None else str(type.paimon),
                     "bytes": entry.length,
-                    "rows": about.rows if about.rows >= 0 else None,
-                    "nulls": about.nulls if about.nulls >= 0 else None,
-                    "distinct": about.distinct if about.distinct >= 0 else None,
-                    "min": about.min,
-                    "max": about.max,
-                    "details": about.details,
+                    "rows": blob.rows if blob.rows >= 0 else None,
+                    "nulls": blob.nulls if blob.nulls >= 0 else None,
+                    "distinct": blob.distinct if blob.distinct >= 0 else None,
+                    "min": blob.min,
+                    "max": blob.max,
+                    "details": blob.details,
                 }
             )
     if len(counts) > 1:
@@ -205,7 +205,7 @@ def _described(
     if entry.is_empty:
         return BlobDescription(details={"empty": True})
     if entry.kind not in KINDS:
-        notes.append(f"{name}: a kind that is not known: it says nothing")
+        notes.append(f"{name}: an unknown kind: it is not used")
         return BlobDescription()
     place = index.blob(entry.start, entry.length)
     if place is None:
@@ -228,7 +228,9 @@ def _ranges(found: RowSelection) -> str:
         return ""
     parts = [
         f"{start:,}" if start + 1 == stop else f"{start:,} to {stop - 1:,}"
-        for start, stop in zip(starts[:_SHOWN].tolist(), stops[:_SHOWN].tolist(), strict=True)
+        for start, stop in zip(
+            starts[:_MOST_RANGES].tolist(), stops[:_MOST_RANGES].tolist(), strict=True
+        )
     ]
-    more = f", … in {len(starts):,} ranges" if len(starts) > _SHOWN else ""
+    more = f", … in {len(starts):,} ranges" if len(starts) > _MOST_RANGES else ""
     return f": {', '.join(parts)}{more}"

@@ -1,6 +1,6 @@
-"""Looks into a Parquet file: ``inspect_file`` gathers what a ``FileInspection`` shows.
+"""Inspects a Parquet file: ``inspect_file`` collects the parts of a ``FileInspection``.
 
-It reads the footer and what the caller asks for, a window at a time: never the whole file.
+It reads the footer and the requested parts, a window at a time, and never holds the whole file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from skipstone.parquet.reading.verify import verify_file
 from skipstone.storage import open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection
-from .found import is_file
+from .inspection import is_file, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.storage import Storage
 
-    from .options import InspectOptions
+    from .inspection import InspectOptions
 
-__all__ = ["inspect_file", "is_parquet", "look"]
+__all__ = ["inspect_file", "inspect_parquet", "is_parquet"]
 
 _READERS = dict(
     zip(
@@ -65,23 +65,23 @@ def inspect_file(
     storage_options: Mapping[str, str] | None = None,
     decryption: Decryption | None = None,
 ) -> FileInspection:
-    """Look into the Parquet file at ``path``.
+    """Inspect the Parquet file at ``path``.
 
-    ``columns`` restricts it to these (dotted paths; a group stands for all below it); ``pages``
+    ``columns`` selects columns (dotted paths; a group stands for all below it); ``pages``
     also reads page headers, page indexes and the headers of Bloom filters; ``verify`` reads and
-    checks everything (``ParquetFile.verify``); ``rows`` is how many of the first rows are decoded.
-    Raises ``FormatError`` for a file that is no Parquet or whose footer is damaged, and with
-    ``verify`` a ``KeyUnavailableError`` where an encrypted footer leaves nothing to verify.
+    checks everything (``ParquetFile.verify``); ``rows`` first rows are decoded.
+    Raises ``FormatError`` for a file that is not Parquet or has a damaged footer. With ``verify``,
+    raises ``KeyUnavailableError`` if the footer is encrypted and cannot be read.
     """
     try:
         file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
     except KeyUnavailableError as error:
         if verify:
             raise
-        return _sealed(canonical_path(path), storage_options, error)
+        return _encrypted_footer(canonical_path(path), storage_options, error)
     leaves = _leaves(file, columns)
     notes = [
-        f"{file.footer.schema.leaves[leaf].name}: {_said(error, file.path)}"
+        f"{file.footer.schema.leaves[leaf].name}: {message_of(error, file.path)}"
         for leaf, error in sorted(file.unavailable.items())
         if any(each.ordinal == leaf for each in leaves)
     ]
@@ -109,10 +109,10 @@ def inspect_file(
     )
 
 
-def _sealed(
+def _encrypted_footer(
     path: str, storage_options: Mapping[str, str] | None, error: KeyUnavailableError
 ) -> FileInspection:
-    """What an encrypted footer shows without its key."""
+    """The inspection of a file whose encrypted footer cannot be read."""
     storage = open_storage(path, storage_options)
     version, end = storage.read_tail(path, 64 * 1024)
     size = version.size or 0
@@ -128,7 +128,7 @@ def _sealed(
         tail=tail,
         arrays=None,
         encryption=description,
-        notes=(f"the footer cannot be read: {_said(error, path)}",),
+        notes=(f"the footer cannot be read: {message_of(error, path)}",),
     )
 
 
@@ -150,7 +150,7 @@ def _rows(
     try:
         table = file.read_rows(names, [(0, rows)])
     except (SkipstoneError, OSError) as error:
-        notes.append(f"rows cannot be read: {_said(error, file.path)}")
+        notes.append(f"rows cannot be read: {message_of(error, file.path)}")
         return ()
     columns = [
         [plain(value) for value in _values(table.column(at))] for at in range(table.num_columns)
@@ -161,7 +161,7 @@ def _rows(
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values; Arrow's own text of dates and times, whose years Python may not have."""
+    """Python values; dates and times as Arrow's text, because Python does not have all years."""
     import pyarrow as pa
 
     if pa.types.is_temporal(column.type):
@@ -169,14 +169,14 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     except (OverflowError, ValueError):
-        return [_shown(value) for value in column]
+        return [_python_value(value) for value in column]
 
 
-def _shown(value: pa.Scalar) -> Any:
+def _python_value(value: pa.Scalar) -> Any:
     try:
         return value.as_py(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):
-        return "a value that Python does not have"
+        return "a value that Python cannot represent"
 
 
 def _chunks(file: ParquetFile, leaves: Sequence[Leaf]) -> Iterator[ChunkInspection]:
@@ -185,29 +185,29 @@ def _chunks(file: ParquetFile, leaves: Sequence[Leaf]) -> Iterator[ChunkInspecti
             yield _chunk(file, (row_group, leaf.ordinal), leaf)
 
 
-def _chunk(file: ParquetFile, cell: ChunkKey, leaf: Leaf) -> ChunkInspection:
+def _chunk(file: ParquetFile, key: ChunkKey, leaf: Leaf) -> ChunkInspection:
     trouble: list[str] = []
     headers: list[dict[str, Any]] = []
     found: dict[str, Any] = {}
     try:
         headers.extend(
             {"offset": each.offset, "header_length": each.header_length, **each.header.to_dict()}
-            for each in file.chunk_pages.walk(cell)
+            for each in file.chunk_pages.walk(key)
         )
     except (SkipstoneError, OSError) as error:
-        trouble.append(f"pages: {_said(error, file.path)}")
+        trouble.append(f"pages: {message_of(error, file.path)}")
     for name, read in _READERS.items():
         try:
-            value = read(file, cell)
+            value = read(file, key)
         except (SkipstoneError, OSError) as error:
-            trouble.append(f"{name.replace('_', ' ')}: {_said(error, file.path)}")
+            trouble.append(f"{name.replace('_', ' ')}: {message_of(error, file.path)}")
             continue
         if value is not None:
             found[name] = value.to_dict()
         if isinstance(value, ColumnIndex):
             found[name] |= _texts(value, leaf)
     return ChunkInspection(
-        row_group=cell[0],
+        row_group=key[0],
         column=leaf.name,
         page_headers=tuple(headers),
         trouble=tuple(trouble),
@@ -216,7 +216,7 @@ def _chunk(file: ParquetFile, cell: ChunkKey, leaf: Leaf) -> ChunkInspection:
 
 
 def _texts(index: ColumnIndex, leaf: Leaf) -> dict[str, Any]:
-    """What the bounds of each page mean."""
+    """The bounds of each page as text."""
     import pyarrow as pa
 
     found = {}
@@ -227,14 +227,8 @@ def _texts(index: ColumnIndex, leaf: Leaf) -> dict[str, Any]:
     return found
 
 
-def _said(error: Exception, path: str) -> str:
-    """Without the path, which stands above."""
-    text = error.message if isinstance(error, SkipstoneError) else str(error)
-    return text.removeprefix(f"{path}: ")
-
-
 def is_parquet(storage: Storage, path: str) -> bool:
-    """True for a file with Parquet's magic at either end: a torn one is still worth a look."""
+    """True for a file with Parquet's magic bytes at either end: a torn file is inspected, too."""
     if not is_file(storage, path):
         return False
     with storage.open(path) as file:
@@ -243,8 +237,8 @@ def is_parquet(storage: Storage, path: str) -> bool:
     return not {head, bytes(tail)}.isdisjoint({MAGIC, MAGIC_ENCRYPTED})
 
 
-def look(path: str, options: InspectOptions) -> FileInspection:
-    """All that was asked for."""
+def inspect_parquet(path: str, options: InspectOptions) -> FileInspection:
+    """Inspect the Parquet file at ``path`` with the caller's options."""
     try:
         return inspect_file(
             path,

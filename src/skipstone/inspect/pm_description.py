@@ -1,9 +1,9 @@
-"""``PmInspection``: what is inside a ``_pm``, as JSON and as text.
+"""``PmInspection``: the content of a ``_pm``, as JSON and as text.
 
 ``to_dict()`` is one JSON-ready document with the names of QuestDB's specification in lower case.
-Bounds and bitsets are hex; ``text`` beside a bound says what it means. The text counts over all row
-groups and shows the bounds of the first that has any. A file may have 10,000 columns: the text cuts
-what does not fit a screen or two, and says so.
+Bounds and bitsets are hex; each bound also has its meaning as ``text``. The text output counts over
+all row groups and shows the bounds of the first one. A file may have 10,000 columns: the text
+output cuts long lists and tells how much it left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.human import aligned, of_total, percent, plural, size
+from skipstone.human import Report, aligned, of_total, percent, plural, size
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.statistics_text import readable, type_text
 from skipstone.questdb.format.types import ColumnType
 from skipstone.questdb.format.values import PmHead, PmRowGroup
 from skipstone.questdb.format.writer import read_row_groups
+
+from .inspection import InspectionReport, cut, indented, more
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm import Pm, PmSnapshot
     from skipstone.questdb.format.values import PmChunk, PmColumn
 
-__all__ = ["Link", "PmInspection"]
+__all__ = ["CheckedSnapshot", "PmInspection"]
 
 _MOST = 40
 _WIDEST = 28
@@ -51,7 +53,7 @@ _ENCODINGS: Final = (
 
 
 def name_of(kind: type[IntEnum], number: int) -> str | None:
-    """The name of a number of an enumeration, ``None`` for one that it does not have."""
+    """The name of a number of an enumeration; ``None`` for an unknown number."""
     try:
         return kind(number).name
     except ValueError:
@@ -59,15 +61,15 @@ def name_of(kind: type[IntEnum], number: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A snapshot of the chain, and the CRC that its bytes have."""
+class CheckedSnapshot(Report):
+    """A snapshot of the chain, and the CRC computed from its bytes."""
 
     snapshot: PmSnapshot
     crc: int
 
     @property
     def ok(self) -> bool:
-        """True where the CRC is the stored one."""
+        """True if the computed CRC equals the stored one."""
         return self.crc == self.snapshot.crc
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,15 +102,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PmInspection:
-    """See the module. ``physical_length`` is that of the file; the chain begins with the snapshot
-    that is shown.
+class PmInspection(InspectionReport):
+    """See the module. ``physical_length`` is the length of the file. The first snapshot of
+    ``chain`` is the one that is shown.
     """
 
     path: str
     physical_length: int
     snapshot: PmSnapshot
-    chain: tuple[Link, ...]
+    chain: tuple[CheckedSnapshot, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -118,11 +120,11 @@ class PmInspection:
 
     @property
     def sound(self) -> bool:
-        """True where the CRC of the snapshot is right."""
+        """True if the CRC of the snapshot is right."""
         return self.chain[0].ok
 
     def to_dict(self) -> dict[str, Any]:
-        """One document, JSON-ready. ``FormatError`` where a part is damaged."""
+        """One JSON-ready document. Raises ``FormatError`` for a damaged part."""
         pm, head = self.pm, PmHead.of(self.pm)
         flags = pm.feature_flags
         explicit = not flags & layout.SORTING_IS_DTS_ASC
@@ -244,7 +246,7 @@ def _bloom_dict(chunk: PmChunk, place: int, length: int) -> dict[str, Any] | Non
         return None
     if not isinstance(chunk.bloom, bytes):
         return {"external": True, "offset": place, "length": length}
-    # The entry points at the length in front of the bitset.
+    # The stored offset is that of the length, 4 bytes before the bitset.
     return {
         "offset": place - 4,
         "length": length,
@@ -291,12 +293,12 @@ def _head(found: PmInspection, head: PmHead) -> str:
         ("crc", said),
     ]
     if beyond:
-        lines.insert(1, ("beyond it", f"{size(beyond)} that no reader looks at"))
+        lines.insert(1, ("after it", f"{size(beyond)} that readers ignore"))
     if pm.squash_tracker is not None:
         lines.append(("squash tracker", str(pm.squash_tracker)))
     if pm.bloom_columns:
         lines.append(("bloom filters", _blooms(found, head)))
-    return f"_pm   {found.path}\n{_indented(aligned(lines))}"
+    return f"_pm   {found.path}\n{indented(aligned(lines))}"
 
 
 def _named(head: PmHead, columns: Sequence[int]) -> str:
@@ -353,7 +355,7 @@ def _columns(found: PmInspection, head: PmHead) -> str:
     if snapshot.row_group_count > 1:
         title += " (bounds and Bloom filter of the first row group)"
     table = aligned([heads, *rows], numbers=(1, 6, 7))
-    return f"{title}\n{_indented(table)}{_more(len(head.columns), 'columns')}"
+    return f"{title}\n{indented(table)}{more(len(head.columns), _MOST, 'columns')}"
 
 
 def _stored(column: PmColumn) -> str:
@@ -403,11 +405,11 @@ def _row_groups(found: PmInspection, head: PmHead) -> str:
         for at in some.tolist()
     ]
     shown = aligned([heads, *table], numbers=(0, 1, 2, 3))
-    return f"row groups\n{_indented(shown)}{_more(count, 'row groups')}"
+    return f"row groups\n{indented(shown)}{more(count, _MOST, 'row groups')}"
 
 
 def _span(found: PmInspection, head: PmHead, ts: int, row_group: int) -> tuple[str, str]:
-    """The designated timestamp from and to."""
+    """The smallest and largest designated timestamp of the row group."""
     if ts < 0:
         return "-", "-"
     stats = found.snapshot.stats([ts], np.array([row_group]))
@@ -434,20 +436,11 @@ def _snapshots(found: PmInspection) -> str:
         for link in found.chain[:_MOST]
     ]
     shown = aligned([heads, *rows], numbers=(0, 1, 2, 3, 4))
-    return (
-        f"snapshots, the one shown first\n{_indented(shown)}{_more(len(found.chain), 'snapshots')}"
-    )
+    rest = more(len(found.chain), _MOST, "snapshots")
+    return f"snapshots, from the one shown\n{indented(shown)}{rest}"
 
 
 def _cut(value: str) -> str:
-    # Names and bounds are whatever somebody stored: none may steer a terminal.
+    # Names and bounds may contain anything: control characters must not reach the terminal.
     flat = "".join([each if each.isprintable() else " " for each in value[: _WIDEST + 1]])
-    return flat if len(flat) <= _WIDEST else f"{flat[: _WIDEST - 1]}…"
-
-
-def _more(count: int, unit: str) -> str:
-    return "" if count <= _MOST else f"\n  … {count - _MOST:,} more of {count:,} {unit}: see --json"
-
-
-def _indented(value: str) -> str:
-    return "\n".join(f"  {line}" for line in value.splitlines())
+    return cut(flat, _WIDEST)

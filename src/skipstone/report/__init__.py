@@ -1,21 +1,19 @@
-"""Pictures: what a plan skips, and what a Parquet file is made of, as one page of HTML.
+"""Pages of HTML that draw what a plan skips, or what a Parquet file contains.
 
 >>> import skipstone.report
 >>> skipstone.report.write(table.scan("user_id = 'u-8814'"), "report.html")
 >>> skipstone.report.write_file(skipstone.ParquetFile("events.parquet"), "file.html")
 
-The page needs no network and nothing beside it; it may be mailed, and opened years later.
+A page is one file and needs no network: it can be mailed, and opened years later.
 
-overview   a plan's files: which level skipped each, which have no fact
-inside     a file's row groups, columns and pages
-bands      bounds of values as places between the least and the greatest
-document   the page: skeleton, style, script and data in one text
-writing    plan or file -> page
-page/      skeleton, style and script
+html_page     the files of a plan, by the level that skipped each; the page as text; writing it
+file_page     the row groups, columns and pages of a file
+bounds_scale  bounds of values as positions between the smallest and the largest
+page/         skeleton, style and script
 """
 
 from __future__ import annotations
 
-from .writing import Written, write, write_file
+from .html_page import PageReport, write, write_file
 
-__all__ = ["Written", "write", "write_file"]
+__all__ = ["PageReport", "write", "write_file"]

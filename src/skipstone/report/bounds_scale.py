@@ -1,9 +1,9 @@
-"""Bounds of values as places between the least and the greatest of a column.
+"""Bounds of values as positions between the smallest and the largest bound of a column.
 
-A place is a whole number from 0 to ``PLACES``, -1 where there is no bound. Numbers and instants lie
-where they are (``linear``); for all else, and for numbers that no scale can hold, only the order
-counts (``order``): of n different bounds the i-th lies at i / (n - 1). For people only: nothing is
-decided by these.
+A position is an integer from 0 to ``PLACES``; -1 means that there is no bound. Numbers and instants
+have a ``linear`` scale. All other types, and numbers too far apart for float64, have the scale
+``order``: the i-th of n distinct bounds lies at i / (n - 1). Positions are for display; no decision
+depends on them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NUMBERS = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bands:
-    """Places of the bounds: ``low`` and ``high`` int64 ``(n,)``; what ``scale`` they are on."""
+    """Positions of n pairs of bounds: ``low`` and ``high`` are int64 ``(n,)``, on ``scale``."""
 
     low: IntArray
     high: IntArray
@@ -43,8 +43,8 @@ class Bands:
 
     @property
     def order(self) -> str | None:
-        """Whether the bands follow each other: ``ascending``, ``descending``, ``unsorted``;
-        ``None`` for fewer than two."""
+        """The order of the pairs: ``ascending``, ``descending`` or ``unsorted``; ``None`` for fewer
+        than two."""
         known = (self.low >= 0) & (self.high >= 0)
         low, high = self.low[known], self.high[known]
         if len(low) < 2:
@@ -55,7 +55,7 @@ class Bands:
 
 
 def bands(low: Sequence[bytes | None], high: Sequence[bytes | None], leaf: Leaf) -> Bands:
-    """Of n pairs of bounds (PLAIN bytes, ``None`` for none) of one leaf column."""
+    """The positions of n pairs of bounds of a leaf column; bounds are PLAIN bytes or ``None``."""
     both = [*low, *high]
     keys = _numbers(both, leaf)
     scale = "linear"
@@ -71,7 +71,7 @@ def bands(low: Sequence[bytes | None], high: Sequence[bytes | None], leaf: Leaf)
 
 
 def texts(values: pa.Array, leaf: Leaf) -> list[str | None]:
-    """The bounds as people read them, long ones cut."""
+    """The bounds as text; long ones are cut."""
     return [
         each if each is None or len(each) <= _LONGEST else each[: _LONGEST - 1] + "…"
         for each in readable(values, leaf).to_pylist()
@@ -85,7 +85,7 @@ def _extent(keys: NDArray[np.float64]) -> float:
 
 
 def _numbers(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64] | None:
-    """As float64, NaN for none; ``None`` for a leaf that holds no numbers."""
+    """The values as float64, NaN for none; ``None`` if the leaf holds no numbers."""
     dtype = _NUMBERS.get(leaf.type)
     if dtype is None:
         return None
@@ -120,7 +120,7 @@ def _ranks(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64]:
 
 
 def _key_of(leaf: Leaf) -> Callable[[bytes], Any]:
-    """What the bytes of a value sort by."""
+    """A function from the bytes of a value to its sort key."""
     logical = leaf.element.logicalType
     if leaf.type in _NUMBERS or (logical is not None and logical.FLOAT16 is not None):
         dtype = _NUMBERS.get(leaf.type, "<f2")

@@ -1,8 +1,8 @@
-"""The inside of a file for a picture: row groups × columns × pages, as JSON-ready lists.
+"""The inside of a file as JSON-ready lists: row groups × columns × pages.
 
-Pages come from the page index. Where a chunk has none its page headers are walked, as far as the
-``Budget`` reaches, which all files of a report share; a chunk whose pages were not looked at says
-why. What a file hides or holds damaged is a sentence on the page, never an error.
+Pages come from the page index. If a chunk has none, its page headers are read one by one, within
+the ``Budget`` that all files of a report share. A chunk whose pages were not read has a reason
+(``why``). Damaged and encrypted parts become messages on the page, never errors.
 
     groups   rows, bytes, first, hit                        one of each per row group
     columns  name, type, named, scale, order, low, high     of the column
@@ -11,8 +11,8 @@ why. What a file hides or holds damaged is a sentence on the page, never an erro
              pages  first, rows, bytes, hit, lo, hi, min,   lists over the pages of a row group
                     max, nulls, encoding
 
-``hit`` are the rows that a plan selects. Places (``lo``, ``hi``) are those of ``bands``; -1 is
-"not known" in every list of numbers.
+``hit`` is the number of rows that a plan selects. ``lo`` and ``hi`` are positions from ``bands``.
+-1 means "not known" in every list of numbers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from skipstone.parquet.format.enums import Encoding, PageType
 from .bounds_scale import bands, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.pruning import RowSet
 
@@ -43,7 +44,7 @@ __all__ = ["Budget", "inside"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-#: Columns and row groups of a file that are drawn.
+#: The most columns and row groups of a file that are drawn.
 MOST_COLUMNS: Final = 60
 MOST_GROUPS: Final = 500
 # A Bloom filter is read whole to count its bits.
@@ -53,8 +54,8 @@ _ENCODINGS: Final = {int(each): each.name for each in Encoding}
 
 @dataclass(slots=True)
 class Budget:
-    """What is looked at, at most, by all files of one report: pages that are drawn, page headers
-    that are read one by one, and bytes of Bloom filters."""
+    """The limits for all files of one report: pages that are drawn, page headers that are read
+    one by one, and bytes of Bloom filters."""
 
     pages: int = 100_000
     headers: int = 4_000
@@ -62,7 +63,7 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, init=False)
 
     def take(self, what: str, amount: int) -> bool:
-        """Whether so much is left; then it is taken."""
+        """Take ``amount``; false if less than that is left."""
         with self._lock:
             left: int = getattr(self, what) - amount
             if left >= 0:
@@ -71,7 +72,7 @@ class Budget:
 
 
 class _Selected:
-    """How many rows of any range a plan selects."""
+    """Counts the rows that a plan selects in a range."""
 
     def __init__(self, rows: RowSet | None) -> None:
         self.whole = rows is None
@@ -80,7 +81,7 @@ class _Selected:
         self.before = np.concatenate(([0], np.cumsum(self.stops - self.starts)))
 
     def until(self, row: IntArray) -> IntArray:
-        """Of the rows before each ``row``."""
+        """The count of selected rows before each ``row``."""
         if self.whole:
             return row
         at = np.searchsorted(self.stops, row, side="right")
@@ -91,7 +92,7 @@ class _Selected:
         return found
 
     def of(self, first: IntArray, count: IntArray) -> IntArray:
-        """Of the ranges of ``count`` rows from ``first``."""
+        """The count of selected rows in each range of ``count`` rows from ``first``."""
         return self.until(first + count) - self.until(first)
 
 
@@ -111,8 +112,8 @@ class _Pages:
 def inside(
     file: ParquetFile, selected: RowSet | None, named: Collection[str], budget: Budget
 ) -> dict[str, Any]:
-    """See the module. ``selected`` are rows of the file (``None``: all), ``named`` the columns
-    that the predicate names, which come whatever the number of columns."""
+    """The lists that the module describes. ``selected`` are rows of the file (``None``: all).
+    ``named`` are the columns of the predicate; they are drawn first if there are too many."""
     footer = file.footer
     every = footer.schema.leaves
     wanted = {name.lower() for name in named}
@@ -157,12 +158,12 @@ def _column(
     why: list[str | None] = []
     blooms: list[list[int] | None] = []
     for group in range(groups):
-        found, because = _looked(file, (group, ordinal), budget)
+        found, because = _pages(file, (group, ordinal), budget)
         pages.append(found)
         why.append(because)
         blooms.append(_bloom(file, (group, ordinal), budget))
     low, high = table["low"], table["high"]
-    # Row groups and pages stand on one scale.
+    # Row groups and pages share one scale.
     units = [each for each in pages if each is not None]
     lows = [*low, *(value for each in units for value in each.low)]
     highs = [*high, *(value for each in units for value in each.high)]
@@ -214,7 +215,7 @@ def _column(
 
 
 def _chunk_rows(table: pa.Table) -> dict[str, list[Any]]:
-    """What the footer says of the chunks of a column, by our names."""
+    """The footer's values of a column's chunks, by the names that the page uses."""
     lists = {
         ours: table[theirs].to_pylist()
         for ours, theirs in (
@@ -235,7 +236,7 @@ def _chunk_rows(table: pa.Table) -> dict[str, list[Any]]:
 
 
 def _extreme(places: IntArray, words: Sequence[str | None], highest: int) -> str | None:
-    """The text of the bound that lies lowest, or highest."""
+    """The text of the lowest or highest bound."""
     known = np.flatnonzero(places >= 0)
     if not len(known):
         return None
@@ -243,27 +244,24 @@ def _extreme(places: IntArray, words: Sequence[str | None], highest: int) -> str
     return words[int(at)]
 
 
-def _looked(
-    file: ParquetFile, cell: tuple[int, int], budget: Budget
-) -> tuple[_Pages | None, str | None]:
-    """The pages of a chunk, or why there are none."""
-    if cell[1] in file.unavailable:
-        return None, str(file.unavailable[cell[1]]).splitlines()[0]
-    name = file.footer.schema.leaves[cell[1]].name
+def _pages(file: ParquetFile, key: ChunkKey, budget: Budget) -> tuple[_Pages | None, str | None]:
+    """The pages of a chunk, or the reason why they are not drawn."""
+    if key[1] in file.unavailable:
+        return None, str(file.unavailable[key[1]]).splitlines()[0]
+    name = file.footer.schema.leaves[key[1]].name
     try:
-        offsets = file.offset_index(cell[0], name)
+        offsets = file.offset_index(key[0], name)
         if offsets is None:
-            return _walked(file, cell, budget)
+            return _walked(file, key, budget)
         if not budget.take("pages", len(offsets)):
             return None, "pages are not drawn: there are too many for one page"
-        known = file.column_index(cell[0], name)
-        rows = offsets.rows(int(file.footer.group("num_rows")[cell[0]]))
+        known = file.column_index(key[0], name)
+        rows = offsets.rows(int(file.footer.group("num_rows")[key[0]]))
         none: list[bytes | None] = [None] * len(offsets)
         low, high, nulls = none, none, [-1] * len(offsets)
         if known is not None and len(known) == len(offsets):
-            shut = known.null_pages.tolist()
-            low = [None if s else v for v, s in zip(known.min_values, shut, strict=True)]
-            high = [None if s else v for v, s in zip(known.max_values, shut, strict=True)]
+            low = _bounds(known.min_values, known.null_pages)
+            high = _bounds(known.max_values, known.null_pages)
             if known.null_counts is not None:
                 nulls = known.null_counts.tolist()
         found = _Pages(
@@ -280,18 +278,21 @@ def _looked(
         return None, str(error).splitlines()[0]
 
 
-def _walked(
-    file: ParquetFile, cell: tuple[int, int], budget: Budget
-) -> tuple[_Pages | None, str | None]:
-    """By the page headers; a nested column's do not always say where rows begin."""
-    leaf = file.footer.schema.leaves[cell[1]]
+def _bounds(values: Iterable[bytes], null_pages: NDArray[np.bool_]) -> list[bytes | None]:
+    return [None if null else v for v, null in zip(values, null_pages.tolist(), strict=True)]
+
+
+def _walked(file: ParquetFile, key: ChunkKey, budget: Budget) -> tuple[_Pages | None, str | None]:
+    """The pages from their headers. Headers of a nested column do not always tell where rows
+    begin, so such columns are left out."""
+    leaf = file.footer.schema.leaves[key[1]]
     if leaf.max_repetition_level or not budget.take("headers", 1):
         return None, "no page index; page headers were not read"
     first: list[int] = []
     rows: list[int] = []
     sizes: list[int] = []
     encodings: list[str] = []
-    for each in file.chunk_pages.walk(cell):
+    for each in file.chunk_pages.walk(key):
         header = each.header
         data = header.data_page_header or header.data_page_header_v2
         if data is None or header.type not in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
@@ -316,17 +317,17 @@ def _walked(
     return found, "no page index; sizes are from the page headers"
 
 
-def _bloom(file: ParquetFile, cell: tuple[int, int], budget: Budget) -> list[int] | None:
-    """Bytes of the filter and how many of 1000 bits are set, -1 where that was not counted."""
+def _bloom(file: ParquetFile, key: ChunkKey, budget: Budget) -> list[int] | None:
+    """The bytes of the filter, and how many of 1000 bits are set; -1 if that was not counted."""
     footer = file.footer
-    if int(footer.chunk("bloom_filter_offset")[cell]) < 0 or cell[1] in file.unavailable:
+    if int(footer.chunk("bloom_filter_offset")[key]) < 0 or key[1] in file.unavailable:
         return None
-    length = int(footer.chunk("bloom_filter_length")[cell])
+    length = int(footer.chunk("bloom_filter_length")[key])
     amount = length if length > 0 else _MOST_FILTER
     if amount > _MOST_FILTER + 64 or not budget.take("filters", amount):
         return [length, -1]
     try:
-        found = file.bloom_filter(cell[0], footer.schema.leaves[cell[1]].name)
+        found = file.bloom_filter(key[0], footer.schema.leaves[key[1]].name)
     except SkipstoneError:
         return [length, -1]
     if found is None:

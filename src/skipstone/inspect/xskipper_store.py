@@ -1,7 +1,7 @@
-"""How ``inspect`` shows a metadata directory of Xskipper, of any version from 0 to 4.
+"""Shows a metadata directory of Xskipper, of any version from 0 to 4.
 
-Version 0 keeps serialised objects that nothing reads any more: its columns are shown, not its
-values. Of an encrypted store the labels of its keys are shown, as far as they are in clear.
+Version 0 stores serialised objects that no reader supports: its columns are shown, its values are
+not. The key labels of an encrypted store are shown if they are stored unencrypted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from skipstone.storage import hidden_by_spark
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.part import footer_key_label, read_footer, read_part
 
-from .found import Found, is_file
+from .inspection import StoreInspection, is_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import BinaryIO
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.part import Footer
     from skipstone.xskipper.format.schema import StoreSchema
 
-__all__ = ["bloom", "look"]
+__all__ = ["inspect_xskipper_store", "shown_row"]
 
 _TAIL = 1 << 20
 _BLOOM = "bloomfilter"
 
 
-def look(
+def inspect_xskipper_store(
     storage: Storage, path: str, rows: int, keys: LabelledKeys | None = None
-) -> list[Found] | None:
-    """The store at ``path``, or all stores below it, or the one that the part at ``path`` is of;
-    ``keys`` open encrypted ones."""
+) -> list[StoreInspection] | None:
+    """The store at ``path``, or all stores below it; or, if ``path`` is a part, the store of that
+    part alone. ``keys`` open encrypted stores."""
     opens = None if keys is None else arrow_decryption(keys)
     if is_file(storage, path):
         found = _store(storage, path, [path], [storage.stat(path).size or 0], rows, opens)
@@ -73,13 +73,13 @@ def _store(
     sizes: Sequence[int],
     rows: int,
     opens: object | None,
-) -> Found | None:
-    """The store whose parts are ``files``; ``None`` where the first readable one is of no store."""
+) -> StoreInspection | None:
+    """The store with the parts ``files``; ``None`` if the first readable file is not a part."""
     first: StoreSchema | None = None
     labels: set[str] = set()
     notes: list[str] = []
     shown: list[dict[str, Any]] = []
-    sealed = counted = 0
+    unreadable = counted = 0
     for file in files:
         with storage.open(file) as source:
             if not _parquet(source):
@@ -87,7 +87,7 @@ def _store(
             try:
                 footer, by = _footer(source, file, opens)
             except KeyUnavailableError:
-                sealed += 1
+                unreadable += 1
                 source.seek(-min(_TAIL, source.seek(0, io.SEEK_END)), io.SEEK_END)
                 labels.update(filter(None, [footer_key_label(source.read())]))
                 continue
@@ -105,24 +105,24 @@ def _store(
             if len(shown) < rows:
                 shown += _rows(source, footer.schema, rows - len(shown), notes, by)
             if opens is not None and by is None:
-                notes.append(f"{file.rpartition('/')[2]} is not encrypted: keys make it unread")
+                notes.append(f"{file.rpartition('/')[2]} is not encrypted: keys make it unused")
     if first is None and not _named_by_hash(path):
         return None
-    if sealed:
+    if unreadable:
         notes.append(
-            f"{sealed:,} of {len(files):,} parts have an encrypted footer: a key is needed"
+            f"{unreadable:,} of {len(files):,} parts have an encrypted footer: a key is needed"
         )
     properties: dict[str, Any] = {
         "version": None if first is None else first.version,
         "table_identifier": None if first is None else first.table_identifier,
         "parts": len(files),
-        "rows": counted if sealed == 0 else None,
+        "rows": counted if unreadable == 0 else None,
         "bytes": sum(sizes),
         "key_labels": sorted(labels),
     }
     if first is not None and not first.usable:
-        notes.append("version 0: no values can be read, and queries get nothing from it")
-    return Found(
+        notes.append("version 0: its values cannot be read, so queries do not use it")
+    return StoreInspection(
         path=path,
         format="Xskipper store",
         properties=properties,
@@ -133,12 +133,12 @@ def _store(
 
 
 def _footer(source: BinaryIO, file: str, opens: object | None) -> tuple[Footer, object | None]:
-    """The footer of a part, and what opens its columns: ``None`` of one in the clear."""
+    """The footer of a part, and the decryption of its columns, ``None`` if not encrypted."""
     reader = pa.PythonFile(source, mode="r")
     if opens is not None:
         try:
             return read_footer(reader, file=file, decryption=opens), opens
-        except UnsupportedError:  # in the clear, or too new: the next call tells which
+        except UnsupportedError:  # not encrypted, or too new: the next call tells which
             reader.seek(0)
     return read_footer(reader, file=file), None
 
@@ -149,7 +149,7 @@ def _named_by_hash(path: str) -> bool:
 
 
 def _parquet(source: BinaryIO) -> bool:
-    """True for Parquet, encrypted or not; the file is then at its start again."""
+    """True for Parquet, encrypted or not; leaves ``source`` at its start."""
     size = source.seek(0, io.SEEK_END)
     source.seek(max(0, size - 4))
     tail = source.read(4)
@@ -207,17 +207,19 @@ def _rows(
         notes.append(f"rows cannot be read: {str(error).partition(chr(10))[0][:200]}")
         return []
     blooms = {index.name for index in schema.indexes if index.kind == _BLOOM and schema.usable}
-    return [
-        {
-            name: bloom(value) if name in blooms and isinstance(value, bytes) else plain(value)
-            for name, value in row.items()
-        }
-        for row in found
-    ]
+    return [shown_row(row, blooms) for row in found]
 
 
-def bloom(blob: bytes) -> Any:
-    """What a serialised filter says of itself; where it is none, why."""
+def shown_row(row: Mapping[str, Any], blooms: Collection[str]) -> dict[str, Any]:
+    """The values of a row, JSON-ready; those of the columns ``blooms`` are serialised filters."""
+    return {
+        name: _bloom(value) if name in blooms and isinstance(value, bytes) else plain(value)
+        for name, value in row.items()
+    }
+
+
+def _bloom(blob: bytes) -> Any:
+    """The parameters of a serialised filter; a message if it is damaged."""
     try:
         found = BloomFilterMetaData.from_bytes(blob).filter
     except FormatError as error:
