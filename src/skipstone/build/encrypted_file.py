@@ -17,8 +17,8 @@ from skipstone.errors import KeyUnavailableError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.format.enums import Type
+from skipstone.parquet.pages.column_values import decode_chunk
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.parquet.pages.page_values import decode_chunk
 from skipstone.pruning.calendar import ancient, proleptic
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder

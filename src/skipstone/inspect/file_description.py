@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from skipstone.parquet.encryption.description import EncryptionDescription
+    from skipstone.parquet.encryption.open_footer import EncryptionDescription
     from skipstone.parquet.format.footer import Tail
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import Leaf, Node

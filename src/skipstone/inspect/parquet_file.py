@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import plain
 from skipstone.identity import canonical_path
-from skipstone.parquet.arrow.bounds_text import readable
+from skipstone.parquet.arrow.metadata_tables import readable
 from skipstone.parquet.encryption.decryption import decryption_from_json
-from skipstone.parquet.encryption.description import (
-    describe_encrypted_footer,
-    describe_encryption,
-)
+from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_header import ColumnIndex
 from skipstone.parquet.index_pages.index_pages import index_page_root

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from skipstone.parquet.arrow.bounds_text import readable
+from skipstone.parquet.arrow.metadata_tables import readable
 from skipstone.parquet.format.enums import ConvertedType, Type
 
 if TYPE_CHECKING:

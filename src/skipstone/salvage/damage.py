@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.chunk_modules import plain_pages
 

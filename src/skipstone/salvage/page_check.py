@@ -22,9 +22,8 @@ from skipstone.human import Report
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType, Type
-from skipstone.parquet.pages.column_values import concat
+from skipstone.parquet.pages.column_values import concat, decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page import Page, read_page
-from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 
 from .page_walk import (
     COMPRESSED,

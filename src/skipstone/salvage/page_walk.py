@@ -18,6 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone._numba import CompiledKernels
+from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.format.page_header import (
+    DataPageHeader,
+    DataPageHeaderV2,
+    DictionaryPageHeader,
+    PageHeader,
+)
+from skipstone.parquet.thrift.compact import BINARY, FALSE, I32, STRUCT, TRUE
+from skipstone.parquet.thrift.compact import I64 as WIRE_I64
+from skipstone.parquet.thrift.structs import field_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +55,45 @@ IS_COMPRESSED: Final = 13
 OFFSET: Final = 14
 HEADER_LENGTH: Final = 15
 FIELDS: Final = 16
+
+# Field ids: compiled code wants plain constants.
+_PAGE: Final = field_ids(PageHeader)
+PAGE_TYPE: Final = _PAGE["type"]
+PAGE_UNCOMPRESSED: Final = _PAGE["uncompressed_page_size"]
+PAGE_COMPRESSED: Final = _PAGE["compressed_page_size"]
+PAGE_CRC: Final = _PAGE["crc"]
+PAGE_V1: Final = _PAGE["data_page_header"]
+PAGE_INDEX: Final = _PAGE["index_page_header"]
+PAGE_DICTIONARY: Final = _PAGE["dictionary_page_header"]
+PAGE_V2: Final = _PAGE["data_page_header_v2"]
+HEADERS: Final = (PAGE_V1, PAGE_INDEX, PAGE_DICTIONARY, PAGE_V2)
+
+_V1: Final = field_ids(DataPageHeader)
+V1_NUM_VALUES: Final = _V1["num_values"]
+V1_ENCODING: Final = _V1["encoding"]
+V1_DEFINITION: Final = _V1["definition_level_encoding"]
+V1_REPETITION: Final = _V1["repetition_level_encoding"]
+
+_DICTIONARY: Final = field_ids(DictionaryPageHeader)
+DICTIONARY_NUM_VALUES: Final = _DICTIONARY["num_values"]
+DICTIONARY_ENCODING: Final = _DICTIONARY["encoding"]
+
+_V2: Final = field_ids(DataPageHeaderV2)
+V2_NUM_VALUES: Final = _V2["num_values"]
+V2_NUM_NULLS: Final = _V2["num_nulls"]
+V2_NUM_ROWS: Final = _V2["num_rows"]
+V2_ENCODING: Final = _V2["encoding"]
+V2_DEFINITION_LENGTH: Final = _V2["definition_levels_byte_length"]
+V2_REPETITION_LENGTH: Final = _V2["repetition_levels_byte_length"]
+V2_IS_COMPRESSED: Final = _V2["is_compressed"]
+
+# Wire types whose value begins with a varint.
+VARINTS: Final = (I32, WIRE_I64, BINARY)
+
+DATA_PAGE: Final = int(PageType.DATA_PAGE)
+INDEX_PAGE: Final = int(PageType.INDEX_PAGE)
+DICTIONARY_PAGE: Final = int(PageType.DICTIONARY_PAGE)
+DATA_PAGE_V2: Final = int(PageType.DATA_PAGE_V2)
 
 # After this many pages compiled code is worth its import.
 _FEW: Final = 1 << 11
@@ -81,17 +130,17 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
             return -1
         stack[depth] += delta
         id = stack[depth]
-        if kind <= 2:
-            if depth == 1 and stack[0] == 8 and id == 7:
-                row[IS_COMPRESSED] = 1 if kind == 1 else 0
-        elif kind == 12:
+        if kind <= FALSE:
+            if depth == 1 and stack[0] == PAGE_V2 and id == V2_IS_COMPRESSED:
+                row[IS_COMPRESSED] = 1 if kind == TRUE else 0
+        elif kind == STRUCT:
             depth += 1
             if depth > 5:
                 return -1
             stack[depth] = 0
-            if depth == 1 and id >= 5 and id <= 8:
+            if depth == 1 and id in HEADERS:
                 kind_of_page = id
-        elif kind == 5 or kind == 6 or kind == 8:
+        elif kind in VARINTS:
             value = 0
             shift = 0
             while True:
@@ -103,29 +152,49 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
                 shift += 7
                 if byte < 128:
                     break
-            if kind == 8:
+            if kind == BINARY:
                 if value < 0 or value > end - at:
                     return -1
                 at += value
             else:
                 number = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-                if depth == 0 and id <= 4:
-                    row[id - 1] = number
-                    if id == 4:
+                if depth == 0:
+                    if id == PAGE_TYPE:
+                        row[TYPE] = number
+                    elif id == PAGE_UNCOMPRESSED:
+                        row[UNCOMPRESSED] = number
+                    elif id == PAGE_COMPRESSED:
+                        row[COMPRESSED] = number
+                    elif id == PAGE_CRC:
+                        row[CRC] = number
                         row[HAS_CRC] = 1
-                elif (depth == 1 and stack[0] == 5 and id <= 4) or (
-                    depth == 1 and stack[0] == 7 and id <= 2
-                ):
-                    row[NUM_VALUES + id - 1] = number
-                elif depth == 1 and stack[0] == 8:
-                    if id == 1:
+                elif depth == 1 and stack[0] == PAGE_V1:
+                    if id == V1_NUM_VALUES:
                         row[NUM_VALUES] = number
-                    elif id == 2 or id == 3:
-                        row[NUM_NULLS + id - 2] = number
-                    elif id == 4:
+                    elif id == V1_ENCODING:
                         row[ENCODING] = number
-                    elif id == 5 or id == 6:
-                        row[DEFINITION_LENGTH + id - 5] = number
+                    elif id == V1_DEFINITION:
+                        row[DEFINITION] = number
+                    elif id == V1_REPETITION:
+                        row[REPETITION] = number
+                elif depth == 1 and stack[0] == PAGE_DICTIONARY:
+                    if id == DICTIONARY_NUM_VALUES:
+                        row[NUM_VALUES] = number
+                    elif id == DICTIONARY_ENCODING:
+                        row[ENCODING] = number
+                elif depth == 1 and stack[0] == PAGE_V2:
+                    if id == V2_NUM_VALUES:
+                        row[NUM_VALUES] = number
+                    elif id == V2_NUM_NULLS:
+                        row[NUM_NULLS] = number
+                    elif id == V2_NUM_ROWS:
+                        row[NUM_ROWS] = number
+                    elif id == V2_ENCODING:
+                        row[ENCODING] = number
+                    elif id == V2_DEFINITION_LENGTH:
+                        row[DEFINITION_LENGTH] = number
+                    elif id == V2_REPETITION_LENGTH:
+                        row[REPETITION_LENGTH] = number
         else:
             return -1
     page = row[TYPE]
@@ -133,15 +202,18 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
         return -1
     if row[UNCOMPRESSED] > 0x7FFFFFFF or row[NUM_VALUES] > 0x7FFFFFFF:
         return -1
-    if page == 1:
+    if page == INDEX_PAGE:
         pass
-    elif page == 0 or page == 2:
-        if kind_of_page != page + 5 or row[NUM_VALUES] < 0 or row[ENCODING] < 0:
+    elif page in (DATA_PAGE, DICTIONARY_PAGE):
+        expected = PAGE_V1 if page == DATA_PAGE else PAGE_DICTIONARY
+        if kind_of_page != expected or row[NUM_VALUES] < 0 or row[ENCODING] < 0:
             return -1
-        if page == 0 and (row[DEFINITION] < 0 or row[REPETITION] < 0):
+        if page == DATA_PAGE and (row[DEFINITION] < 0 or row[REPETITION] < 0):
             return -1
-    elif page == 3:
-        if kind_of_page != 8 or row[NUM_VALUES] < 0 or row[NUM_ROWS] < 0 or row[ENCODING] < 0:
+    elif page == DATA_PAGE_V2:
+        if kind_of_page != PAGE_V2:
+            return -1
+        if row[NUM_VALUES] < 0 or row[NUM_ROWS] < 0 or row[ENCODING] < 0:
             return -1
         if row[NUM_NULLS] < 0 or row[NUM_NULLS] > row[NUM_VALUES]:
             return -1

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.parquet.arrow.bounds_text import readable
-from skipstone.parquet.arrow.metadata_tables import chunks, gathered, row_groups
+from skipstone.parquet.arrow.metadata_tables import chunks, gathered, readable, row_groups
 from skipstone.parquet.arrow.page_table import PagesOf, pages
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.encryption.decryption import Decryption
-from skipstone.parquet.encryption.description import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.encryption.modules import ModuleType
-from skipstone.parquet.encryption.open_footer import chunk_decryptor
+from skipstone.parquet.encryption.open_footer import (
+    chunk_decryptor,
+    describe_encrypted_footer,
+    describe_encryption,
+)
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.page_header import PageHeader
 from tests.parquet.encryption.encrypted import seal

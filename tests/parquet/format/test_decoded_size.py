@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile
-from skipstone.parquet.format.decoded_size import decoded_size
+from skipstone.parquet.reading.file_reader import decoded_size
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from skipstone.parquet.arrow.bounds_text import readable
+from skipstone.parquet.arrow.metadata_tables import readable
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData

@@ -18,9 +18,8 @@ from skipstone.parquet.arrow.assembly import assemble, read_row_group, read_tabl
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import Schema
-from skipstone.parquet.pages.column_values import LeafColumn, concat
+from skipstone.parquet.pages.column_values import LeafColumn, concat, decode_chunk, decode_pages
 from skipstone.parquet.pages.page import chunk_range, walk_pages
-from skipstone.parquet.pages.page_values import decode_chunk, decode_pages
 from tests.parquet.encryption.keys import decryption_of
 from tests.parquet.encryption.plain import open_bytes, plain_table
 from tests.parquet.format.files import nested_types, same, written

@@ -21,10 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import (
-    FormatError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import (
     LeafShape,
@@ -35,32 +32,20 @@ from skipstone.parquet.format.schema import (
     StructShape,
     field_shape,
 )
+from skipstone.parquet.pages.column_values import decode_chunk
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.parquet.pages.page_values import decode_chunk
 
-from .arrow_types import (
-    arrow_schema,
-    storage_type,
-)
-from .arrow_values import (
-    TooLongError,
-    leaf_array,
-)
+from .arrow_types import arrow_schema, storage_type
+from .arrow_values import TooLongError, leaf_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.values import (
-        I64,
-        U8,
-    )
+    from skipstone.parquet.encodings.values import I64, U8
     from skipstone.parquet.format.metadata import FileMetaData, RowGroup
-    from skipstone.parquet.format.schema import (
-        Leaf,
-        Node,
-    )
+    from skipstone.parquet.format.schema import Leaf, Node
     from skipstone.parquet.pages.column_values import LeafColumn
 
 __all__ = ["assemble", "assemble_rows", "read_row_group", "read_table"]

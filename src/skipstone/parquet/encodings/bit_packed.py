@@ -18,8 +18,7 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from .checks import check_count, check_room
-from .values import as_bytes
+from .values import as_bytes, check_count, check_room
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -17,10 +17,9 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from .checks import check_count
 from .kernels import choose
 from .plain import DTYPES, fixed_length
-from .values import as_bytes, room
+from .values import as_bytes, check_count, room
 
 if TYPE_CHECKING:
     from typing import Any

@@ -29,10 +29,9 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from .checks import check_count, too_short
 from .kernels import choose, varint
 from .rle import pack, uleb128
-from .values import as_bytes, room
+from .values import as_bytes, check_count, room, too_short
 
 if TYPE_CHECKING:
     import numpy.typing as npt

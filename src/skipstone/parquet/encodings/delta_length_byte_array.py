@@ -16,8 +16,7 @@ import numpy as np
 from skipstone.errors import FormatError
 
 from . import delta_binary_packed
-from .checks import check_room
-from .values import ByteArrays, as_bytes
+from .values import ByteArrays, as_bytes, check_room
 
 if TYPE_CHECKING:
     from .kernels import Kernels

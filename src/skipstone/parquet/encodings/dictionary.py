@@ -18,9 +18,8 @@ import numpy as np
 from skipstone.errors import FormatError
 
 from . import rle
-from .checks import check_count, check_room
 from .kernels import choose
-from .values import ByteArrays, as_bytes, empty_like, gather
+from .values import ByteArrays, as_bytes, check_count, check_room, empty_like, gather
 
 if TYPE_CHECKING:
     import numpy.typing as npt

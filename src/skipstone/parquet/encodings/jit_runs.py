@@ -12,14 +12,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.core import (
-    cgutils,
-    config,
-)
-from numba.extending import (
-    intrinsic,
-    register_jitable,
-)
+from numba.core import cgutils, config
+from numba.extending import intrinsic, register_jitable
 
 __all__ = ["CHECKED", "coded", "delta", "held", "hybrid", "load", "number", "store"]
 

@@ -21,9 +21,8 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Type
 
-from .checks import check_count, check_room, too_short
 from .kernels import choose
-from .values import ByteArrays, as_bytes, room
+from .values import ByteArrays, as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,9 +24,8 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from .checks import check_count, check_room, too_short
 from .kernels import choose, varint
-from .values import as_bytes, room
+from .values import as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     import numpy.typing as npt

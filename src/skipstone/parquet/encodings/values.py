@@ -42,12 +42,15 @@ __all__ = [
     "ByteArrays",
     "Values",
     "as_bytes",
+    "check_count",
+    "check_room",
     "concat",
     "empty_like",
     "gather",
     "gather_bytes",
     "no_index",
     "room",
+    "too_short",
 ]
 
 _LARGE = 1 << 15
@@ -289,3 +292,20 @@ def no_index(size: int, indices: npt.NDArray[np.integer[Any]]) -> IndexError:
     """The error that names the first index that is none of ``size`` values."""
     wrong = indices[(indices < 0) | (indices >= size)]
     return IndexError(f"index {int(wrong[0])} into {size} values")
+
+
+def check_count(count: int) -> None:
+    """FormatError where a number of values is negative."""
+    if count < 0:
+        raise FormatError("number of values", expected="0 or more", got=count)
+
+
+def check_room(what: str, needed: int, available: int, offset: int = 0) -> None:
+    """FormatError where ``needed`` bytes are not ``available``."""
+    if needed > available:
+        raise too_short(what, offset, f"{needed} bytes", f"{available} bytes")
+
+
+def too_short(what: str, offset: int, expected: object, got: object) -> FormatError:
+    """The error of data that end before what they should hold, at ``offset`` of the data."""
+    return FormatError(what, offset=offset, expected=expected, got=got)

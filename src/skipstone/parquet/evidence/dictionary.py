@@ -20,8 +20,8 @@ import numpy as np
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.pages.column_values import decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
-from skipstone.parquet.pages.page_values import decode_dictionary_page
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import null_bounds, with_nulls

@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.page_index import OffsetIndexArrays
+from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
-from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason

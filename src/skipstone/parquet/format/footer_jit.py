@@ -18,7 +18,7 @@ from skipstone._numba import compile_kernel, fingerprint
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift import kernel_wire as footer_wire
 
-from . import column_metadata_kernel, footer_fields, footer_kernel, footer_layout, metadata
+from . import column_metadata_kernel, footer_kernel, footer_layout, metadata
 from .footer_scan import Kernels
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def compiled() -> Kernels:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
     found = fingerprint(
         column_metadata_kernel,
-        footer_fields,
         footer_kernel,
         footer_layout,
         footer_wire,

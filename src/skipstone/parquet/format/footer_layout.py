@@ -1,4 +1,4 @@
-"""What the scan of a footer notes per chunk and per row group, and in which slot.
+"""The arrays that the scan of a footer fills, slot by slot, and the field ids that it looks for.
 
     wide    int64, slot × chunk: sizes, offsets and counts
     narrow  int32, slot × chunk: small values, and places: indices into the footer's bytes
@@ -6,66 +6,26 @@
 
 They hold each value plus one, so that 0 is "absent": memory that begins as zeros costs nothing
 where nothing is written, and most fields are absent from a whole file. A footer is at most 2 GiB
-long here, so that places fit 32 bits. The slot numbers repeat the order of the names because
-compiled code wants plain constants.
+long here, so that places fit 32 bits. Compiled code wants plain constants: so each slot number
+is repeated under a name, and so is each field id of the structs that ``metadata`` declares.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "AT_CHUNK",
-    "AT_CRYPTO",
-    "AT_ENCODING_STATS",
-    "AT_ENCRYPTED",
-    "AT_FILE_PATH",
-    "AT_GEOSPATIAL",
-    "AT_KEY_VALUE",
-    "AT_MAX",
-    "AT_MAX_VALUE",
-    "AT_META_DATA",
-    "AT_MIN",
-    "AT_MIN_VALUE",
-    "AT_SIZE_STATISTICS",
-    "AT_STATISTICS",
-    "BLOOM_FILTER_LENGTH",
-    "BLOOM_FILTER_OFFSET",
-    "BYTES",
-    "CODEC",
-    "COLUMN_INDEX_LENGTH",
-    "COLUMN_INDEX_OFFSET",
-    "DATA_PAGE_OFFSET",
-    "DICTIONARY_PAGE_OFFSET",
-    "DICT_ONLY",
-    "DISTINCT_COUNT",
-    "ENCODINGS",
-    "GROUPS",
-    "GROUP_SLOTS",
-    "G_AT",
-    "G_AT_SORTING",
-    "G_FILE_OFFSET",
-    "G_NUM_ROWS",
-    "G_ORDINAL",
-    "G_TOTAL_BYTE_SIZE",
-    "G_TOTAL_COMPRESSED_SIZE",
-    "INDEX_PAGE_OFFSET",
-    "MAX_EXACT",
-    "MIN_EXACT",
-    "NAN_COUNT",
-    "NARROW",
-    "NARROW_SLOTS",
-    "NULL_COUNT",
-    "NUM_VALUES",
-    "OFFSET_INDEX_LENGTH",
-    "OFFSET_INDEX_OFFSET",
-    "PARTS",
-    "TOTAL_COMPRESSED_SIZE",
-    "TOTAL_UNCOMPRESSED_SIZE",
-    "UNENCODED",
-    "WIDE",
-    "WIDE_SLOTS",
-]
+from skipstone.parquet.thrift.structs import field_ids
+
+from .metadata import (
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    PageEncodingStats,
+    RowGroup,
+    SchemaElement,
+    SizeStatistics,
+    Statistics,
+)
 
 WIDE = {
     "num_values": 0,
@@ -172,3 +132,68 @@ G_ORDINAL: Final = 4
 G_AT: Final = 5
 G_AT_SORTING: Final = 7
 GROUP_SLOTS: Final = 9
+
+
+# Field ids: struct and field.
+_STATISTICS: Final = field_ids(Statistics)
+STATS_DISTINCT_COUNT: Final = _STATISTICS["distinct_count"]
+STATS_IS_MAX_VALUE_EXACT: Final = _STATISTICS["is_max_value_exact"]
+STATS_IS_MIN_VALUE_EXACT: Final = _STATISTICS["is_min_value_exact"]
+STATS_MAX: Final = _STATISTICS["max"]
+STATS_MAX_VALUE: Final = _STATISTICS["max_value"]
+STATS_MIN: Final = _STATISTICS["min"]
+STATS_MIN_VALUE: Final = _STATISTICS["min_value"]
+STATS_NAN_COUNT: Final = _STATISTICS["nan_count"]
+STATS_NULL_COUNT: Final = _STATISTICS["null_count"]
+
+_SIZE_STATISTICS: Final = field_ids(SizeStatistics)
+SIZES_UNENCODED_BYTE_ARRAY_DATA_BYTES: Final = _SIZE_STATISTICS["unencoded_byte_array_data_bytes"]
+
+_PAGE_ENCODING_STATS: Final = field_ids(PageEncodingStats)
+PAGES_COUNT: Final = _PAGE_ENCODING_STATS["count"]
+PAGES_ENCODING: Final = _PAGE_ENCODING_STATS["encoding"]
+PAGES_PAGE_TYPE: Final = _PAGE_ENCODING_STATS["page_type"]
+
+_COLUMN_META_DATA: Final = field_ids(ColumnMetaData)
+META_BLOOM_FILTER_LENGTH: Final = _COLUMN_META_DATA["bloom_filter_length"]
+META_BLOOM_FILTER_OFFSET: Final = _COLUMN_META_DATA["bloom_filter_offset"]
+META_CODEC: Final = _COLUMN_META_DATA["codec"]
+META_DATA_PAGE_OFFSET: Final = _COLUMN_META_DATA["data_page_offset"]
+META_DICTIONARY_PAGE_OFFSET: Final = _COLUMN_META_DATA["dictionary_page_offset"]
+META_ENCODINGS: Final = _COLUMN_META_DATA["encodings"]
+META_ENCODING_STATS: Final = _COLUMN_META_DATA["encoding_stats"]
+META_GEOSPATIAL_STATISTICS: Final = _COLUMN_META_DATA["geospatial_statistics"]
+META_INDEX_PAGE_OFFSET: Final = _COLUMN_META_DATA["index_page_offset"]
+META_KEY_VALUE_METADATA: Final = _COLUMN_META_DATA["key_value_metadata"]
+META_NUM_VALUES: Final = _COLUMN_META_DATA["num_values"]
+META_SIZE_STATISTICS: Final = _COLUMN_META_DATA["size_statistics"]
+META_STATISTICS: Final = _COLUMN_META_DATA["statistics"]
+META_TOTAL_COMPRESSED_SIZE: Final = _COLUMN_META_DATA["total_compressed_size"]
+META_TOTAL_UNCOMPRESSED_SIZE: Final = _COLUMN_META_DATA["total_uncompressed_size"]
+META_TYPE: Final = _COLUMN_META_DATA["type"]
+
+_SCHEMA_ELEMENT: Final = field_ids(SchemaElement)
+ELEMENT_TYPE: Final = _SCHEMA_ELEMENT["type"]
+
+_COLUMN_CHUNK: Final = field_ids(ColumnChunk)
+CHUNK_COLUMN_INDEX_LENGTH: Final = _COLUMN_CHUNK["column_index_length"]
+CHUNK_COLUMN_INDEX_OFFSET: Final = _COLUMN_CHUNK["column_index_offset"]
+CHUNK_CRYPTO_METADATA: Final = _COLUMN_CHUNK["crypto_metadata"]
+CHUNK_ENCRYPTED_COLUMN_METADATA: Final = _COLUMN_CHUNK["encrypted_column_metadata"]
+CHUNK_FILE_PATH: Final = _COLUMN_CHUNK["file_path"]
+CHUNK_META_DATA: Final = _COLUMN_CHUNK["meta_data"]
+CHUNK_OFFSET_INDEX_LENGTH: Final = _COLUMN_CHUNK["offset_index_length"]
+CHUNK_OFFSET_INDEX_OFFSET: Final = _COLUMN_CHUNK["offset_index_offset"]
+
+_ROW_GROUP: Final = field_ids(RowGroup)
+GROUP_COLUMNS: Final = _ROW_GROUP["columns"]
+GROUP_FILE_OFFSET: Final = _ROW_GROUP["file_offset"]
+GROUP_NUM_ROWS: Final = _ROW_GROUP["num_rows"]
+GROUP_ORDINAL: Final = _ROW_GROUP["ordinal"]
+GROUP_SORTING_COLUMNS: Final = _ROW_GROUP["sorting_columns"]
+GROUP_TOTAL_BYTE_SIZE: Final = _ROW_GROUP["total_byte_size"]
+GROUP_TOTAL_COMPRESSED_SIZE: Final = _ROW_GROUP["total_compressed_size"]
+
+_FILE_META_DATA: Final = field_ids(FileMetaData)
+FILE_ROW_GROUPS: Final = _FILE_META_DATA["row_groups"]
+FILE_SCHEMA: Final = _FILE_META_DATA["schema"]

@@ -19,8 +19,7 @@ from skipstone.parquet.thrift.kernel_wire import STACK, cause, skip
 
 from . import footer_kernel
 from .column_metadata_kernel import meta_data
-from .footer_fields import FILE_ROW_GROUPS, FILE_SCHEMA
-from .footer_layout import GROUP_SLOTS, NARROW_SLOTS, WIDE_SLOTS
+from .footer_layout import FILE_ROW_GROUPS, FILE_SCHEMA, GROUP_SLOTS, NARROW_SLOTS, WIDE_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

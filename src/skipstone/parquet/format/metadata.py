@@ -32,14 +32,7 @@ from skipstone.parquet.thrift.structs import (
     struct,
 )
 
-from .enums import (
-    CompressionCodec,
-    ConvertedType,
-    Encoding,
-    FieldRepetitionType,
-    PageType,
-    Type,
-)
+from .enums import CompressionCodec, ConvertedType, Encoding, FieldRepetitionType, PageType, Type
 from .logical_types import LogicalType
 
 __all__ = [

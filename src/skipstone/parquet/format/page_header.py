@@ -23,11 +23,7 @@ from skipstone.parquet.thrift.structs import (
     struct,
 )
 
-from .enums import (
-    BoundaryOrder,
-    Encoding,
-    PageType,
-)
+from .enums import BoundaryOrder, Encoding, PageType
 from .metadata import Statistics
 
 __all__ = [

@@ -14,33 +14,16 @@ parquet-format.
 
 from __future__ import annotations
 
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    TypeAlias,
-)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
-from skipstone.errors import (
-    FormatError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.types import column_name
 
-from .enums import (
-    ConvertedType,
-    FieldRepetitionType,
-    Type,
-)
+from .enums import ConvertedType, FieldRepetitionType, Type
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Container,
-        Iterator,
-        Sequence,
-    )
+    from collections.abc import Container, Iterator, Sequence
 
     from .metadata import SchemaElement
 

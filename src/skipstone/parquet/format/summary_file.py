@@ -23,46 +23,25 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import (
-    dataclass,
-    replace,
-)
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    TypeVar,
-    get_args,
-)
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import numpy as np
 
-from skipstone.errors import (
-    FormatError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import TimeUnit
 from skipstone.parquet.arrow.metadata_tables import gathered
 from skipstone.parquet.writing.footer_editor import FooterEditor
 
-from .footer import (
-    MAGIC,
-    TAIL_LENGTH,
-    Tail,
-    find_footer,
-)
+from .footer import MAGIC, TAIL_LENGTH, Tail, find_footer
 from .footer_arrays import FooterArrays
-from .footer_fields import FILE_ROW_GROUPS
-from .footer_layout import BYTES
+from .footer_layout import BYTES, FILE_ROW_GROUPS
 from .footer_scan import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 

@@ -46,7 +46,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PageType, Type
 from skipstone.parquet.format.index_pages import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
-from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 
 from .keys import PageBounds
 

@@ -19,8 +19,7 @@ from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.arrow.assembly import assemble_rows
 from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.pages.column_values import concat
-from skipstone.parquet.pages.page_values import decode_pages
+from skipstone.parquet.pages.column_values import concat, decode_pages
 from skipstone.storage import ByteRange
 
 from .arrow_shape import Kind, check_entries, join

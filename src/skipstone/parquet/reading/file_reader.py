@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.evidence.indexed_file import IndexedFile
-from skipstone.parquet.format.decoded_size import decoded_size
+from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.pruning import RowSet
 from skipstone.storage import ByteRange
@@ -26,7 +26,7 @@ from .arrow_shape import Kind
 from .chunk_pages import ChunkPages
 from .fetch import Templates, read_groups
 from .opened_footer import files_of_leaves
-from .row_ranges import GroupRows, check_row_counts, group_rows, row_set, rows_alone
+from .row_ranges import GroupRows, are_sorted, check_row_counts, group_rows, row_set, rows_alone
 from .selection import Selection
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.metadata import SortingColumn
 
     from .chunk_pages import ChunkKey
     from .opened_footer import OpenedFooter
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from .row_ranges import RowRanges
     from .selection import Field
 
-__all__ = ["FileReader", "names_its_file", "read_whole"]
+__all__ = ["FileReader", "decoded_size", "is_sorted", "names_its_file", "read_whole"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -386,3 +387,52 @@ def _whole_chunks(file: FileReader, fields: Sequence[Field]) -> list[ByteRange] 
                 return None
             found.append(ByteRange(file.path, place.start, place.stop - place.start))
     return found or None
+
+
+_WIDTHS = {
+    Type.BOOLEAN: 1,
+    Type.INT32: 4,
+    Type.INT64: 8,
+    Type.INT96: 8,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+}
+_OFFSET = 8
+
+
+def decoded_size(footer: FooterArrays) -> NDArray[np.int64]:
+    """The memory that every decoded chunk takes, int64 (R, C); 0 where its metadata are absent.
+
+        fixed width   num_values × width
+        byte arrays   unencoded_byte_array_data_bytes + 8 × num_values     with size statistics
+                      total_uncompressed_size + 8 × num_values             without them
+
+    and an eighth of a byte per value for validity. Without size statistics, the estimate for byte
+    arrays is too low where one dictionary entry stands for many long values.
+    """
+    leaves = footer.schema.leaves
+    widths = np.array([_WIDTHS.get(leaf.type, leaf.type_length) for leaf in leaves], np.float64)
+    texts = np.array([leaf.type is Type.BYTE_ARRAY for leaf in leaves], np.bool_)
+    values = np.maximum(footer.chunk("num_values"), 0).astype(np.float64)
+    said = footer.chunk("unencoded_byte_array_data_bytes")
+    plain = np.maximum(footer.chunk("total_uncompressed_size"), 0)
+    content = np.where(said >= 0, said, plain) + _OFFSET * values
+    # Floats, because counts that lie must not wrap around to small ones.
+    sizes = np.where(texts, content, values * widths) + values / 8
+    return np.minimum(sizes, 2.0**50).astype(np.int64)
+
+
+def is_sorted(file: FileReader, row_group: int, claimed: Sequence[SortingColumn]) -> bool | None:
+    """Whether the rows of a row group have this order; ``None`` where a type has no order."""
+    if not file.footer.group("num_rows")[row_group]:
+        return True
+    leaves = file.footer.schema.leaves
+
+    def values(each: SortingColumn) -> tuple[Any, pa.DataType | None]:
+        leaf = leaves[each.column_idx]
+        type_ = file.indexed.stored(each.column_idx).type
+        if type_ is None:
+            return None, None
+        return file.read_row_group(row_group, [leaf.name]).column(0), type_
+
+    return are_sorted((each, leaves[each.column_idx], *values(each)) for each in claimed)

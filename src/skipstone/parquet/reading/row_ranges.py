@@ -1,4 +1,4 @@
-"""Rows by position: ranges as callers give them, cut by row group, and taken out of columns.
+"""Rows by position: cuts ranges by row group, takes rows out of columns, and checks a sort order.
 
 Few ranges are taken as slices, many by Arrow's ``take``. Arrow has no ``take`` for views of
 strings, bytes and lists, nor for types that contain them: there every slice stays a chunk.
@@ -7,24 +7,29 @@ strings, bytes and lists, nor for types that contain them: there every slice sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError
+from skipstone.predicate.literals import Keys, order_keys
 from skipstone.pruning import RowSet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.metadata import SortingColumn
+    from skipstone.parquet.format.schema import Leaf
+
 
 __all__ = [
     "GroupRows",
     "RowRanges",
+    "are_sorted",
     "check_row_counts",
     "group_rows",
     "row_set",
@@ -152,3 +157,56 @@ def take_rows(table: pa.Table, at: IntArray) -> pa.Table:
 def rows_alone(count: int) -> pa.Table:
     """``count`` rows without columns."""
     return pa.table({"": pa.nulls(count)}).select([])
+
+
+def are_sorted(
+    keys: Iterable[tuple[SortingColumn, Leaf, Any, pa.DataType | None]],
+) -> bool | None:
+    """Whether rows have the order of ``keys``; ``None`` where a type has no order.
+
+    Each key has its leaf, the values of the leaf's field of the root, and the leaf's canonical type
+    (``None``: without order).
+    """
+    undecided: Any = None
+    for each, leaf, column, type_ in keys:
+        if type_ is None:
+            return None
+        values: Any = column.combine_chunks()
+        for part in leaf.path[1:]:
+            values = values.field(part) if values.null_count == 0 else _child(values, part)
+        order = _steps(order_keys(values, type_), each)
+        if undecided is None:
+            undecided = np.ones(len(order), np.bool_)
+        if np.any(undecided & (order > 0)):
+            return False
+        undecided &= order == 0
+    return True
+
+
+def _child(values: Any, name: str) -> Any:
+    """A field of a struct array, null where the struct is null."""
+    import pyarrow.compute as pc
+
+    return pc.struct_field(values, name)
+
+
+def _steps(keys: Keys, claim: SortingColumn) -> Any:
+    """For each row but the first: -1, 0, 1 where the previous row sorts before, with, after it."""
+    if isinstance(keys.data, np.ndarray):
+        before, after = keys.data[:-1], keys.data[1:]
+        steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)
+    else:
+        import pyarrow.compute as pc
+
+        before, after = keys.data[:-1], keys.data[1:]
+        more = pc.greater(before, after).fill_null(False).to_numpy(zero_copy_only=False)
+        less = pc.less(before, after).fill_null(False).to_numpy(zero_copy_only=False)
+        steps = more.astype(np.int8) - less.astype(np.int8)
+    if claim.descending:
+        steps = -steps
+    here, there = keys.valid[:-1], keys.valid[1:]
+    steps[~here & ~there] = 0
+    nulls_late = -1 if claim.nulls_first else 1
+    steps[~here & there] = nulls_late
+    steps[here & ~there] = -nulls_late
+    return steps

@@ -31,12 +31,12 @@ from skipstone.parquet.evidence.written_bounds import chunk_bounds
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.format.xxh64 import xxh64_values
+from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
-from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.pruning import Reason
 
+from .file_reader import is_sorted
 from .page_metadata import read_bloom_filter
-from .sorted_rows import is_sorted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

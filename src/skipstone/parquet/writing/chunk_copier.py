@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.metadata import PageEncodingStats
+from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
-from skipstone.parquet.pages.page_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.thrift.compact import Writer
 
 from .page_splitter import PageSplitter

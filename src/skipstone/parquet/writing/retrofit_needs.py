@@ -23,8 +23,8 @@ import numpy as np
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
+from skipstone.parquet.reading.file_reader import is_sorted
 from skipstone.parquet.reading.page_metadata import read_offset_index
-from skipstone.parquet.reading.sorted_rows import is_sorted
 
 from .column_order import Ordering
 

@@ -28,8 +28,8 @@ from skipstone.parquet.encryption.file_encryptor import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.evidence.stored_values import Form, Stored
 from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.reading.row_ranges import are_sorted
 from skipstone.parquet.reading.selection import Selection
-from skipstone.parquet.reading.sorted_rows import are_sorted
 from skipstone.storage import open_storage
 from skipstone.storage.atomic_replace import local_path, replace_atomically
 
