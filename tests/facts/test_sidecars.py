@@ -115,7 +115,7 @@ def test_exports_that_are_refused(tmp_path: Path) -> None:
         table.export(str(tmp_path / "out"), kind="paimon")
     with pytest.raises(UnsupportedError, match="within the table"):
         table.export(str(tmp_path / "t" / "sub"), kind="paimon")
-    with pytest.raises(UnsupportedError, match="nowhere"):
+    with pytest.raises(UnsupportedError, match="needs a destination"):
         table.export(kind="paimon")
 
 

@@ -18,6 +18,7 @@ import skipstone
 from skipstone.errors import UnsupportedError
 from skipstone.facts.location import XskipperLocation
 from skipstone.facts.xskipper_store import find_store
+from skipstone.planning.explain import Explanation
 from skipstone.planning.table_facts import plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -178,7 +179,7 @@ def test_rows_of_a_foreign_store_are_believed_with_a_caveat(golden: Path) -> Non
     where = where_of(case["expectations"][0]["query"])
     asked = (case["table_identifier"], where, paths)
     found = plan(XskipperLocation(str(base)), *asked, mtimes, types_of(schema))
-    assert "path and time of a file, and neither size nor bucket" in str(found)
+    assert "path and time of a file, and neither size nor bucket" in str(Explanation(found))
     # Rewritten since: read in full.
     later = [time + 1 for time in mtimes]
     changed = plan(XskipperLocation(str(base)), *asked, later, types_of(schema))
