@@ -8,11 +8,12 @@ listing: reading and the first look at a column (``first``), listing and matchin
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skipstone.planning.fact_runs import Outgrown, in_turn
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
@@ -72,8 +73,15 @@ def predicates(count: int) -> dict[str, str]:
 def planner(matched: MatchedFacts, listing: Listing, where: str) -> Callable[[], Plan]:
     """The plan for ``where``, from a bound predicate on."""
     tree = bind(parse_sql(where), SCHEMA)
-    none = PartitionColumns({})
-    return lambda: plan_objects(tree, listing, [matched], none, table=TABLE, predicate=where)
+    request = ObjectPlanRequest(
+        tree=tree,
+        listing=listing,
+        matches=[matched],
+        partitions=PartitionColumns({}),
+        table=TABLE,
+        predicate=where,
+    )
+    return lambda: plan_objects(request)
 
 
 def _evaluation(bench: Workbench, count: int) -> Iterator[Figure]:
@@ -165,11 +173,17 @@ def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
     where = f"key = {key}"
     tree = bind(parse_sql(where), SCHEMA)
 
-    def plan(how: Outgrown | None) -> Plan:
-        none = PartitionColumns({})
-        return plan_objects(
-            tree, listing, [matched], none, table=TABLE, predicate=where, outgrown=how
-        )
+    request = ObjectPlanRequest(
+        tree=tree,
+        listing=listing,
+        matches=[matched],
+        partitions=PartitionColumns({}),
+        table=TABLE,
+        predicate=where,
+    )
+
+    def plan(how: Outgrown) -> Plan:
+        return plan_objects(replace(request, runs=how))
 
     job = Outgrown(limit=0, runner=plan_on_spark(bench.spark))
     first = timed(lambda: plan(job))
@@ -180,8 +194,8 @@ def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
     taken = interleaved(max(1, bench.sizes.runs // 3), ways)
     plans = {name: work() for name, work in ways.items()}
     held_first = timed(lambda: plan(Outgrown(limit=2**40)))
-    held = median(interleaved(bench.sizes.runs, {"held": lambda: plan(None)})["held"])
-    kept = plan(None).keep
+    held = median(interleaved(bench.sizes.runs, {"held": lambda: plan(Outgrown())})["held"])
+    kept = plan(Outgrown()).keep
     assert all((found.keep == kept).all() for found in plans.values()), "the ways disagree"
     assert kept[count // 3], "the needle's file was lost"
     seconds, in_turn_seconds = median(taken["spark"]), median(taken["in turn"])

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import skipstone
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
@@ -61,7 +61,16 @@ def planner(table: skipstone.Table) -> Callable[[str], Plan]:
     def plan(where: str) -> Plan:
         tree = bind(parse_sql(where), schema)
         none = PartitionColumns({})
-        return plan_objects(tree, listing, [matched], none, table=table.path, predicate=where)
+        return plan_objects(
+            ObjectPlanRequest(
+                tree=tree,
+                listing=listing,
+                matches=[matched],
+                partitions=none,
+                table=table.path,
+                predicate=where,
+            )
+        )
 
     return plan
 

@@ -157,18 +157,20 @@ def names(plan: skipstone.Plan) -> list[str]:
 def planned(table: skipstone.Table, where: str, runner: Any) -> skipstone.Plan:
     """The plan by a runner of one's own."""
     from skipstone.planning.fact_runs import Outgrown
-    from skipstone.planning.table_facts import plan_objects
+    from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
     from skipstone.predicate.binding import bind
     from skipstone.predicate.sql import parse_sql
     from skipstone.pruning.partitions import PartitionColumns
 
     listing = table.listing()
     return plan_objects(
-        bind(parse_sql(where), table.schema(listing)),
-        listing,
-        [table.store.snapshot().match(listing)],
-        PartitionColumns({}),
-        table=table.path,
-        predicate=where,
-        outgrown=Outgrown(limit=0, runner=runner),
+        ObjectPlanRequest(
+            tree=bind(parse_sql(where), table.schema(listing)),
+            listing=listing,
+            matches=[table.store.snapshot().match(listing)],
+            partitions=PartitionColumns({}),
+            table=table.path,
+            predicate=where,
+            runs=Outgrown(limit=0, runner=runner),
+        )
     )

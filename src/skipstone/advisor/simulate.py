@@ -27,7 +27,7 @@ from skipstone.indexes.minmax import NullCounts
 from skipstone.indexes.registry import known_kinds, parse_index
 from skipstone.paimon.bloom import PaimonBloom
 from skipstone.parquet.encryption.master_keys import labelled_keys
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.tree import leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.kind import column_fields
@@ -189,14 +189,16 @@ class Simulation:
     def _plan(self, query: Query, tree: Bound, chosen: Sequence[Index]) -> Spent:
         assert self._matched is not None  # after build
         plan = plan_objects(
-            tree,
-            self.listing,
-            [_of_some(self._matched, chosen)],
-            self.partitions,
-            table=self.listing.root,
-            predicate=query.where,
-            inside=self.footers,
-            costs=self.costs,
+            ObjectPlanRequest(
+                tree=tree,
+                listing=self.listing,
+                matches=[_of_some(self._matched, chosen)],
+                partitions=self.partitions,
+                table=self.listing.root,
+                predicate=query.where,
+                data_files=self.footers,
+                costs=self.costs,
+            )
         )
         # Unreadable files do not count, with an index or without.
         plan = replace(plan, keep=plan.keep & self.readable)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Listing, Storage
 
 
-__all__ = ["Engine", "Footers", "PageIndexes", "RowGroups"]
+__all__ = ["Engine", "FooterRowGroups", "Footers", "PageIndexes"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -56,9 +56,9 @@ class Footers:
         return self._table()
 
     @property
-    def sources(self) -> tuple[RowGroups, PageIndexes]:
+    def sources(self) -> tuple[FooterRowGroups, PageIndexes]:
         """Row groups by the footers, then pages."""
-        return RowGroups(self), PageIndexes(self)
+        return FooterRowGroups(self), PageIndexes(self)
 
     def open(self, ordinals: Sequence[int]) -> None:
         """Open those that are not; what cannot be opened is in ``failed``."""
@@ -106,7 +106,7 @@ def _said(error: Exception, path: str) -> Exception:
     return error
 
 
-class RowGroups(Source):
+class FooterRowGroups(Source):
     """The row groups of files that are in question, by their footers."""
 
     level = Level.ROW_GROUP

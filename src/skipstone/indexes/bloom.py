@@ -125,7 +125,7 @@ class Bloom(PerFile):
         """Where there is a filter that can be read."""
         return _blobs(stored).ok
 
-    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any wanted value may be; never ``must``."""
         keys = [order_key(value, leaf.type) for value in leaf.values]
         blobs = _blobs(rows.stored)

@@ -81,7 +81,7 @@ class MinMax(PerFile):
         """Holds two values."""
         return RangeBuilder(type, self.truncate)
 
-    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """What the bounds say (``interval.py``)."""
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
@@ -109,7 +109,7 @@ class NullCounts(PerFile):
         """Where the counts are; the stored value does not matter."""
         return stored.nulls >= 0
 
-    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """Bounds from the counts alone."""
         return null_bounds(leaf.op, rows.rows, rows.nulls)
 

@@ -103,7 +103,7 @@ class ValueList(PerFile):
             type, self.stored_type(type), self.max_values, min(self.max_bytes, budget)
         )
 
-    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """What the values say; exact in ``may``."""
         some, every = _reduce(leaf, rows)
         return with_nulls(leaf.op, some, every, rows.rows, rows.nulls)

@@ -67,7 +67,7 @@ class RowIndex(PerFile, PaimonIndex):
         paimon = self.paimon_type(type)
         return RowsBuilder(type, paimon, stored, self.write(), budget)
 
-    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """Bounds of whole files, from least and greatest values."""
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))

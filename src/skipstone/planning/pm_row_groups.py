@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import ByteRange, Listing
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "SAMPLE", "WORTH", "RowGroups"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "SAMPLE", "WORTH", "PmRowGroups"]
 
 log = logging.getLogger("skipstone")
 
@@ -68,7 +68,7 @@ _FILES: LruCache[Hashable, OpenedPm] = LruCache(MOST_FILES)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class RowGroups:
+class PmRowGroups:
     """The row groups of files with a ``_pm`` in one store; ``sources`` go to the planner."""
 
     matched: MatchedFacts
@@ -89,7 +89,7 @@ class RowGroups:
         matched: MatchedFacts,
         columns: frozenset[str],
         fetch: Fetch,
-    ) -> RowGroups | None:
+    ) -> PmRowGroups | None:
         """``None`` where there is nothing to ask: ``columns`` are those that facts are about."""
         if not matched.snapshot.in_batches:
             return None  # somebody else's store
@@ -212,7 +212,7 @@ def _not_open() -> bytes:
 class _Phase(Source):
     """A source of the planner: the sample of ``of``, or all others."""
 
-    of: RowGroups
+    of: PmRowGroups
     sample: bool
     level: Level = Level.ROW_GROUP
     limits_cost: ClassVar[bool] = True

@@ -30,7 +30,7 @@ from skipstone.pruning.questions import Question, fetch_wave
 from skipstone.pruning.table_schema import schema_of_columns
 from skipstone.questdb.pm_of_data_file import made_as
 
-from .table_facts import plan_objects
+from .table_facts import ObjectPlanRequest, plan_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,7 +157,14 @@ def prove(
         compared += 1
         matches = truths[leaf, file] & truths[other, file]
         plan = plan_objects(
-            And((leaf, other)), matched.listing, [matched], partitions, table=table, predicate=""
+            ObjectPlanRequest(
+                tree=And((leaf, other)),
+                listing=matched.listing,
+                matches=[matched],
+                partitions=partitions,
+                table=table,
+                predicate="",
+            )
         )
         path = matched.listing.paths[file]
         detail = plan.details.get(file)

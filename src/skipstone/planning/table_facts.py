@@ -1,9 +1,8 @@
-"""The object level of a table: facts, null counts and partition values as one plan over its
-files."""
+"""Plans over the files of a table, from facts, null counts, partition values and sidecars."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from skipstone.pruning.planner import FactCoverage, ObjectLevel, PlanInput, make
 from skipstone.pruning.source import RowSource, Source
 
 from .fact_runs import Gathered, Outgrown, gather, sharpened
-from .pm_row_groups import RowGroups
+from .pm_row_groups import PmRowGroups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,59 +31,81 @@ if TYPE_CHECKING:
     from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange, Listing
 
-__all__ = ["Beside", "Inside", "plan_objects"]
+__all__ = [
+    "AdjacentSource",
+    "DataFileSources",
+    "ObjectPlanRequest",
+    "SnapshotFacts",
+    "plan_objects",
+]
 
 
-def plan_objects(
-    tree: Bound,
-    listing: Listing,
-    matches: Sequence[MatchedFacts],
-    partitions: PartitionColumns,
-    *,
-    table: str,
-    predicate: str,
-    milliseconds: Mapping[str, float] | None = None,
-    reasons: Sequence[Reason] = (),
-    mute: bool = False,
-    outgrown: Outgrown | None = None,
-    file_index: bool = True,
-    beside: Beside | None = None,
-    coverage: Coverage | None = None,
-    rows_known: NDArray[np.int64] | None = None,
-    inside: Inside | None = None,
-    costs: Costs = FREE,
-    finer: Sequence[Source] = (),
-) -> Plan:
-    """The plan for ``tree`` over ``listing`` from what the stores know of its files.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFacts:
+    """What a table's own snapshot says about its files, before any index is asked.
 
-    ``matches`` are one per store, each over the whole listing; usually there is one.
-    ``milliseconds`` are of the phases before, ``reasons`` what else the reader should be told.
-    ``outgrown`` says what becomes of facts that are too large for this process.
-    With ``mute`` facts are counted and not asked, because of one of the ``reasons``. Without
-    ``file_index`` what lies in sidecars says nothing. ``beside`` are sidecars of the data files
-    that no store knows of. ``coverage`` is said with the result; ``rows_known`` are row counts
-    from elsewhere, -1 where there is none. ``inside`` are the levels below the files,
-    which are looked at where ``costs`` say that it pays; ``finer`` are more of them, which come
-    first.
+    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown. The planner asks
+    ``sources`` before all others below the files.
     """
+
+    coverage: Coverage | None = None
+    row_counts: NDArray[np.int64] | None = None
+    sources: Sequence[Source] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPlanRequest:
+    """What ``plan_objects`` plans from: a predicate, the files, and the evidence about them.
+
+    ``matches`` has one entry per store, each over the whole listing; usually there is one.
+    ``milliseconds`` are the times of the phases before; ``reasons`` go into the plan. With
+    ``facts_disabled`` facts are counted but not used; one of the ``reasons`` says why. ``runs``
+    says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
+    ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
+    levels below the files; the planner opens them where ``costs`` say that it pays.
+    """
+
+    tree: Bound
+    listing: Listing
+    matches: Sequence[MatchedFacts]
+    partitions: PartitionColumns
+    table: str
+    predicate: str
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    reasons: Sequence[Reason] = ()
+    facts_disabled: bool = False
+    runs: Outgrown = field(default_factory=Outgrown)
+    file_index: bool = True
+    adjacent: AdjacentSource | None = None
+    data_files: DataFileSources | None = None
+    snapshot: SnapshotFacts = field(default_factory=SnapshotFacts)
+    costs: Costs = FREE
+
+
+def plan_objects(request: ObjectPlanRequest) -> Plan:
+    """The plan for a predicate over the files of a listing."""
+    tree, listing, matches = request.tree, request.listing, request.matches
+    adjacent, data_files = request.adjacent, request.data_files
+    file_index, disabled = request.file_index, request.facts_disabled
     columns = frozenset(leaf.column for leaf in leaves(tree))
     named = {column.lower() for column in columns}
-    evidence: list[Evidence[Leaf]] = [*partitions.evidence(columns)]
+    evidence: list[Evidence[Leaf]] = [*request.partitions.evidence(columns)]
     total = len(listing)
     fresh, stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
-    rows = np.full(total, -1, np.int64) if rows_known is None else rows_known
+    counts = request.snapshot.row_counts
+    rows = np.full(total, -1, np.int64) if counts is None else counts
     used = 0
     idle: dict[tuple[str, str], Step] = {}
-    notes: dict[Reason, None] = dict.fromkeys(reasons)
+    notes: dict[Reason, None] = dict.fromkeys(request.reasons)
     found: list[Gathered] = []
     of_rows: list[Index] = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
-    shadowed = {name.lower() for name in partitions.values}
-    told = frozenset(c for c in columns if c.lower() not in shadowed and not mute)
+    shadowed = {name.lower() for name in request.partitions.values}
+    usable = frozenset(c for c in columns if c.lower() not in shadowed and not disabled)
     for matched in matches:
-        gathered = _gathered(tree, matched, told, outgrown or Outgrown(), file_index)
+        gathered = _gathered(tree, matched, usable, request.runs, file_index)
         if gathered is None:
-            asked = [i for i in matched.evidence(told) if file_index or i.sidecar is None]
+            asked = [i for i in matched.evidence(usable) if file_index or i.sidecar is None]
             evidence += asked
             of_rows += asked
         else:
@@ -100,34 +121,34 @@ def plan_objects(
                 idle.setdefault((step.index, step.column), step)
         notes.update(dict.fromkeys(matched.reasons))
         if not file_index:
-            notes.update(dict.fromkeys(_switched_off(matched, told)))
+            notes.update(dict.fromkeys(_switched_off(matched, usable)))
     indexed = IndexedRows(of_rows)
     sources: list[RowSource] = [indexed] if indexed else []
-    if beside is not None and file_index and not mute:
-        rows = beside.row_counts(rows)
-        sources.append(_Told(beside, told))
-        used = beside.used
+    if adjacent is not None and file_index and not disabled:
+        rows = adjacent.row_counts(rows)
+        sources.append(_SomeColumns(adjacent, usable))
+        used = adjacent.used
         if used and not fresh.any():
-            # No facts are no news where others have indexed the files.
+            # Missing facts are not worth a note where sidecars index the files.
             notes = {note: None for note in notes if note.cause is not Cause.ABSENT}
-        notes.update(dict.fromkeys(beside.reasons))
-    fetch = _fetch(matches, beside, inside)
-    below: list[Source] = [*finer]
+        notes.update(dict.fromkeys(adjacent.reasons))
+    fetch = _fetch(matches, adjacent, data_files)
+    below: list[Source] = [*request.snapshot.sources]
     for matched in matches:
-        row_groups = RowGroups.of(tree, matched, told, fetch)
+        row_groups = PmRowGroups.of(tree, matched, usable, fetch)
         if row_groups is not None:
             below += row_groups.sources
-    if inside is not None:
+    if data_files is not None:
         # After the ``_pm``, which are of the same level: what those drop need not be opened.
-        below += inside.sources
+        below += data_files.sources
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
     return make_plan(
         PlanInput(
             tree=tree,
             listing=listing,
-            table=table,
-            predicate=predicate,
+            table=request.table,
+            predicate=request.predicate,
             objects=ObjectLevel(
                 row_counts=rows,
                 evidence=evidence,
@@ -138,7 +159,7 @@ def plan_objects(
             finer=below,
             rows=_Joined(sources) if sources else None,
             fetch=fetch,
-            costs=costs,
+            costs=request.costs,
             facts=FactCoverage(
                 sidecars=used,
                 facts_fresh=fresh_count,
@@ -147,45 +168,45 @@ def plan_objects(
                 stale=stale & ~fresh,
                 missing=~(stale | fresh),
                 reasons=tuple(notes),
-                milliseconds=dict(milliseconds or {}),
-                coverage=coverage,
+                milliseconds=dict(request.milliseconds),
+                coverage=request.snapshot.coverage,
             ),
         )
     )
 
 
-class Inside(Protocol):
-    """The data files themselves: their row groups and pages."""
+class DataFileSources(Protocol):
+    """The row groups and pages of the data files."""
 
     @property
     def sources(self) -> Sequence[Source]:
-        """The levels, each asking only about what the one above has left."""
+        """The levels, from coarse to fine; each is asked about what the one above kept."""
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
-        """Bytes of the data files, in the versions that were listed."""
+        """Reads bytes of the data files, in the versions that were listed."""
 
 
-class Beside(RowSource, Protocol):
-    """Sidecars that lie beside the data files, as evidence about the rows of those."""
+class AdjacentSource(RowSource, Protocol):
+    """Sidecars next to the data files, as evidence about their rows."""
 
     @property
     def used(self) -> int:
-        """Of how many files one can be asked."""
+        """The number of files with a usable sidecar."""
 
     @property
     def reasons(self) -> Sequence[Reason]:
-        """Why some say nothing."""
+        """Why some sidecars are not used."""
 
     def row_counts(self, known: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Row counts of all files, with those that their footers say."""
+        """Row counts of all files: ``known``, and those that the footers state."""
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
-        """Bytes of the sidecars."""
+        """Reads bytes of the sidecars."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A source of the row level, asked about some columns only."""
+class _SomeColumns:
+    """A source of the row level, restricted to some columns."""
 
     source: RowSource
     columns: frozenset[str]
@@ -206,10 +227,12 @@ class _Joined:
 
 
 def _fetch(
-    matches: Sequence[MatchedFacts], beside: Beside | None, inside: Inside | None = None
+    matches: Sequence[MatchedFacts],
+    adjacent: AdjacentSource | None,
+    data_files: DataFileSources | None,
 ) -> Fetch:
-    """Reads sidecars, each from the store whose facts named it, or where it lies beside a file;
-    and parts of the data files."""
+    """Reads packed sidecars from the store whose facts refer to them, sidecars next to the data
+    files, and parts of the data files."""
 
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         have: dict[ByteRange, bytes | memoryview] = {}
@@ -220,18 +243,18 @@ def _fetch(
             left = [each for each in left if not each.path.startswith(below)]
             if mine:
                 have.update(matched.snapshot.storage.read_ranges(mine))
-        if left and beside is not None:
-            have.update(beside.fetch(left))
+        if left and adjacent is not None:
+            have.update(adjacent.fetch(left))
             left = [each for each in left if each not in have]
-        if left and inside is not None:
-            have.update(inside.fetch(left))
+        if left and data_files is not None:
+            have.update(data_files.fetch(left))
         return have
 
     return fetch
 
 
 def _switched_off(matched: MatchedFacts, columns: frozenset[str]) -> list[Reason]:
-    """Indexes that lie in sidecars, while those are not read."""
+    """A reason per index in a sidecar, where the session has switched sidecars off."""
     return [
         Reason(
             cause=Cause.UNSUPPORTED,
@@ -248,7 +271,7 @@ def _switched_off(matched: MatchedFacts, columns: frozenset[str]) -> list[Reason
 def _gathered(
     tree: Bound, matched: MatchedFacts, columns: frozenset[str], how: Outgrown, file_index: bool
 ) -> Gathered | None:
-    """``gather``, failing open: evidence that cannot be asked elsewhere says nothing."""
+    """``gather``, failing open: where it fails, the facts say nothing, with the reason."""
     try:
         return gather(tree, matched, columns, how, file_index=file_index)
     except Exception as error:

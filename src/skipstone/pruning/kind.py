@@ -10,10 +10,10 @@ Own kinds subclass ``Index``, set ``name``, and are registered by an entry point
 says nothing; its stored column survives refresh and compact byte for byte.
 
 ``PerFile`` is the base of the kinds whose stored values lie in memory, one per fact row. Its
-``answer`` does what is the same for all of them: it finds the fact row of each unit, restates the
-leaf in the type that the column had when it was indexed, calls ``judge`` for the rows that have a
-value, and says nothing of all other files, with a count. A kind of one's own at this level only
-writes ``judge``.
+``answer`` does what all of them share: it finds the fact row of each unit, restates the leaf in the
+type that the column had when it was indexed, calls ``bounds_of`` for the rows that have a value,
+and counts the other files, about which it says nothing. A new kind at this level only implements
+``bounds_of``.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class PerFile(Index):
     sweeps: ClassVar[bool] = False
 
     @abstractmethod
-    def judge(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """Bounds of ``leaf`` over exactly ``rows``, or ``None``: this kind says nothing of it.
 
         The leaf's type is ``rows.stored.type``. What is said of rows without a value is not heard.
@@ -420,11 +420,11 @@ class PerFile(Index):
         elif local.op not in self.ops:
             bounds = None
         elif self.sweeps and rows.at is not None and 8 * len(rows) >= len(rows.stored.rows):
-            bounds = self.judge(local, Rows(rows.stored))
+            bounds = self.bounds_of(local, Rows(rows.stored))
             if bounds is not None:
                 bounds = Bounds(bounds.must[rows.at], bounds.may[rows.at])
         else:
-            bounds = self.judge(local, rows)
+            bounds = self.bounds_of(local, rows)
         if bounds is None:
             text = f"says nothing of {leaf.op}"
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)

@@ -29,7 +29,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.xskipper_store import find_store
 from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from skipstone.predicate.tree import leaves
@@ -148,24 +148,26 @@ class FactsPruner(Pruner):
             text = "settings that change what is read were changed after skip(df)"
             reason = Reason(cause=Cause.STALE, subject=self.info.format, text=text)
             reasons = (*reasons, reason)
-        mute = settings.case_sensitive or changed or bool(harms)
-        beside = None
-        if matched.sidecars and self.sidecars is not None and self.file_index and not mute:
+        disabled = settings.case_sensitive or changed or bool(harms)
+        adjacent = None
+        if matched.sidecars and self.sidecars is not None and self.file_index and not disabled:
             named = {leaf.column for leaf in leaves(tree)}
-            beside = self.sidecars.rows_of(matched.listing, matched.sidecars, named)
+            adjacent = self.sidecars.rows_of(matched.listing, matched.sidecars, named)
         plan: Plan = plan_objects(
-            tree,
-            matched.listing,
-            matched.matches,
-            matched.partitions,
-            table=", ".join(self.info.roots),
-            predicate=to_sql(predicate),
-            milliseconds={"matching": matched.milliseconds},
-            reasons=reasons,
-            mute=mute,
-            outgrown=Outgrown(limit=self.memory, runner=_by_a_job),
-            file_index=self.file_index,
-            beside=beside,
+            ObjectPlanRequest(
+                tree=tree,
+                listing=matched.listing,
+                matches=matched.matches,
+                partitions=matched.partitions,
+                table=", ".join(self.info.roots),
+                predicate=to_sql(predicate),
+                milliseconds={"matching": matched.milliseconds},
+                reasons=reasons,
+                facts_disabled=disabled,
+                runs=Outgrown(limit=self.memory, runner=_by_a_job),
+                file_index=self.file_index,
+                adjacent=adjacent,
+            )
         )
         return Pruning(keep=plan.keep, report=plan)
 

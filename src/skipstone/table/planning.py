@@ -17,7 +17,7 @@ from skipstone.errors import (
 )
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.dnf import from_dnf
 from skipstone.predicate.literals import Keys
@@ -123,27 +123,29 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     tree = bind(expr, schema, session_zone=zone, ansi=ansi, text=text, map_keys=True)
     lap("binding")
     named = {leaf.column for leaf in leaves(tree)}
-    beside = table.sidecars_of(listing, named, request.containers)
+    adjacent = table.sidecars_of(listing, named, request.containers)
     lap("sidecars")
     query = _query(table, tree, listing, schema, partitions, request)
     plan = plan_objects(
-        tree,
-        listing,
-        [matched],
-        partitions,
-        table=table.path,
-        predicate=text or to_sql(expr),
-        milliseconds=milliseconds,
-        outgrown=Outgrown(
-            limit=request.memory,
-            runner=_runner(request.spark),
-            storage_options=table.storage_options,
-        ),
-        file_index=table.file_index.read_enabled,
-        beside=beside,
-        inside=query.footers if query is not None and request.inside else None,
-        costs=_costs(table, listing),
-        **({} if txn is None else txn.known(listing, schema)),
+        ObjectPlanRequest(
+            tree=tree,
+            listing=listing,
+            matches=[matched],
+            partitions=partitions,
+            table=table.path,
+            predicate=text or to_sql(expr),
+            milliseconds=milliseconds,
+            runs=Outgrown(
+                limit=request.memory,
+                runner=_runner(request.spark),
+                storage_options=table.storage_options,
+            ),
+            file_index=table.file_index.read_enabled,
+            adjacent=adjacent,
+            data_files=query.footers if query is not None and request.inside else None,
+            snapshot=SnapshotFacts() if txn is None else txn.facts(listing, schema),
+            costs=_costs(table, listing),
+        )
     )
     if query is None:
         return TableScan(plan)

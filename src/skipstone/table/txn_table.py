@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import UnsupportedError
+from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
 from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
@@ -105,14 +106,14 @@ class TxnTable:
         file = self._files.get((id.path, id.size))
         return {} if file is None else {"size": file.size}
 
-    def known(self, listing: Listing, schema: pa.Schema) -> dict[str, Any]:
-        """Further arguments of ``plan_objects`` for a snapshot; ``schema`` is the table's."""
+    def facts(self, listing: Listing, schema: pa.Schema) -> SnapshotFacts:
+        """What the snapshot says about its files; ``schema`` is the table's."""
         assert isinstance(listing, TxnListing)
-        return {
-            "coverage": self.coverage(listing),
-            "rows_known": listing.row_counts,
-            "finer": (PartitionPms(listing, self.opened, schema),),
-        }
+        return SnapshotFacts(
+            coverage=self.coverage(listing),
+            row_counts=listing.row_counts,
+            sources=(PartitionPms(listing, self.opened, schema),),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

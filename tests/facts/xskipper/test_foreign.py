@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skipstone.facts.location import XskipperLocation
 from skipstone.facts.xskipper_store import find_store
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
@@ -160,12 +160,14 @@ def test_no_matching_row_is_lost(data: st.DataObject) -> None:
         matched = find_store("/t", XskipperLocation(home)).snapshot().match(listing)
         assert matched.has_fact.all()
         found = plan_objects(
-            bind(predicate, table.schema, session_zone="UTC"),
-            listing,
-            [matched],
-            PartitionColumns({}),
-            table="/t",
-            predicate="",
+            ObjectPlanRequest(
+                tree=bind(predicate, table.schema, session_zone="UTC"),
+                listing=listing,
+                matches=[matched],
+                partitions=PartitionColumns({}),
+                table="/t",
+                predicate="",
+            )
         )
     event("skips" if not found.keep.all() else "reads all")
     for at, rows in enumerate(files):

@@ -19,7 +19,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.facts.location import XskipperLocation
 from skipstone.facts.xskipper_store import find_store
 from skipstone.planning.explain import Explanation
-from skipstone.planning.table_facts import plan_objects
+from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
@@ -94,7 +94,16 @@ def plan(
     partitions = PartitionColumns.of_paths(table, listing.paths)
     fields = {**types, **{name: values.type for name, values in partitions.values.items()}}
     tree = bind(parse_sql(where), pa.schema(list(fields.items())), session_zone="UTC")
-    return plan_objects(tree, listing, [matched], partitions, table=table, predicate=where)
+    return plan_objects(
+        ObjectPlanRequest(
+            tree=tree,
+            listing=listing,
+            matches=[matched],
+            partitions=partitions,
+            table=table,
+            predicate=where,
+        )
+    )
 
 
 def where_of(query: str) -> str:
