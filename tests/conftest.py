@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.folders import GOLDEN
 from tests.spark_servers import spark_cluster, spark_connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 __all__ = ["spark_cluster", "spark_connect"]  # fixtures too
 
-ROOT = Path(__file__).resolve().parent.parent
-GOLDEN = ROOT.parent / "shared" / "golden"
 
 # A shared machine stalls at times, and a session that starts inside an example takes seconds: time
 # per example says nothing here, so no profile has a deadline.

@@ -6,6 +6,7 @@ Each runs in processes of its own, on free ports, and is ended by its id.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -13,16 +14,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parent.parent
 READY = 120  # seconds; how long a server may take to answer
 
 
@@ -155,6 +157,40 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         for server in reversed(servers):
             server.stop()
+
+
+#: the beginning of a driver's script: ``builder`` of a session on the cluster ``sys.argv[1]``
+DRIVER = """
+import json, sys
+from pyspark.sql import SparkSession
+builder = (
+    SparkSession.builder.master(sys.argv[1])
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.memory", "1g")
+    .config("spark.executor.memory", "512m")
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+)
+"""
+
+
+def drive(home: Path, script: str, *arguments: object) -> tuple[Any, bytes]:
+    """Run a driver's script in a process of its own, because this one has a local session already.
+
+    Returns the JSON value that the script prints after "RESULT ", and all its output.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", f"{DRIVER}{script}", *map(str, arguments)],
+        env=environment(home),
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:].decode()
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith(b"RESULT ")]
+    return json.loads(line.removeprefix(b"RESULT ")), done.stdout + done.stderr
 
 
 def settings(home: Path, more: dict[str, str]) -> list[str]:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
+from tests.folders import ROOT
 from tools import demo
 from tools.scanned import Scanned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.spark

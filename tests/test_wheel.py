@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.folders import ROOT
+
 SOURCE = ROOT / "src"
 
 pytestmark = pytest.mark.slow

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.accept.registry import point
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def hold(*tests: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,15 @@ from skipstone import PaimonFileIndex, Table
 from skipstone.paimon.format import container
 from tests.accept.registry import Missing, point
 from tests.accept.tables import backdate, write
+from tests.folders import GOLDEN
 from tests.oracle import matching_rows
 from tests.paimon.format.golden import read_cases
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.accept.workbench import Workbench
 
-GOLDEN = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "golden"
 PARTS, ROWS = 3, 1_000
 KINDS = ["city:bitmap", "age:rangebitmap", "cents:bsi", "key:paimonbloom(items=2000,fpp=0.001)"]
 QUESTIONS = [

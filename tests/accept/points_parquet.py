@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +13,14 @@ import pyarrow.parquet as pq
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import UnsupportedError
 from tests.accept.registry import Missing, point
+from tests.folders import GOLDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.accept.workbench import Workbench
 
-GOLDEN = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "golden"
 TESTING, HYPARQUET = GOLDEN / "parquet-testing" / "data", GOLDEN / "hyparquet" / "test" / "files"
 KEYS = Decryption(
     footer_key=b"0123456789012345",

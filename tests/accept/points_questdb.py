@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,14 +22,15 @@ from skipstone.questdb.format.txn import Partition
 from skipstone.questdb.txn_snapshot import TxnSnapshot
 from skipstone.storage import open_storage
 from tests.accept.registry import Missing, point
+from tests.folders import GOLDEN
 from tests.questdb import partitions as migrating
 from tests.questdb.format.golden import case
 from tests.txn_tables import DAY, TxnFolder, micros, rows_at
 
 if TYPE_CHECKING:
-    from tests.accept.workbench import Workbench
+    from pathlib import Path
 
-GOLDEN = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "golden"
+    from tests.accept.workbench import Workbench
 
 
 def golden() -> Path:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.accept.registry import point
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @point("setup: without Java, one line says so and a second what to do")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -12,11 +11,12 @@ import pyarrow.parquet as pq
 from skipstone import Table
 from tests.accept.registry import Missing, point
 from tests.accept.tables import FILES, events
+from tests.folders import GOLDEN
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
 
-GOLDEN = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "golden" / "xskipper"
+XSKIPPER = GOLDEN / "xskipper"
 KEY = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -61,10 +61,10 @@ def read_back(bench: Workbench) -> None:
 
 @point("xskipper: stores of versions 1 to 4 that the original wrote are shown and used")
 def of_the_original(bench: Workbench) -> None:
-    if not GOLDEN.is_dir():
+    if not XSKIPPER.is_dir():
         raise Missing("no golden files: ../shared/golden is absent")
     for version in (1, 2, 3, 4):
-        store = next((GOLDEN / "testID=01" / "metadata" / f"version={version}").iterdir())
+        store = next((XSKIPPER / "testID=01" / "metadata" / f"version={version}").iterdir())
         ran = bench.skipstone("inspect", store, "--json")
         assert ran.code == 0, ran.err
         assert f'"version": {version}' in ran.out, ran.out[:300]

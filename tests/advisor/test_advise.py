@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.parquet.encryption as pe
 import pytest
 
 from skipstone.errors import FormatError
 from tests.advisor.tables import advise_on, by_column, write
+from tests.parquet.encryption.arrow_kms import write_encrypted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -298,27 +298,10 @@ def test_instants_of_int96_are_looked_at(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
 def test_encrypted_files_are_noted_and_passed_over(tmp_path: Path, plaintext_footer: bool) -> None:
-    class Vault(pe.KmsClient):  # type: ignore[misc]
-        def __init__(self, config: Any) -> None:
-            pe.KmsClient.__init__(self)
-
-        def wrap_key(self, key: bytes, label: str) -> bytes:
-            return key
-
-        def unwrap_key(self, key: bytes, label: str) -> bytes:
-            return key
-
     table = write(tmp_path / "t", 9, lambda i: pa.table({"id": ints(i, 0, 10**12)}))
-    factory = pe.CryptoFactory(lambda config: Vault(config))
-    config = pe.EncryptionConfiguration(
-        footer_key="f", column_keys={"k": ["id"]}, plaintext_footer=plaintext_footer
-    )
-    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
     rows = pa.table({"id": [1, 2]})
-    with pq.ParquetWriter(
-        table / "z.parquet", rows.schema, encryption_properties=properties
-    ) as writer:
-        writer.write_table(rows)
+    keys = {"k": ["id"]}
+    write_encrypted(table / "z.parquet", rows, keys, plaintext_footer=plaintext_footer)
     advice = advise_on(table)
     assert (advice.sampled, advice.indexes) == (9, ("id:bloom",))
     assert any("z.parquet" in note and "ncrypted" in note for note in advice.notes)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,8 +16,12 @@ from bench.engine import pages_of
 from bench.figure import Figure, Peer, interleaved
 from bench.s3_server import Seen, depth
 from bench.workbench import Workbench
+from tests.folders import ROOT
+from tests.processes import environment
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
 FIELDS = ["name", "value", "unit", "peer", "ratio", "target", "met", "details"]
 
 
@@ -27,7 +29,7 @@ def lines(home: Path, *topics: str) -> list[dict[str, Any]]:
     """What `make bench` prints of these topics: figures may well be missed at toy sizes."""
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--toy", "--home", str(home), *topics],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        env=environment(),
         cwd=ROOT,
         capture_output=True,
         text=True,

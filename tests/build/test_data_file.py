@@ -39,6 +39,7 @@ from skipstone.pruning.kind import Builder, Built, Index
 from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import LocalStorage
 from tests.oracle import look_up, rows_of
+from tests.parquet.encryption.arrow_kms import write_encrypted
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
 
 if TYPE_CHECKING:
@@ -554,27 +555,9 @@ def test_a_file_too_fresh_to_be_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
 def test_an_encrypted_file_is_reported(tmp_path: Path, plaintext_footer: bool) -> None:
-    import pyarrow.parquet.encryption as pe
-
-    class Vault(pe.KmsClient):  # type: ignore[misc]
-        def __init__(self, config: Any) -> None:
-            pe.KmsClient.__init__(self)
-
-        def wrap_key(self, key: bytes, label: str) -> bytes:
-            return key
-
-        def unwrap_key(self, key: bytes, label: str) -> bytes:
-            return key
-
-    factory = pe.CryptoFactory(lambda config: Vault(config))
-    config = pe.EncryptionConfiguration(
-        footer_key="f", column_keys={"k": ["id"]}, plaintext_footer=plaintext_footer
-    )
     table = pa.table({"id": [1], "clear": [2]})
     path = tmp_path / "f.parquet"
-    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
-    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
+    write_encrypted(path, table, {"k": ["id"]}, plaintext_footer=plaintext_footer)
     os.utime(path, (1, 1))
     facts = build(path, ["id:minmax"], SCHEMA)
     if plaintext_footer:

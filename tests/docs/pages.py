@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.conftest import ROOT
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

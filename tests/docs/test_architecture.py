@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.conftest import ROOT
+from tests.folders import ROOT
 from tests.house import ORDER
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

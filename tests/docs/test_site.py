@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import skipstone
-from tests.conftest import ROOT
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone import Table
+from tests.processes import environment
 
-ROOT = Path(__file__).resolve().parents[2]
 KEYS = {"kf": b"F" * 16, "k1": b"1" * 16}
 
 # Builds, adds a file, refreshes and compacts without end; says a word at every turn.
@@ -53,7 +53,7 @@ def test_a_killed_build_leaves_sealed_facts_or_none(tmp_path: Path) -> None:
     for turns in (1, 2, 3, 5):
         process = subprocess.Popen(
             [sys.executable, "-c", LOOP, str(path)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            env=environment(),
             stdout=subprocess.PIPE,
             text=True,
         )

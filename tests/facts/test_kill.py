@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,8 +14,7 @@ from skipstone.facts import Store
 from skipstone.facts.upkeep import compact, vacuum
 from tests.facts.facts import MINMAX, VALUES, Table
 from tests.facts.test_parts import evidence_of
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.processes import environment
 
 # Each says "ready" and then works without end, or a number of times.
 LOOP = """
@@ -45,7 +43,7 @@ for turn in range(times) if times else itertools.count():
 def start(table: Table, kind: str, times: int = 0) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", LOOP, str(table.root), kind, str(times)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        env=environment(),
         stdout=subprocess.PIPE,
         text=True,
     )

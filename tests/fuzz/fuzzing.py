@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.folders import GOLDEN, ROOT
 from tests.fuzz.batteries import BATTERIES
 from tests.fuzz.corpus import golden_corpus
+from tests.processes import environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["GOLDEN", "exercised", "golden_files", "sound"]
-
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT.parent / "shared" / "golden"
 
 
 def golden_files(**sizes: int) -> list[Path]:
@@ -43,7 +43,7 @@ def exercised(
     path.write_text(json.dumps(plan))
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.exercise", str(path)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        env=environment(),
         cwd=ROOT,
         capture_output=True,
         text=True,

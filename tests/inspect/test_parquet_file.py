@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +12,13 @@ import pytest
 
 from skipstone.inspect.parquet_file import inspect_file
 from skipstone.parquet.encryption.decryption import decryption_from_json
+from tests.folders import GOLDEN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Run
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
 TESTING, HYPARQUET = GOLDEN / "parquet-testing" / "data", GOLDEN / "hyparquet" / "test" / "files"
 golden = pytest.mark.skipif(not TESTING.is_dir(), reason="no golden files: ../shared/golden")
 

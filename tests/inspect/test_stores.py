@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.parquet.encryption as pe
 import pytest
 
 from skipstone.table import Table
+from tests.parquet.encryption.arrow_kms import write_encrypted
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -124,20 +124,6 @@ def test_parts_of_two_schemas_are_told(run: Run, tmp_path: Path) -> None:
 
 
 def test_encrypted_columns_under_a_clear_footer(run: Run, tmp_path: Path) -> None:
-    class Vault(pe.KmsClient):  # type: ignore[misc]
-        def __init__(self, config: Any) -> None:
-            pe.KmsClient.__init__(self)
-
-        def wrap_key(self, key: bytes, label: str) -> bytes:
-            return key
-
-        def unwrap_key(self, key: bytes, label: str) -> bytes:
-            return key
-
-    factory = pe.CryptoFactory(lambda config: Vault(config))
-    config = pe.EncryptionConfiguration(
-        footer_key="f", column_keys={"k1": ["id_minmax_2"]}, plaintext_footer=True
-    )
     keys = {
         "encryption.column.keys": "k1:id_minmax_2",
         "encryption.footer.key": "f",
@@ -153,10 +139,8 @@ def test_encrypted_columns_under_a_clear_footer(run: Run, tmp_path: Path) -> Non
     }
     table = pa.table({"obj_name": ["a#1"], "id_minmax_2": [7]})
     table = table.replace_schema_metadata({KEY: json.dumps(document)})
-    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
     path = tmp_path / "part.parquet"
-    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
+    write_encrypted(path, table, {"k1": ["id_minmax_2"]}, plaintext_footer=True)
     (found,) = inspected(run, path)
     assert found["key_labels"] == ["f", "k1"]
     assert found["columns"][0]["key_label"] == "k1"

@@ -24,11 +24,11 @@ from skipstone.live import LiveTable
 from skipstone.live.directories import unnamed
 from skipstone.questdb.format.partition_names import Partitioning
 from tests.live.tables import DAY, SCHEMA, keys, rows, run, snapshot
+from tests.processes import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).resolve().parents[2]
 
 # Forks for each request: starting Python and Arrow takes longer than everything else here.
 SERVER = """
@@ -130,7 +130,7 @@ AFTER = {
 def server() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER],
-        env={**os.environ, "PYTHONPATH": f"{HERE}:{HERE / 'src'}"},
+        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from skipstone import ParquetFile
 from skipstone.live import LiveTable
 from tests.live.tables import SCHEMA, cut, rows, snapshot
+from tests.processes import environment
 
-HERE = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 READER = """
 import json, sys
 from tests.live.test_readers import read_until
@@ -60,7 +61,7 @@ def test_readers_during_appends(tmp_path: Path, kind: str) -> None:
         readers = [
             subprocess.Popen(
                 [sys.executable, "-c", READER, root, str(last)],
-                env={**os.environ, "PYTHONPATH": f"{HERE}:{HERE / 'src'}"},
+                env=environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -23,13 +23,13 @@ from skipstone import ParquetFile, Table
 from skipstone.paimon import container_builder as building
 from skipstone.paimon import container_builder as bundle
 from tests.oracle import matching_rows
+from tests.processes import environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skipstone.facts.snapshot import MatchedFacts
 
-ROOT = Path(__file__).resolve().parents[2]
 OLD = 1_600_000_000
 THRESHOLD = "file-index.in-manifest-threshold"
 QUESTIONS = [
@@ -250,7 +250,7 @@ def test_a_column_that_does_not_fit_is_left_out_and_memory_is_bounded(tmp_path: 
     os.utime(tmp_path / "t" / "big.parquet", (OLD, OLD))
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(tmp_path / "t"), str(memory)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import zlib
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +25,15 @@ from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
 from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
+from tests.processes import environment
 from tests.questdb.format.converting import bloom_places, pm_of
 from tests.questdb.partitions import DAY, FIRST, ROWS, day, questdb, write_txn
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from skipstone.questdb.migrate import MigrateReport
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ("made", "rewritten", "upgraded", "valid", "left_out", "failed")
 
 
@@ -484,7 +485,7 @@ def test_a_kill_before_or_after_any_step_leaves_each_old_or_whole_new(tmp_path: 
         (root / "2024-01-02.0" / "_pm").unlink()
         done = subprocess.run(
             [sys.executable, "-c", CHILD, str(root), str(step), when],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env=environment(),
             capture_output=True,
             text=True,
         )
@@ -512,7 +513,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "skipstone", "migrate", *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env=environment(),
             capture_output=True,
             text=True,
         )

@@ -18,6 +18,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.rewrite import Encryption, decrypt, encrypt
+from tests.parquet.encryption.arrow_kms import ArrowKms
 from tests.parquet.encryption.keys import PlainKms, decryption_of
 from tests.rewrite.encrypted_files import KEY, KEY_192, KEYS, equal, modules, plain, rows
 
@@ -163,17 +164,6 @@ def test_labels_bring_readers_to_the_keys(tmp_path: Path) -> None:
 def test_arrow_reads_it_through_a_kms(
     tmp_path: Path, double_wrapping: bool, internal: bool, algorithm: Any, plaintext_footer: bool
 ) -> None:
-    class ArrowKms(pe.KmsClient):  # type: ignore[misc]
-        def __init__(self, config: Any) -> None:
-            super().__init__()
-            self.kms = PlainKms()
-
-        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
-            return self.kms.wrap_key(key_bytes, master_key_identifier)
-
-        def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
-            return self.kms.unwrap_key(wrapped_key, master_key_identifier)
-
     source, sealed = plain(tmp_path / "p.parquet"), tmp_path / "s é.parquet"
     report = encrypt(
         source,

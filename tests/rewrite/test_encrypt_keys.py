@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import os
 import pickle
 import signal
 import subprocess
 import sys
 import traceback
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,10 +21,14 @@ from skipstone.cli.verbs import cli
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.rewrite import Encryption, decrypt, encrypt, rekey
+from tests.folders import ROOT
 from tests.parquet.encryption.keys import InMemoryKms, PlainKms
+from tests.processes import environment, killed_before_step
 from tests.rewrite.encrypted_files import KEY, KEYS, equal, plain, rows
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SECRETS = [KEY, *KEYS.values()]
 KMS = "tests.parquet.encryption.keys:PlainKms"
 
@@ -210,38 +212,20 @@ def test_there_is_nothing_to_wrap(tmp_path: Path) -> None:
         rekey(path, kms=PlainKms())
 
 
-KILLED = """
-import os, signal, sys
+KILLED = f"""{killed_before_step("writev", "fsync", "rename", after=True)}
 from skipstone.rewrite import Encryption, encrypt
-path, step = sys.argv[1], int(sys.argv[2])
-done = 0
-def stepping(name):
-    real = getattr(os, name)
-    def call(*arguments, **named):
-        global done
-        for when in ("before", "after"):
-            if done == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            done += 1
-            if when == "before":
-                found = real(*arguments, **named)
-        return found
-    setattr(os, name, call)
-for name in ("writev", "fsync", "rename"):
-    stepping(name)
-encrypt(path, encryption=Encryption(footer_key=b"0123456789012345"))
+encrypt(sys.argv[1], encryption=Encryption(footer_key=b"0123456789012345"))
 """
 
 
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     """Before and after every write, sync and rename."""
     path, killed, seen = tmp_path / "p.parquet", 0, set()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     for step in range(40):
         old = plain(path).read_bytes()
         done = subprocess.run(
             [sys.executable, "-c", KILLED, str(path), str(step)],
-            env=environment,
+            env=environment(),
             capture_output=True,
             check=False,
         )

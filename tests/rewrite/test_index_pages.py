@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.rewrite import Encryption, add_index_pages, decrypt, encrypt, retrofit
 from skipstone.salvage import salvage
 from tests.parquet.format.files import golden_files
-from tests.salvage.stepped import STEPS
+from tests.processes import FILE_CALLS, environment, killed_before_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -301,7 +300,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 
 _KILLED = f"""
-{STEPS}
+{killed_before_step(*FILE_CALLS)}
 from skipstone.rewrite.index_pages_file import add_index_pages
 add_index_pages(sys.argv[1], ["id"])
 """
@@ -317,7 +316,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     for steps in range(100):
         path.write_bytes(old)
         code = [sys.executable, "-c", _KILLED, str(path), str(steps)]
-        done = subprocess.run(code, check=False, env={**os.environ, "PYTHONPATH": "src"})
+        done = subprocess.run(code, check=False, env=environment())
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL

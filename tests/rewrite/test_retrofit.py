@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,9 +22,9 @@ from hypothesis import strategies as st
 from skipstone import ParquetFile, Table
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.rewrite.retrofit_file import retrofit
-from tests.conftest import GOLDEN, ROOT
+from tests.folders import GOLDEN, ROOT
 from tests.oracle import matching_rows
-from tests.salvage.stepped import STEPS
+from tests.processes import FILE_CALLS, environment, killed_before_step
 from tests.strategies import predicates, tables
 
 _TOO_LARGE = {"large_string_map.brotli.parquet"}
@@ -287,7 +286,7 @@ def test_no_row_is_lost_by_what_was_written(tmp_path: Path, data: st.DataObject)
 
 # -- kills ----------------------------------------------------------------------------------------
 
-_KILLED = f"""{STEPS}
+_KILLED = f"""{killed_before_step(*FILE_CALLS)}
 from skipstone.rewrite.retrofit_file import retrofit
 import skipstone.storage.atomic_replace
 skipstone.storage.atomic_replace._BUFFER = 20_000
@@ -307,7 +306,7 @@ def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(tmp_path: Path) -
     while True:
         path.write_bytes(old)
         code = [sys.executable, "-c", _KILLED, str(path), str(steps)]
-        done = subprocess.run(code, check=False, env={**os.environ, "PYTHONPATH": "src"})
+        done = subprocess.run(code, check=False, env=environment())
         assert path.read_bytes() in (old, new)
         assert {each.name for each in tmp_path.iterdir()} <= {"a.parquet", "_tmp-a.parquet"}
         if done.returncode == 0:

@@ -40,7 +40,7 @@ from skipstone.parquet.thrift.compact import (
 )
 from skipstone.rewrite.summary_files import write_summary
 from skipstone.storage import LocalStorage
-from tests.conftest import ROOT
+from tests.processes import environment
 from tests.rewrite.lakes import NAMES, age, lake, put, rows
 
 if TYPE_CHECKING:
@@ -399,10 +399,9 @@ while True:
 def test_a_writer_that_is_killed_leaves_a_whole_summary_or_none(tmp_path: Path) -> None:
     root = tmp_path / "t"
     lake(root, [f"{at}.parquet" for at in range(30)])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     for at in range(6):
         command = [sys.executable, "-c", _WRITER, str(root)]
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"go\n"
         deadline = time.monotonic() + 0.02 + 0.013 * at

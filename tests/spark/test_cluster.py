@@ -1,46 +1,27 @@
-"""A skipping query on a standalone cluster: plans with a Python file index in them reach executors.
-
-The driver is a process of its own, because this one has a local session already.
-"""
+"""A skipping query on a standalone cluster: its plan holds a Python file index."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark.layout import ten_files
-from tests.spark_servers import ROOT, environment
+from tests.spark_servers import drive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-DRIVER = """
-import json, sys
+SCRIPT = """
 from pathlib import Path
-from pyspark.sql import SparkSession
 from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import skip
 from tests.spark.fake import finder
 from tests.spark.layout import rows
-
-master, root = sys.argv[1], Path(sys.argv[2])
-spark = (
-    SparkSession.builder.master(master)
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.memory", "1g")
-    .config("spark.executor.memory", "512m")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .getOrCreate()
-)
+root = Path(sys.argv[2])
+spark = builder.getOrCreate()
 plain = spark.read.parquet(str(root))
 df = skip(plain, finder(root))
 out = {"executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()}
@@ -56,17 +37,7 @@ print("RESULT " + json.dumps(out))
 
 def test_a_skipping_query_on_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
     root = ten_files(tmp_path / "t")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, spark_cluster, str(root)],
-        env=environment(tmp_path),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    out = json.loads(line.removeprefix("RESULT "))
+    out, _ = drive(tmp_path, SCRIPT, spark_cluster, str(root))
     assert out["executors"] == 2  # the driver's block manager and one executor
     assert out["needle"] == [True, 1]
     assert out["join"] == [6, 4]  # ids 9 to 14; each side infers the other's bound: two files

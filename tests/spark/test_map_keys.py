@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +20,7 @@ import skipstone
 from skipstone import SkipstoneError, Table
 from skipstone.predicate.types import MapKey, column_name
 from tests.spark.layout import read_by_spark, read_remotely, rows
-from tests.spark_servers import ROOT, environment
+from tests.spark_servers import drive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,26 +203,13 @@ def test_collations_of_keys_and_values_say_nothing(
         assert rows(table.read(session, where)) == rows(plain.where(where))
 
 
-DRIVER = """
-import json, sys
-from pyspark.sql import SparkSession
+SCRIPT = """
 import skipstone
 from skipstone import Table
 from tests.spark.layout import read_by_spark, rows
 from tests.spark.test_map_keys import INDEXES, OTHERS
-
-master, root = sys.argv[1:]
-spark = (
-    SparkSession.builder.master(master)
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.memory", "1g")
-    .config("spark.executor.memory", "512m")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .getOrCreate()
-)
+root = sys.argv[2]
+spark = builder.getOrCreate()
 report = Table(root).build(spark, INDEXES)
 plain = spark.read.option("mergeSchema", "true").parquet(root)
 frame = skipstone.skip(plain)
@@ -244,15 +229,5 @@ print("RESULT " + json.dumps(out))
 def test_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
     """Built by executors, and read by them."""
     lay_out(tmp_path / "t")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, spark_cluster, str(tmp_path / "t")],
-        env=environment(tmp_path),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    out = json.loads(line.removeprefix("RESULT "))
+    out, _ = drive(tmp_path, SCRIPT, spark_cluster, str(tmp_path / "t"))
     assert out == {"built": FILES, "left out": 0, "wrong": [], "many": []}

@@ -7,8 +7,6 @@ by the range of ``day``, and by the values of ``kind``.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +14,7 @@ import pytest
 import skipstone
 from skipstone import Table
 from tests.main_job import FILES, ROWS, lay_out
-from tests.spark_servers import ROOT, environment
+from tests.spark_servers import drive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,22 +25,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 INDEXES = ["id:bloom(fpp=0.001)", "day:minmax", "kind:valuelist"]
 
-DRIVER = """
-import json, sys
-from pyspark.sql import SparkSession
+SCRIPT = """
 import skipstone
-
-master, root = sys.argv[1:3]
-spark = (
-    SparkSession.builder.master(master)
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.memory", "1g")
-    .config("spark.executor.memory", "512m")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .getOrCreate()
-)
+root = sys.argv[2]
+spark = builder.getOrCreate()
 report = skipstone.Table(root).build(spark, indexes=json.loads(sys.argv[3]))
 again = skipstone.Table(root).refresh(spark)
 out = {"built": report.files_built, "again": again.files_built}
@@ -59,17 +45,8 @@ print("RESULT " + json.dumps(out))
 def test_build_and_query_on_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
     """Executors build the facts and publish them; the driver plans with them."""
     lay_out(tmp_path / "events")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, spark_cluster, tmp_path / "events", json.dumps(INDEXES)],
-        env=environment(tmp_path),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert json.loads(line.removeprefix("RESULT ")) == {
+    out, _ = drive(tmp_path, SCRIPT, spark_cluster, tmp_path / "events", json.dumps(INDEXES))
+    assert out == {
         "built": FILES,
         "again": 0,
         "id = 4711": [True, 1, 1],

@@ -29,10 +29,11 @@ from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.rewrite import Encryption, encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
 from skipstone.rewrite.file_jobs import file_budget
+from tests.folders import ROOT
 from tests.parquet.encryption.keys import InMemoryKms
+from tests.processes import environment, killed_before_step
 from tests.rewrite.encrypted_files import KEY, KEYS, equal
 
-ROOT = Path(__file__).resolve().parents[2]
 OTHER = b"another key 1234"
 NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=2/a b.parquet", "c=d.parquet")
 OPENS = Decryption(footer_key=KEY)
@@ -506,27 +507,14 @@ def test_facts_are_fresh_after_decryption(tmp_path: Path) -> None:
 
 # -- kills ----------------------------------------------------------------------------------------
 
-KILLED = """
-import os, signal, sys
+KILLED = f"""{killed_before_step("writev", "fsync", "rename")}
 from skipstone import Table
 from skipstone.rewrite import Encryption
 from skipstone.facts.index_encryption import IndexEncryption
 from tests.parquet.encryption.keys import InMemoryKms
-root, step, external = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "external"
-done = 0
-def stepping(name):
-    real = getattr(os, name)
-    def call(*arguments, **named):
-        global done
-        if done == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done += 1
-        return real(*arguments, **named)
-    setattr(os, name, call)
-for name in ("writev", "fsync", "rename"):
-    stepping(name)
+root, external = sys.argv[1], sys.argv[3] == "external"
 if external:
-    kms = InMemoryKms({"kf": bytes(16)})
+    kms = InMemoryKms(dict(kf=bytes(16)))
     how = Encryption(kms=kms, footer_key_id="kf", internal_key_material=False)
 else:
     how = Encryption(footer_key=b"0123456789012345")
@@ -538,7 +526,6 @@ assert Table(root).encrypt(encryption=how).ok
 def test_a_kill_leaves_every_file_old_or_new(tmp_path: Path, keys: str) -> None:
     """Before every write, sync and rename of a run over two files; the next run ends it."""
     names, kills = NAMES[:2], 0
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     kms = InMemoryKms({"kf": bytes(16)})
     how, opens = (
         (SEALS, OPENS)
@@ -554,7 +541,7 @@ def test_a_kill_leaves_every_file_old_or_new(tmp_path: Path, keys: str) -> None:
         old = files(root, names)
         done = subprocess.run(
             [sys.executable, "-c", KILLED, str(root), str(step), keys],
-            env=environment,
+            env=environment(),
             capture_output=True,
             check=False,
         )

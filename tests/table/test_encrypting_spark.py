@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +12,7 @@ from skipstone import Decryption, Table
 from skipstone.cli.keys import DecryptionOptions, EncryptionOptions
 from skipstone.rewrite import Encryption
 from tests.rewrite.encrypted_files import KEY
-from tests.spark_servers import ROOT, environment
+from tests.spark_servers import drive
 from tests.table.test_encrypting import NAMES, OPENS, SEALS, bodies, files, same_rows, table
 
 if TYPE_CHECKING:
@@ -86,22 +84,14 @@ def test_only_damaged_files_are_salvaged(spark: SparkSession, tmp_path: Path) ->
     assert str(saved) == f"{tmp_path}/saved/{NAMES[1]}"
 
 
-DRIVER = """
-import functools, json, sys
-from pyspark.sql import SparkSession
+SCRIPT = """
+import functools
 from skipstone import Decryption, Table
 from skipstone.rewrite import Encryption
 from tests.rewrite.encrypted_files import KEY
-
-master, root, logs = sys.argv[1:]
+root, logs = sys.argv[2:]
 spark = (
-    SparkSession.builder.master(master)
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.memory", "1g")
-    .config("spark.executor.memory", "512m")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
+    builder
     .config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.dir", "file:" + logs)
     .config("spark.eventLog.compress", "false")
@@ -123,18 +113,10 @@ def test_no_key_is_in_any_log_of_a_cluster(spark_cluster: str, tmp_path: Path) -
     """With an object that holds keys, which travels within the job; event log, driver, workers."""
     root, logs = table(tmp_path / "events"), tmp_path / "logs"
     logs.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, spark_cluster, str(root), str(logs)],
-        env=environment(tmp_path),
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (line,) = [each for each in done.stdout.splitlines() if each.startswith(b"RESULT ")]
-    assert json.loads(line.removeprefix(b"RESULT ")) == [4, True, True]
+    out, printed = drive(tmp_path, SCRIPT, spark_cluster, str(root), str(logs))
+    assert out == [4, True, True]
     assert same_rows(root, None)
     written = [path.read_bytes() for path in logs.rglob("*") if path.is_file()]
     assert any(b"SparkListenerSQLExecutionStart" in each for each in written)
-    shown = b"".join([done.stdout, done.stderr, *written])
+    shown = b"".join([printed, *written])
     assert not any(form in shown for form in FORMS)

@@ -15,6 +15,7 @@ from skipstone.errors import KeyUnavailableError
 from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.key_material import key_material_path
+from tests.parquet.encryption.arrow_kms import ArrowKms
 from tests.parquet.encryption.encrypted import seal
 from tests.parquet.encryption.keys import PlainKms
 from tests.parquet.encryption.plain import open_bytes, plain_table
@@ -92,17 +93,6 @@ def test_arrow_with_one_key(
 def test_arrow_with_a_kms(
     tmp_path: Path, double_wrapping: bool, internal: bool, plaintext_footer: bool, algorithm: str
 ) -> None:
-    class ArrowKms(pe.KmsClient):  # type: ignore[misc]
-        def __init__(self, config: Any) -> None:
-            super().__init__()
-            self.kms = PlainKms()
-
-        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
-            return self.kms.wrap_key(key_bytes, master_key_identifier)
-
-        def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
-            return self.kms.unwrap_key(wrapped_key, master_key_identifier)
-
     path = tmp_path / "one é.parquet"
     factory = pe.CryptoFactory(ArrowKms)
     properties = factory.file_encryption_properties(

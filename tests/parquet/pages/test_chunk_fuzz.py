@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.assembly import read_table
-from tests.conftest import GOLDEN
+from tests.folders import GOLDEN
 from tests.parquet.format.files import golden_files, nested_types, written
 
 if TYPE_CHECKING:

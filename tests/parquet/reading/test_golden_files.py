@@ -10,7 +10,7 @@ import pytest
 
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.reading.file import ParquetFile
-from tests.conftest import GOLDEN
+from tests.folders import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path

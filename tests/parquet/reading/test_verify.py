@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +14,15 @@ from skipstone import Decryption, ParquetFile
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
 from tests import strategies
+from tests.folders import GOLDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from skipstone.parquet.format.metadata import ColumnChunk, FileMetaData, RowGroup
 
-GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden" / "parquet-testing" / "data"
+TESTING = GOLDEN / "parquet-testing" / "data"
 
 
 @pytest.fixture
@@ -237,7 +238,7 @@ def test_a_bloom_filter_without_the_values(path: Path) -> None:
 
 
 def test_columns_are_chosen_and_a_column_without_its_key_is_named() -> None:
-    encrypted = GOLDEN / "encrypt_columns_and_footer.parquet.encrypted"
+    encrypted = TESTING / "encrypt_columns_and_footer.parquet.encrypted"
     if not encrypted.is_file():
         pytest.skip("no golden files: ../shared/golden")
     keys = Decryption(footer_key=b"0123456789012345")

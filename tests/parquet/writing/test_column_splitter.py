@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -32,7 +31,7 @@ from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.thrift.compact import BINARY, LIST, ListOf, Struct, read_struct, write_struct
 from skipstone.rewrite import Encryption, encrypt, retrofit, split_columns
 from skipstone.storage.base import metered
-from tests.conftest import ROOT
+from tests.processes import environment
 from tests.rewrite.lakes import looked, rows
 from tests.s3 import S3, s3, s3_server
 
@@ -416,10 +415,9 @@ while True:
 
 
 def test_a_writer_that_is_killed_leaves_a_whole_file(split: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     for at in range(5):
         command = [sys.executable, "-c", _WRITER, str(split)]
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"go\n"
         deadline = time.monotonic() + 0.03 + 0.017 * at

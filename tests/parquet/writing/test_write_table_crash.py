@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,10 +15,10 @@ from skipstone import Decryption, ParquetFile, write_table
 from skipstone.errors import SkipstoneError
 from skipstone.rewrite import Encryption
 from skipstone.salvage import salvage
-from tests.conftest import ROOT
+from tests.folders import ROOT
+from tests.processes import FILE_CALLS, environment, killed_before_step
 from tests.rewrite.encrypted_files import KEY, KEYS
 from tests.rewrite.written import table
-from tests.salvage.stepped import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP = 500
 
-_KILLED = f"""{STEPS}
+_KILLED = f"""{killed_before_step(*FILE_CALLS)}
 from skipstone import write_table
 from tests.rewrite.written import table
 every = int(sys.argv[3])
@@ -44,7 +43,7 @@ def killed(path: Path, steps: int, every: int) -> int:
         [sys.executable, "-c", _KILLED, str(path), str(steps), str(every)],
         check=False,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        env=environment(),
     )
     return done.returncode
 
@@ -97,7 +96,7 @@ def test_a_kill_loses_the_row_groups_since_the_last_checkpoint(tmp_path: Path, e
             saved.append(rows.num_rows)
             # Nobody writes over what is worth something.
             if steps % 4 == 0:
-                with pytest.raises(SkipstoneError, match="what is left of a file"):
+                with pytest.raises(SkipstoneError, match="the rest of a file"):
                     write_table(table(10), path, checkpoint_every=1)
                 assert left.read_bytes() == held
         steps += 4 if every == 1 else 3
