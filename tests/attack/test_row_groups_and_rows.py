@@ -33,7 +33,7 @@ from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.questdb.evidence.written import with_ids
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ, columns, predicates
-from tests.table.test_query import picked, rows_of
+from tests.table.brute_force import picked, rows_of
 
 if TYPE_CHECKING:
     from skipstone.predicate.tree import Expr

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from skipstone import Decryption, Table
 from skipstone.cli.verbs import cli
 from skipstone.rewrite import Encryption
-from tests.table.test_encrypted_queries import KEY, NAMES, OF_S, SEALS, laid, rows
+from tests.table.data import rows
+from tests.table.test_encrypted_queries import KEY, NAMES, OF_S, SEALS, laid
 
 KEYS = ("--footer-key", "env:FOOTER", "--column-key", "s=env:OF_S")
 INDEX = b"I" * 16

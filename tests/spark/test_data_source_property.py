@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import HealthCheck, given, settings
 
-import skipstone
-from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
-from tests.oracle import NotModelled, SparkError, matching_rows
-from tests.predicate.bound_rows import opaques
-from tests.table.test_query import build, lay, picked, questions
+from tests.table.brute_force import Question, indexed, picked, questions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.predicate.tree import Expr
-    from tests.strategies import DataFile
 
 pytestmark = pytest.mark.spark
 
@@ -42,23 +36,14 @@ def told(table: pa.Table) -> list[str]:
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(questions())
-def test_rows_are_those_of_brute_force(
-    spark: SparkSession, question: tuple[list[DataFile], Expr, dict[str, Any], list[str]]
-) -> None:
-    files, where, written, indexes = question
-    note(to_sql(where))
+def test_rows_are_those_of_brute_force(spark: SparkSession, question: Question) -> None:
+    where = question[1]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "t"
-        whole = lay(root, files, written)
-        try:
-            expected = picked(whole, matching_rows(whole, where))
-        except (SparkError, NotModelled, OverflowError):
-            assume(False)
-        table = skipstone.Table(str(root))
-        schema = table.schema(table.listing())
-        assume(schema.names == whole.column_names)
-        if opaques(bind(where, schema)):
+        found = indexed(root, question)
+        if found is None:
             return
-        build(table, indexes)
+        _, whole, matching = found
+        expected = picked(whole, matching)
         source = spark.read.format("skipstone").options(where=to_sql(where), timeZone="UTC")
         assert told(source.load(str(root)).toArrow()) == told(expected)

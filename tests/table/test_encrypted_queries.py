@@ -15,7 +15,6 @@ import os
 import pickle
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,11 +35,8 @@ from skipstone.rewrite.encrypted_file_list import TablePrefix
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.parquet.encryption.keys import InMemoryKms
 from tests.predicate.bound_rows import opaques
-from tests.table.test_query import build, lay, picked, questions, rows_of, skipstone_name
-
-if TYPE_CHECKING:
-    from skipstone.predicate.tree import Expr
-    from tests.strategies import DataFile
+from tests.table.brute_force import Question, build, lay, picked, questions, rows_of, skipstone_name
+from tests.table.data import rows
 
 KEY = b"0123456789012345"
 OF_S = b"S" * 32
@@ -49,18 +45,6 @@ NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "c=d.parquet")
 SEALS = Encryption(footer_key=KEY, column_keys={"s": OF_S}, aad_prefix=b"orders")
 FULL = Decryption(footer_key=KEY, column_keys={"s": OF_S})
 NO_S = Decryption(footer_key=KEY)
-
-
-def rows(number: int) -> pa.Table:
-    """200 rows: id counts on from file to file, x has NaN, both zeros and nulls, s repeats."""
-    ids = range(200 * number, 200 * number + 200)
-    return pa.table(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "x": pa.array([(float("nan"), -0.0, 0.0, None, i / 7)[i % 5] for i in ids]),
-            "s": [f"é{i % 9}" for i in ids],
-        }
-    )
 
 
 def whole() -> pa.Table:
@@ -104,9 +88,7 @@ def ids(found: pa.Table) -> list[int]:
 
 @settings(max_examples=40)
 @given(questions(), st.data())
-def test_rows_are_those_of_brute_force(
-    question: tuple[list[DataFile], Expr, dict[str, Any], list[str]], data: st.DataObject
-) -> None:
+def test_rows_are_those_of_brute_force(question: Question, data: st.DataObject) -> None:
     files, where, written, indexes = question
     note(to_sql(where))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -33,23 +33,12 @@ from tests.folders import ROOT
 from tests.parquet.encryption.keys import InMemoryKms
 from tests.processes import environment, killed_before_step
 from tests.rewrite.encrypted_files import KEY, KEYS, equal
+from tests.table.data import rows
 
 OTHER = b"another key 1234"
 NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=2/a b.parquet", "c=d.parquet")
 OPENS = Decryption(footer_key=KEY)
 SEALS = Encryption(footer_key=KEY)
-
-
-def rows(number: int) -> pa.Table:
-    """200 rows: id counts on from file to file, x has NaN, both zeros and nulls, s repeats."""
-    ids = range(200 * number, 200 * number + 200)
-    return pa.table(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "x": pa.array([(float("nan"), -0.0, 0.0, None, i / 7)[i % 5] for i in ids]),
-            "s": [f"é{i % 9}" for i in ids],
-        }
-    )
 
 
 def table(root: Path, names: tuple[str, ...] = NAMES) -> Path:

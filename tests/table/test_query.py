@@ -7,134 +7,46 @@ is advice and may only change how they are come by.
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from decimal import Decimal
 from functools import cmp_to_key
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
-import skipstone
-from skipstone.errors import SkipstoneError
-from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
-from skipstone.predicate.types import column_name
 from skipstone.pruning import costs as cost
-from tests.oracle import NotModelled, SparkError, matching_rows
-from tests.predicate.bound_rows import opaques
-from tests.strategies import SPARK_TYPES, layouts, predicates, tables
+from tests.table.brute_force import (
+    Question,
+    indexed,
+    picked,
+    plain,
+    questions,
+    quoted,
+    rows_of,
+    skipstone_name,
+)
 
 if TYPE_CHECKING:
-    from skipstone.predicate.tree import Expr
-    from tests.strategies import DataFile
-
-INDEXES = ("minmax", "valuelist", "bloomfilter", "bitmap", "rangebitmap", "paimonbloom")
-
-
-def skipstone_name(column: str) -> str:
-    return column_name((column,))
-
-
-def quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
-
-
-@st.composite
-def questions(draw: st.DrawFn) -> tuple[list[DataFile], Expr, dict[str, Any], list[str]]:
-    table = draw(tables(SPARK_TYPES, max_rows=40))
-    files = [each for each in draw(layouts(table)) if "p=" not in each.name]
-    assume(files)
-    settings = {
-        "row_group_size": draw(st.sampled_from([1, 3, 8, 1000])),
-        "max_rows_per_page": draw(st.integers(1, 9)),
-        "write_batch_size": 1,
-        "write_page_index": draw(st.booleans()),
-        "use_dictionary": draw(st.booleans()),
-        "store_schema": draw(st.booleans()),
-    }
-    names = [n for n in table.column_names if n != "nest"]
-    indexes = [
-        f"{skipstone_name(name)}:{kind}"
-        for name in names
-        for kind in INDEXES
-        if draw(st.integers(0, 3)) == 0
-    ]
-    return files, draw(predicates(table)), settings, indexes
-
-
-def lay(root: Path, files: list[DataFile], settings: dict[str, Any]) -> pa.Table:
-    """Write the files, long ago; the rows in the order of the listing."""
-    for each in files:
-        path = root / each.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(each.rows, path, **settings)
-        os.utime(path, (1_700_000_000, 1_700_000_000))
-    listed = sorted(files, key=lambda each: f"{root}/{each.name}")
-    return pa.concat_tables([each.rows for each in listed])
-
-
-def plain(value: Any) -> Any:
-    """A value that is equal to itself, and both zeros alike."""
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    return value
-
-
-def picked(table: pa.Table, rows: list[int]) -> pa.Table:
-    return table.take(pa.array(rows, pa.int64()))
-
-
-def rows_of(table: pa.Table) -> list[list[Any]]:
-    columns = [[plain(value) for value in column.to_pylist()] for column in table.columns]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def build(table: skipstone.Table, indexes: list[str]) -> None:
-    """Those of ``indexes`` that the types of their columns have."""
-    good = []
-    for each in indexes:
-        try:
-            table.build(indexes=[each])
-        except SkipstoneError:
-            continue
-        good.append(each)
-    note(str(good))
+    import pyarrow as pa
 
 
 @settings(max_examples=60)
 @given(questions(), st.booleans())
-def test_rows_are_those_of_brute_force(
-    question: tuple[list[DataFile], Expr, dict[str, Any], list[str]], always: bool
-) -> None:
-    files, where, written, indexes = question
-    note(to_sql(where))
-    note(str(written))
+def test_rows_are_those_of_brute_force(question: Question, always: bool) -> None:
+    where = question[1]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if always:  # or else small files are not looked into
             patch.setattr("skipstone.table.planning.LOCAL", cost.FREE)
-        root = Path(folder) / "t"
-        whole = lay(root, files, written)
-        try:
-            expected = matching_rows(whole, where)
-        except (SparkError, NotModelled, OverflowError):
-            assume(False)
-        table = skipstone.Table(str(root))
-        schema = table.schema(table.listing())
-        assume(schema.names == whole.column_names)
-        if opaques(bind(where, schema)):
+        found = indexed(Path(folder) / "t", question)
+        if found is None:
             return
-        build(table, indexes)
+        table, whole, expected = found
         text = to_sql(where)
-        found = table.query(text)
-        assert rows_of(found) == rows_of(picked(whole, expected))
+        assert rows_of(table.query(text)) == rows_of(picked(whole, expected))
         assert table.count(text) == len(expected)
         one = whole.column_names[-1]
         assert rows_of(table.query(text, columns=[skipstone_name(one)])) == rows_of(
@@ -148,25 +60,18 @@ def test_rows_are_those_of_brute_force(
 @settings(max_examples=40)
 @given(questions())
 def test_extremes_are_those_of_brute_force(
-    question: tuple[list[DataFile], Expr, dict[str, Any], list[str]],
+    question: Question,
 ) -> None:
-    files, where, written, indexes = question
+    files, where, _, _ = question
     name = next((n for n in files[0].rows.column_names if n != "nest"), None)
     assume(name is not None)
     assert name is not None
-    note(to_sql(where))
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "t"
-        whole = lay(root, files, written)
-        try:
-            expected = picked(whole, matching_rows(whole, where))
-        except (SparkError, NotModelled, OverflowError):
-            assume(False)
-        table = skipstone.Table(str(root))
-        assume(table.schema(table.listing()).names == whole.column_names)
-        if opaques(bind(where, table.schema(table.listing()))):
+        found = indexed(Path(folder) / "t", question)
+        if found is None:
             return
-        build(table, indexes)
+        table, whole, matching = found
+        expected = picked(whole, matching)
         for condition, rows in ((to_sql(where), expected), (None, whole)):
             values = [value for value in rows[name].to_pylist() if value is not None]
             ordered = sorted(values, key=cmp_to_key(spark_order))
@@ -194,31 +99,24 @@ def spark_order(a: Any, b: Any) -> int:
     st.one_of(st.none(), st.integers(0, 12)),
 )
 def test_order_and_limit_are_those_of_brute_force(
-    question: tuple[list[DataFile], Expr, dict[str, Any], list[str]],
+    question: Question,
     ways: list[tuple[bool, bool]],
     limit: int | None,
 ) -> None:
-    files, where, written, indexes = question
+    files, where, _, _ = question
     names = [n for n in files[0].rows.column_names if n != "nest"][: len(ways)]
     orders = [
         f"{quoted(name)} {'desc' if down else 'asc'} nulls {'first' if first else 'last'}"
         for name, (down, first) in zip(names, ways, strict=False)
     ]
-    note(to_sql(where))
-    note(f"{orders} {limit} {written}")
+    note(f"{orders} {limit}")
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "t"
-        whole = lay(root, files, written)
-        try:
-            expected = picked(whole, matching_rows(whole, where))
-        except (SparkError, NotModelled, OverflowError):
-            assume(False)
-        table = skipstone.Table(str(root))
-        assume(table.schema(table.listing()).names == whole.column_names)
-        if opaques(bind(where, table.schema(table.listing()))):
+        found = indexed(Path(folder) / "t", question)
+        if found is None:
             return
-        build(table, indexes)
-        found = table.query(to_sql(where), order_by=orders, limit=limit)
+        table, whole, matching = found
+        expected = picked(whole, matching)
+        answer = table.query(to_sql(where), order_by=orders, limit=limit)
 
         def keys(rows: pa.Table) -> list[list[Any]]:
             return [
@@ -237,10 +135,10 @@ def test_order_and_limit_are_those_of_brute_force(
             return 0
 
         ordered = sorted(keys(expected), key=cmp_to_key(before))[:limit]
-        got = keys(found)
+        got = keys(answer)
         assert [[plain(x) for x in row] for row in got] == [[plain(x) for x in r] for r in ordered]
         # Each row that is given is one that matches, as often as it does.
         pool = rows_of(expected)
-        for row in rows_of(found):
+        for row in rows_of(answer):
             assert row in pool
             pool.remove(row)
