@@ -183,13 +183,6 @@ def test_names_that_no_object_can_have_are_not_there(s3: S3) -> None:
         s3.storage().stat(f"{s3.base}/t/new\nline")
 
 
-def test_the_clock_is_the_stores(s3: S3) -> None:
-    storage = s3.storage(clock_at=f"{s3.base}/_x")
-    s3.fill("t/a")
-    assert abs(storage.now() - storage.stat(f"{s3.base}/t/a").mtime * 10**9) < 60 * 10**9
-    assert s3.keys("_x/") == []
-
-
 def test_table_formats_are_known(s3: S3) -> None:
     s3.fill("d/_delta_log/0.json", "d/part-0", "p/part-0")
     assert table_format(f"{s3.base}/d", s3.storage()) == "Delta Lake"

@@ -4,7 +4,7 @@
 ``propose`` decides by rules that each have a reason, and ``Advice`` reports them. Nothing is
 proposed where nothing helps.
 
-For known queries (``workload``) no rules are needed: ``simulate`` builds indexes over a sample and
+For known queries no rules are needed: ``simulate`` builds indexes over a sample and
 plans the queries with them, ``choose`` takes what saves most, and ``Savings`` reports it.
 """
 
@@ -12,7 +12,7 @@ from .choose import advise_queries
 from .propose import advise
 from .report import Advice, CandidateSavings, ColumnAdvice, QuerySavings, Savings
 from .sampling import AdviceRequest
-from .workload import Query, WeightedPredicate, parse_queries, queries_of
+from .simulate import Query, WeightedPredicate, parse_queries, queries_of
 
 __all__ = [
     "Advice",

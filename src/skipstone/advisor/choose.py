@@ -25,8 +25,8 @@ from skipstone.pruning.table_schema import table_schema
 
 from .measure import store_bytes
 from .report import CandidateSavings, QuerySavings, Savings
-from .simulate import Simulation
-from .workload import bound
+from .sampling import SEED
+from .simulate import Simulation, bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
     from .sampling import AdviceRequest
-    from .simulate import Candidate
-    from .workload import Query
+    from .simulate import Candidate, Query
 
 __all__ = ["BYTES", "advise_queries"]
 
 #: Stored bytes of a sample: all kinds are built over it, which takes some seconds per 100 MB.
 BYTES = 256 << 20
-_SEED = 8_814
 # An index that saves a smaller share of the bytes read is not proposed.
 _LEAST = 0.01
 # The most pairs that are tried together.
@@ -89,7 +87,7 @@ def advise_queries(
 
 def _sample(listing: Listing, sample: int, budget: int) -> tuple[list[int], list[str]]:
     """Ordinals of the sampled files, with a fixed seed, within the budget; at least one."""
-    order = np.random.default_rng(_SEED).permutation(len(listing))[:sample]
+    order = np.random.default_rng(SEED).permutation(len(listing))[:sample]
     fits = np.cumsum(listing.sizes[order]) <= budget
     fits[0] = True
     notes = []

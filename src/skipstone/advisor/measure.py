@@ -39,6 +39,8 @@ from skipstone.indexes.bloom import MAX_BYTES as BLOOM_BYTES
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import TRUNCATE
 
+from .sampling import SEED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -56,7 +58,6 @@ __all__ = [
     "valuelist_bytes",
 ]
 
-_SEED = 8_814
 # Values drawn from each file: 20 files give 1,280 lookups, a standard error of some 1 % of files.
 _DRAWN = 64
 # Growth may be so many times what equally frequent values would show, by chance.
@@ -157,7 +158,7 @@ def _of_all(share: float | None, files_total: int) -> float | None:
 
 def _draw(values: Sequence[pa.Array]) -> tuple[pa.Array | None, NDArray[np.int64]]:
     """Values drawn from each file, and the ordinal of the file that each was drawn from."""
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(SEED)
     drawn, counts = [], []
     for array in values:
         counts.append(min(_DRAWN, len(array)))

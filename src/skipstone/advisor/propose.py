@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-__all__ = ["HELPS", "advise"]
+__all__ = ["advise"]
 
 #: most that a lookup may still read, as a share of all files, for an index to be proposed
 HELPS = 0.7
@@ -79,7 +79,14 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
     typed = {column.path: column.type for column in columns if column.type is not None}
     files, unread = read_sample(request, typed, budget)
     total = len(listing)
-    advised = [_partition(name) for name in _partitions(listing)]
+    advised = [
+        ColumnAdvice(
+            column=column_name((name,)),
+            type="partition",
+            why="partition column: its value is in the path, no index is needed",
+        )
+        for name in PartitionColumns.of_paths(listing.root, listing.paths).values
+    ]
     taken = {each.column for each in advised}
     advised += [
         _column(column, files, listing)
@@ -113,15 +120,6 @@ def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[_Col
             shown = str(field.type).partition("<")[0] if nested else str(field.type)
             why = "no index takes arrays and maps" if nested else "no index takes this type"
             yield _Column(path=path, shown=shown, type=None, why=why)
-
-
-def _partitions(listing: Listing) -> list[str]:
-    return list(PartitionColumns.of_paths(listing.root, listing.paths).values)
-
-
-def _partition(name: str) -> ColumnAdvice:
-    why = "partition column: its value is in the path, no index is needed"
-    return ColumnAdvice(column=column_name((name,)), type="partition", why=why)
 
 
 def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:

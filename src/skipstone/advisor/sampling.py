@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.storage import Listing, Storage
 
-__all__ = ["AdviceRequest", "ColumnSample", "FileSample", "column_sample", "read_sample", "spread"]
+__all__ = ["AdviceRequest", "ColumnSample", "FileSample", "read_sample", "spread"]
 
 BUDGET = 256 * 1024 * 1024
 _FEWEST = 5
 _BATCH = 65_536
-_SEED = 8_814
+SEED = 8_814
 _INT96 = "INT96"
 
 
@@ -114,7 +114,7 @@ def read_sample(
 ) -> tuple[list[FileSample], list[str]]:
     """The files that were sampled, and what could not be read. ``budget``: decoded bytes."""
     listing, sample, decryption = request.listing, request.sample, request.decryption
-    order = np.random.default_rng(_SEED).permutation(len(listing))
+    order = np.random.default_rng(SEED).permutation(len(listing))
     at = sorted(order[:sample].tolist())
     size = max(1, sum(int(listing.sizes[i]) for i in at) // max(len(at), 1))
     # Decoded data is about four times as large as in the file; only the footers know better.
@@ -159,10 +159,8 @@ def _read(
         leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         paths = {column: ".".join(column) for column in columns}
         there = {column: leaves[path] for column, path in paths.items() if path in leaves}
-        ranges = {}
-        for column, leaf in there.items():
-            if (found := _range(metadata, leaf, columns[column])) is not None:
-                ranges[column] = found
+        found = {c: _range(metadata, leaf, columns[c]) for c, leaf in there.items()}
+        ranges = {column: each for column, each in found.items() if each is not None}
         if budget == 0 or not there:
             return FileSample(path=path, size=size, rows=metadata.num_rows, ranges=ranges)
         batches = list(_batches(parquet, there, budget))
@@ -181,8 +179,8 @@ def _read(
             samples[column] = column_sample(known, columns[column])
     if rows == metadata.num_rows:
         for column, sampled in samples.items():
-            if column not in ranges and (found := _extremes(sampled.distinct)) is not None:
-                ranges[column] = found
+            if column not in ranges and (whole := _extremes(sampled.distinct)) is not None:
+                ranges[column] = whole
     return FileSample(
         path=path,
         size=size,
@@ -240,11 +238,8 @@ def _read_with_keys(
         and leaves[column].ordinal not in file.unavailable
         and leaves[column].type != Type.INT96
     }
-    ranges = {}
-    for column, leaf in there.items():
-        found = _decrypted_range(file, leaf, columns[column])
-        if found is not None:
-            ranges[column] = found
+    found = {c: _decrypted_range(file, leaf, columns[c]) for c, leaf in there.items()}
+    ranges = {column: each for column, each in found.items() if each is not None}
     if budget == 0 or not there:
         return FileSample(path=path, size=size, rows=file.num_rows, ranges=ranges)
     rows = file.read_rows([column_name(each) for each in there], _rows_within(file, there, budget))

@@ -4,20 +4,32 @@ The candidates for each column of the predicates are all kinds that support its 
 makes them, in a temporary directory. Each query is then planned with sets of them, and the bytes to
 read are forecast from the pages that are left. So a kind that does not help a query, or not beyond
 the page index, saves nothing; and its size is its real size.
+
+The queries are predicates with weights. As a file, one predicate to a line:
+
+    # blank lines and comments are skipped
+    user_id = 'u-8814'
+    40<TAB>ts >= '2024-03-01' AND country = 'NO'
+
+A number and a tab before a predicate is its weight, 1 for none. Or a JSON list, whose elements are
+a text, ``[weight, text]``, or ``{"where": text, "weight": weight}``.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 import tempfile
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob, run_here
-from skipstone.errors import SkipstoneError
+from skipstone.errors import PredicateError, SkipstoneError
 from skipstone.execution import Engine, TableQuery
 from skipstone.execution.table_scan import io_forecast
 from skipstone.facts import MatchedFacts, Store
@@ -28,6 +40,8 @@ from skipstone.indexes.registry import known_kinds, parse_index
 from skipstone.paimon.bloom import PaimonBloom
 from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
+from skipstone.predicate.binding import bind
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.kind import column_fields
@@ -35,8 +49,9 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.execution.table_sources import Footers
@@ -44,9 +59,16 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Index
 
     from .sampling import AdviceRequest
-    from .workload import Query
 
-__all__ = ["Candidate", "Simulation", "Spent"]
+__all__ = [
+    "Candidate",
+    "Query",
+    "Simulation",
+    "WeightedPredicate",
+    "bound",
+    "parse_queries",
+    "queries_of",
+]
 
 # Deprecated, or part of every index.
 _NO_CANDIDATES = frozenset({"bsi", NullCounts.name})
@@ -235,3 +257,110 @@ def _of_some(whole: MatchedFacts, kept: Sequence[Index]) -> MatchedFacts:
     object.__setattr__(made, "whole", whole)
     object.__setattr__(made, "kept", frozenset((each.column, each.name) for each in kept))
     return made
+
+
+#: What ``Table.advise`` takes for one query: a predicate, or its weight and the predicate.
+WeightedPredicate: TypeAlias = "str | tuple[float, str]"
+
+_WEIGHTED = re.compile(r"\s*(?P<weight>[0-9.eE+-]+)[ ]*\t(?P<where>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One predicate, run ``weight`` times; ``place`` names its origin: ``line 3``."""
+
+    where: str
+    weight: float = 1.0
+    place: str = ""
+
+
+def parse_queries(text: str) -> list[Query]:
+    """The queries of a file's text; ``SkipstoneError`` with the line of a wrong one."""
+    if text.lstrip("\ufeff \t\r\n").startswith("["):
+        return queries_of(_json(text.lstrip("\ufeff")), "element")
+    found = []
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        place = f"line {number}"
+        match = _WEIGHTED.fullmatch(line)
+        if match is None:
+            found.append(Query(where=line.strip(), place=place))
+        else:
+            weight = _weight(match["weight"], place)
+            found.append(_query(match["where"], weight, place))
+    return _some(found)
+
+
+def queries_of(given: Iterable[Any], unit: str = "query") -> list[Query]:
+    """The queries of a list of texts, ``(weight, text)`` or objects; see the module."""
+    if isinstance(given, str):
+        raise SkipstoneError(f"queries={given!r} is one text", hint=f"pass a list: [{given!r}]")
+    found = []
+    for number, each in enumerate(given, 1):
+        place = f"{unit} {number}"
+        if isinstance(each, Query):
+            found.append(each)
+            continue
+        weight: Any = 1.0
+        where = each
+        if isinstance(each, dict) and set(each) <= {"where", "weight"}:
+            where, weight = each.get("where"), each.get("weight", 1.0)
+        elif isinstance(each, list | tuple) and len(each) == 2:
+            weight, where = each
+        found.append(_query(where, _weight(weight, place), place))
+    return _some(found)
+
+
+def bound(queries: Sequence[Query], schema: pa.Schema, time_zone: str) -> list[Bound]:
+    """The predicates over ``schema``; ``PredicateError`` with the place of a wrong one."""
+    trees = []
+    for query in queries:
+        try:
+            expr = parse_sql(query.where)
+            tree = bind(expr, schema, session_zone=time_zone, text=query.where, map_keys=True)
+        except PredicateError as error:
+            raise PredicateError(f"{query.place}: {error.message}", hint=error.hint) from error
+        trees.append(tree)
+    return trees
+
+
+def _json(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        line = getattr(error, "lineno", 1)
+        raise SkipstoneError(
+            f"line {line}: queries begin like JSON and are none: {error}",
+            hint='a JSON list of texts, or of [weight, text]: ["id = 7", [40, "day = 3"]]',
+        ) from error
+    assert isinstance(found, list)  # it begins with a bracket
+    return found
+
+
+def _query(where: object, weight: float, place: str) -> Query:
+    if not isinstance(where, str) or not where.strip():
+        raise SkipstoneError(
+            f"{place}: {where!r} is no predicate", hint="write it as SQL: user_id = 'u-8814'"
+        )
+    return Query(where=where.strip(), weight=weight, place=place)
+
+
+def _weight(given: object, place: str) -> float:
+    try:
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise ValueError(given)
+        weight = float(given)
+        if not 0 < weight < math.inf:
+            raise ValueError(given)
+    except (ValueError, OverflowError):
+        raise SkipstoneError(
+            f"{place}: {given!r} is no weight", hint="how often it is asked: a number above 0"
+        ) from None
+    return weight
+
+
+def _some(found: list[Query]) -> list[Query]:
+    if not found:
+        raise SkipstoneError("there is no query", hint="one predicate per line")
+    return found

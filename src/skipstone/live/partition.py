@@ -18,6 +18,7 @@ committed stays in it, and belongs to no size that ``_txn`` names.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.questdb.format.values import PmRowGroup
-    from skipstone.questdb.format.writer import Append
 
     from .disk import Disk
 
@@ -191,25 +191,26 @@ def edit(
     unused = state.unused + state.footer_length + TAIL_LENGTH
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
     made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
-    new = iter(read_row_groups(made))
+    new = zip(read_row_groups(made), *_times(made, state.leaf), strict=True)
     listed: list[int | PmRowGroup] = []
+    lows, highs = list[int](), list[int]()
     places = iter(fresh)
     for part in order:
-        if isinstance(part, EncodedRowGroups):
-            listed += [next(new) for _ in next(places).rows]
-        else:
+        if not isinstance(part, EncodedRowGroups):
             listed.append(part)
-    previous = snapshot_of(state.directory, state.size)
-    _extend_pm(disk, state, append(previous, listed, PmFooter.of(made)))
-    lows, highs = list[int](), list[int]()
-    for each in listed:
-        if isinstance(each, int):
-            lows.append(state.lows[each])
-            highs.append(state.highs[each])
-        else:
-            low, high = _new_times([each], state.leaf)
-            lows += low
-            highs += high
+            lows.append(state.lows[part])
+            highs.append(state.highs[part])
+            continue
+        for written, low, high in islice(new, len(next(places).rows)):
+            listed.append(written)
+            lows.append(low)
+            highs.append(high)
+    change = append(snapshot_of(state.directory, state.size), listed, PmFooter.of(made))
+    with disk.writing(f"{state.directory}/{PM}") as pm:
+        disk.write(pm, [change.data], change.offset)
+        disk.sync(pm)
+        disk.write(pm, [change.patch], 0)
+        disk.sync(pm)
     return PartitionState(
         directory=state.directory,
         size=tail.size,
@@ -220,14 +221,6 @@ def edit(
         lows=tuple(lows),
         highs=tuple(highs),
     )
-
-
-def _extend_pm(disk: Disk, state: PartitionState, change: Append) -> None:
-    with disk.writing(f"{state.directory}/{PM}") as pm:
-        disk.write(pm, [change.data], change.offset)
-        disk.sync(pm)
-        disk.write(pm, [change.patch], 0)
-        disk.sync(pm)
 
 
 def _with(footer: FooterEditor, placed: Sequence[PlacedRowGroups]) -> FooterEditor:
@@ -265,19 +258,6 @@ def _times(snapshot: PmSnapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int,
         np.ascontiguousarray(chunks[name]).view(np.int64) for name in ("MIN_STAT", "MAX_STAT")
     )
     return tuple(low.tolist()), tuple(high.tolist())
-
-
-def _new_times(
-    row_groups: Sequence[PmRowGroup], leaf: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    lows, highs = list[int](), list[int]()
-    for group in row_groups:
-        chunk = group.chunks[leaf]
-        assert chunk.min is not None
-        assert chunk.max is not None
-        lows.append(int.from_bytes(chunk.min, "little", signed=True))
-        highs.append(int.from_bytes(chunk.max, "little", signed=True))
-    return tuple(lows), tuple(highs)
 
 
 def _extent(row_group: bytes) -> int:

@@ -2,12 +2,23 @@
 
 Times are int64 in the unit of the timestamp column; ``_txn`` counts microseconds, or nanoseconds
 where the column does. Partitions begin in UTC; a column without a time zone is taken as it is.
+
+Tasks that encode rows write staged files, and the table's writer appends their bytes:
+
+    <root>/_staging/<uuid>/<file>.parquet     rows of one partition, sorted
+
+Staged files are no part of the table. A file counts if its task reports it; other files are removed
+with the directory. All tasks share the file system.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+import shutil
+import uuid
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +33,25 @@ from skipstone.questdb.txn_snapshot import DATA
 from .disk import mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .definition import LiveDefinition, LiveUnit
+    from .partition import PartitionState
 
 __all__ = [
+    "STAGING",
+    "Staged",
+    "by_partition",
     "by_row_group",
+    "clear",
     "conform",
     "encode",
     "merged",
     "merged_size",
-    "partition_starts",
+    "placeable",
     "read_row_groups",
     "split",
+    "stage",
     "times",
     "txn_time",
 ]
@@ -135,10 +152,10 @@ def split(definition: LiveDefinition, rows: pa.Table) -> list[tuple[int, pa.Tabl
     if begins[0] == begins[-1] and (begins == begins[0]).all():
         return [(int(begins[0]), _sorted(definition, rows, at))]
     order = np.argsort(begins, kind="stable")
-    found, borders = np.unique(begins[order], return_index=True)
+    found, starts = np.unique(begins[order], return_index=True)
     parts = []
     for begin, (low, high) in zip(
-        found.tolist(), pairwise([*borders.tolist(), len(at)]), strict=True
+        found.tolist(), pairwise([*starts.tolist(), len(at)]), strict=True
     ):
         chosen = order[low:high]
         parts.append((begin, _sorted(definition, rows.take(chosen), at[chosen])))
@@ -221,3 +238,69 @@ def read_row_groups(
                 yield rows.select(definition.schema.names).cast(definition.schema)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"Arrow cannot read it back: {error}", file=path) from error
+
+
+# -- staged files ----------------------------------------------------------------------------------
+
+STAGING: Final = "_staging"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """One file: ``rows`` rows of the partition that begins at ``begin``, of times from ``low`` to
+    ``high``, all in the unit of the timestamp column."""
+
+    path: str
+    begin: int
+    rows: int
+    low: int
+    high: int
+
+
+def stage(definition: LiveDefinition, rows: pa.Table, directory: str) -> list[Staged]:
+    """Rows split by partition, sorted, encoded, and written below ``directory``."""
+    found = []
+    for begin, part in split(definition, conform(definition, rows)):
+        path = f"{directory}/{uuid.uuid4().hex}.parquet"
+        Path(path).write_bytes(encode(definition, part).data)
+        at = times(definition, part)
+        found.append(
+            Staged(path=path, begin=begin, rows=len(part), low=int(at.min()), high=int(at.max()))
+        )
+    return found
+
+
+def clear(root: str) -> None:
+    """Remove the files of dead writers. The holder of the lock has staged nothing yet."""
+    shutil.rmtree(f"{root}/{STAGING}", ignore_errors=True)
+
+
+def by_partition(staged: Iterable[Staged]) -> Iterator[tuple[int, list[Staged]]]:
+    """The files of each partition in the order of their rows; (start, files), by time."""
+    ordered = sorted(staged, key=lambda each: (each.begin, each.low, each.high, each.path))
+    for begin, files in groupby(ordered, key=lambda each: each.begin):
+        yield begin, list(files)
+
+
+def placeable(
+    definition: LiveDefinition, state: PartitionState | None, files: Sequence[Staged]
+) -> pa.Table | list[EncodedRowGroups]:
+    """What to add to a partition (``None``: a new one): row groups, or else their rows.
+
+    Row groups are appended unchanged if they keep the order of the partition, and their writer
+    encoded the schema as the writer of the partition did.
+    """
+    encoded = [EncodedRowGroups.of(mapped(each.path)) for each in files]
+    columns = {each.editor.columns for each in encoded}
+    if state is not None:
+        columns.add(state.footer.columns)
+    last = None if state is None else state.highs[-1]
+    follows = True
+    for each in files:
+        follows = follows and (last is None or last <= each.low)
+        last = each.high
+    if len(columns) == 1 and (follows or not definition.ordered):
+        return encoded
+    read = [pq.read_table(pa.BufferReader(pa.py_buffer(each.data))) for each in encoded]
+    exact = [each.select(definition.schema.names).cast(definition.schema) for each in read]
+    return merged(definition, exact)

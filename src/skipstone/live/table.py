@@ -1,7 +1,7 @@
 """``LiveTable``: one writer's hold of a live table, and its commits.
 
     <root>/_live.json                              what the table is (``definition.py``)
-    <root>/_lock                                   who writes (``lock.py``)
+    <root>/_lock                                   who writes (``disk.py``)
     <root>/_txn                                    which partitions, and how long each file counts
     <root>/<partition>[.<txn>]/data.parquet, _pm   the rows (``partition.py``)
 
@@ -29,17 +29,21 @@ from skipstone.questdb.format.txn import Partition, Txn, created
 from skipstone.questdb.txn_snapshot import TXN, read_txn
 from skipstone.storage import open_storage
 
-from .commits import NO_BATCH, Commit, already_committed, next_record, publish
 from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition
 from .directories import (
     KEPT_SECONDS,
+    NO_BATCH,
+    Commit,
     LiveDescription,
+    already_committed,
     base_name,
     compacted,
     described,
     is_due,
     mark_superseded,
     named,
+    next_record,
+    publish,
     recover,
     remove_superseded,
     unnamed,
@@ -47,17 +51,19 @@ from .directories import (
 from .disk import LOCK, Disk, WriterLock, local_root, refuse_foreign, refuse_taken
 from .partition import PartitionState, create, edit
 from .rows import (
+    by_partition,
     by_row_group,
+    clear,
     conform,
     encode,
     merged,
     merged_size,
+    placeable,
     read_row_groups,
     split,
     times,
     txn_time,
 )
-from .staging import by_partition, clear, placeable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +72,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .definition import SortBy
-    from .staging import Staged
+    from .rows import Staged
 
 __all__ = ["Commit", "LiveTable"]
 
@@ -230,7 +236,7 @@ class LiveTable:
             return self._append(txn, parts, batch_id)
 
     def append_staged(self, staged: Sequence[Staged], *, batch_id: int | None = None) -> Commit:
-        """Add rows that tasks have encoded (``staging.stage``), as ``append`` does.
+        """Add rows that tasks have encoded (``rows.stage``), as ``append`` does.
 
         Files that follow the partition and one another in time are appended unchanged. Others are
         read, and their rows are merged.

@@ -258,13 +258,9 @@ class _Binder:
         return self.is_null(operand, negated)
 
     def is_null(self, column: Column, negated: bool) -> Bound:
-        self.back_exists(column)
-        return Leaf(column.name, column.type, Op.NOT_NULL if negated else Op.IS_NULL)
-
-    def back_exists(self, column: Column) -> None:
-        """``Unusable`` unless the column's casts all keep non-nulls non-null."""
         if len(column.chain) > 1:
-            self.back(column, [])
+            self.back(column, [])  # ``Unusable`` unless all casts keep non-nulls non-null
+        return Leaf(column.name, column.type, Op.NOT_NULL if negated else Op.IS_NULL)
 
     def truth(self, expr: Truth, negated: bool) -> Bound:
         operand = self.operand(expr.operand)

@@ -22,20 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from .types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of, spark_name
-from .zones import DAY, UnknownLocalTime, parse_date, parse_local, parse_timestamp
+from .zones import DAY, UnknownLocalTime, known_zone, parse_date, parse_local, parse_timestamp
 
 if TYPE_CHECKING:
     from .text import Value
     from .zones import Zone
 
-__all__ = [
-    "Unusable",
-    "cast_constant",
-    "common_type",
-    "decimal_for",
-    "float32_of",
-    "meets_elsewhere",
-]
+__all__ = ["Unusable", "cast_constant", "common_type", "float32_of", "meets_elsewhere"]
 
 
 class Unusable(Exception):
@@ -157,15 +150,15 @@ def _cast(
         case Kind.DATE, Kind.TIMESTAMP_NTZ, int():
             return value * DAY
         case Kind.DATE, Kind.TIMESTAMP, int():
-            return _zoned(session).start_of_day(value)
+            return known_zone(session).start_of_day(value)
         case Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP, int():
-            return _zoned(session).to_instant(value)
+            return known_zone(session).to_instant(value)
         case Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ, int():
-            return _zoned(session).to_local(value)
+            return known_zone(session).to_local(value)
         case Kind.TIMESTAMP_NTZ, Kind.DATE, int():
             return value // DAY
         case Kind.TIMESTAMP, Kind.DATE, int():
-            return _zoned(session).to_local(value) // DAY
+            return known_zone(session).to_local(value) // DAY
         case Kind.FLOATING, Kind.FLOATING, float():
             if target.bit_width == 64 or not np.isfinite(value):
                 return value
@@ -227,9 +220,3 @@ def _from_text(
         case Kind.TIMESTAMP:
             return parse_timestamp(original, session)
     return None
-
-
-def _zoned(session: Zone | None) -> Zone:
-    if session is None:
-        raise UnknownLocalTime("the session time zone is not one that is known with certainty")
-    return session

@@ -30,9 +30,10 @@ columns compare. Keys of decimals compare only at one scale and on one side of 1
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -68,7 +69,15 @@ _EPOCH_DAY = date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _INFINITE = 0x7FF0_0000_0000_0000
 _MAGNITUDE = np.int64(2**63 - 1)
-_ORDERED = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)
+# For arrays of numbers and of bytes.
+_COMPARISONS: dict[Op, tuple[Any, Any]] = {
+    Op.EQ: (operator.eq, pc.equal),
+    Op.NE: (operator.ne, pc.not_equal),
+    Op.LT: (operator.lt, pc.less),
+    Op.LE: (operator.le, pc.less_equal),
+    Op.GT: (operator.gt, pc.greater),
+    Op.GE: (operator.ge, pc.greater_equal),
+}
 
 
 def wide(type: pa.DataType) -> bool:
@@ -124,7 +133,7 @@ def to_domain(value: object, type: pa.DataType) -> Value:
             if (value.tzinfo is None) == (kind is Kind.TIMESTAMP_NTZ) and not getattr(
                 value, "nanosecond", 0
             ):
-                epoch = datetime(1970, 1, 1, tzinfo=None if value.tzinfo is None else _utc())
+                epoch = datetime(1970, 1, 1, tzinfo=None if value.tzinfo is None else UTC)
                 found = (value - epoch) // _MICROSECOND
         case Kind.DATE, date() if not isinstance(value, datetime):
             found = (value - _EPOCH_DAY).days
@@ -137,12 +146,6 @@ def to_domain(value: object, type: pa.DataType) -> Value:
     if found is None:
         raise ValueError(f"{value!r} is no value of type {canonical}")
     return found
-
-
-def _utc() -> Any:
-    from datetime import UTC
-
-    return UTC
 
 
 def _unscaled(value: float | Decimal, scale: int) -> int | None:
@@ -346,33 +349,13 @@ def _decimal_keys(array: pa.Array) -> Keys:
 def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     """For each value: whether it is non-null and ``value op key``; op is one of ``= <> < <= >
     >=``."""
-    if op not in _ORDERED:
+    if op not in _COMPARISONS:
         raise ValueError(f"{op} is no comparison")
+    of_numbers, of_bytes = _COMPARISONS[op]
     if isinstance(keys.data, np.ndarray):
         data, number = keys.data, int(key)
-        match op:
-            case Op.EQ:
-                result = data == number
-            case Op.NE:
-                result = data != number
-            case Op.LT:
-                result = data < number
-            case Op.LE:
-                result = data <= number
-            case Op.GT:
-                result = data > number
-            case _:
-                result = data >= number
-        return np.asarray(result & keys.valid, dtype=np.bool_)
-    function = {
-        Op.EQ: pc.equal,
-        Op.NE: pc.not_equal,
-        Op.LT: pc.less,
-        Op.LE: pc.less_equal,
-        Op.GT: pc.greater,
-        Op.GE: pc.greater_equal,
-    }[op]
-    found = function(keys.data, pa.scalar(key, pa.large_binary())).fill_null(False)
+        return np.asarray(of_numbers(data, number) & keys.valid, dtype=np.bool_)
+    found = of_bytes(keys.data, pa.scalar(key, pa.large_binary())).fill_null(False)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
 
 

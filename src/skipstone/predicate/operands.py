@@ -184,15 +184,11 @@ def typed(value: object) -> Constant:
         case date():
             type = pa.date32()
         case _:
-            raise Unusable(f"a literal of Python type {type_name(value)}")
+            raise Unusable(f"a literal of Python type {value.__class__.__name__}")
     try:
         return Constant(to_domain(value, type), type)
     except ValueError as error:
         raise Unusable(str(error)) from None
-
-
-def type_name(value: object) -> str:
-    return type(value).__name__
 
 
 def _decimal(value: Decimal) -> Constant:

@@ -49,7 +49,7 @@ from .types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["column_sql", "literal_sql", "to_sql"]
+__all__ = ["column_sql", "to_sql"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Words that Spark's grammar, or this one, does not read as a column.

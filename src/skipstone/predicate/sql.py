@@ -48,7 +48,7 @@ from .zones import parse_local
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NotSqlError", "check_syntax", "parse_sql"]
+__all__ = ["parse_sql"]
 
 _COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 _GRAMMAR = """

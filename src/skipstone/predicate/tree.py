@@ -276,28 +276,21 @@ def flat(tree: And | Or) -> list[Expr | Bound]:
 
 
 def conjunction(children: list[Bound]) -> Bound:
-    kept = _distinct(children, And)
-    if Const(False) in kept:
-        return Const(False)
-    kept = [child for child in kept if child != Const(True)]
-    if not kept:
-        return Const(True)
-    return kept[0] if len(kept) == 1 else And(tuple(kept))
+    return _joined(children, And, neutral=True)
 
 
 def disjunction(children: list[Bound]) -> Bound:
-    kept = _distinct(children, Or)
-    if Const(True) in kept:
-        return Const(True)
-    kept = [child for child in kept if child != Const(False)]
-    if not kept:
-        return Const(False)
-    return kept[0] if len(kept) == 1 else Or(tuple(kept))
+    return _joined(children, Or, neutral=False)
 
 
-def _distinct(children: list[Bound], joined: type[And] | type[Or]) -> list[Bound]:
+def _joined(children: list[Bound], node: type[And] | type[Or], *, neutral: bool) -> Bound:
     found: dict[Bound, None] = {}
     for child in children:
-        for part in child.children if isinstance(child, joined) else (child,):
+        for part in child.children if isinstance(child, node) else (child,):
             found.setdefault(part)  # type: ignore[arg-type]
-    return list(found)
+    if Const(not neutral) in found:
+        return Const(not neutral)
+    kept = [child for child in found if child != Const(neutral)]
+    if not kept:
+        return Const(neutral)
+    return kept[0] if len(kept) == 1 else node(tuple(kept))

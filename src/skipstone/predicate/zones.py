@@ -35,6 +35,7 @@ __all__ = [
     "days_of_instants",
     "instants_of_days",
     "instants_of_local",
+    "known_zone",
     "local_of_instants",
     "parse_date",
     "parse_local",
@@ -82,14 +83,7 @@ class Zone:
         if before >= after:
             return local - before
         # Midnight is skipped: the day begins when the clocks change, between these two instants.
-        low, high = local - after, local - before
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._offset_at(middle) == before:
-                low = middle
-            else:
-                high = middle
-        return high
+        return self._change(local - after, local - before, before)
 
     def changes(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """The instants between ``first`` and ``last``, days apart, when the offset changes.
@@ -105,17 +99,20 @@ class Zone:
             ahead = min(at + HOUR // 4, last)
             after = self._offset_at(ahead)
             if after != offset:
-                low, high = at, ahead
-                while high - low > 1:
-                    middle = (low + high) // 2
-                    if self._offset_at(middle) == offset:
-                        low = middle
-                    else:
-                        high = middle
-                found.append((high, offset, after))
+                found.append((self._change(at, ahead, offset), offset, after))
                 offset = after
             at = ahead
         return found
+
+    def _change(self, low: int, high: int, before: int) -> int:
+        """The first instant after ``low``, at most ``high``, whose offset is not ``before``."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset_at(middle) == before:
+                low = middle
+            else:
+                high = middle
+        return high
 
     def _offset_at_local(self, local: int, fold: int) -> int:
         assert self.rules is not None
@@ -167,6 +164,13 @@ def zone(name: str) -> Zone | None:
     return Zone(name, None, rules)
 
 
+def known_zone(session: Zone | None) -> Zone:
+    """The session's zone; ``UnknownLocalTime`` where it is not certain."""
+    if session is None:
+        raise UnknownLocalTime("the session time zone is not one that is known with certainty")
+    return session
+
+
 # -- text, as Spark casts it -----------------------------------------------------------------------
 
 _DATE = r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})%s)?)?"
@@ -215,9 +219,7 @@ def parse_timestamp(text: str, session: Zone | None) -> int | None:
     if found is None:
         return None
     local, suffix = found
-    named = session if suffix is None else zone(suffix)
-    if named is None and suffix is None:
-        raise UnknownLocalTime("the session time zone is not one that is known with certainty")
+    named = known_zone(session) if suffix is None else zone(suffix)
     return None if named is None else named.to_instant(local)
 
 

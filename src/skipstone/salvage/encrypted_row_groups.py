@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 from skipstone.parquet.format.enums import PageType
 
 from .encrypted_page_walk import ChunkOrdinals, walk_encrypted
-from .found_row_groups import FoundRowGroup, FoundRowGroups
+from .found_row_groups import FoundRowGroup, FoundRowGroups, known_boundaries
 from .page_check import PageCheck
-from .page_map import Region
+from .page_map import FileMap, Region
 from .page_walk import OFFSET, walk_pages_of
 from .row_group_boundaries import LIST_MAY_CONTINUE, divide_chunks
 
@@ -214,8 +214,7 @@ class _Decrypter:
     def group(self, ordinal: int, rows: dict[ChunkOrdinals, I64], count: int) -> FoundRowGroup:
         chunks: list[I64] = []
         why = ""
-        starts = [p.start for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
-        stops = [p.stop for w, ps in self.chunks.items() if w.row_group == ordinal for p in ps]
+        own = [page for w, ps in self.chunks.items() if w.row_group == ordinal for page in ps]
         for leaf in self.leaves:
             place = ChunkOrdinals(ordinal, leaf.ordinal)
             if place in rows:
@@ -231,8 +230,8 @@ class _Decrypter:
                     what += ", or cannot be told from other plaintext pages"
                 why = why or f"column {leaf.name}: {what}"
         return FoundRowGroup(
-            start=min(starts),
-            stop=max(stops),
+            start=min(page.start for page in own),
+            stop=max(page.stop for page in own),
             num_rows=count,
             chunks=tuple(chunks) if len(chunks) == len(self.leaves) else (),
             why=why,
@@ -271,6 +270,9 @@ class _Decrypter:
             followed=run.before is not None or run.stop not in self.unknown,
         )
         leaves = [self.leaves[each.column] for each in slots]
-        boundaries = divide_chunks(region, leaves, [known[each.row_group] for each in slots], check)
+        counts = [known[each.row_group] for each in slots]
+        # The image has pages alone.
+        told = known_boundaries(region, leaves, FileMap(size=0))
+        boundaries = divide_chunks(region, leaves, counts, check, told)
         for number, each in enumerate(slots if boundaries else ()):
             self.plain[each] = rows[boundaries[number] : boundaries[number + 1]]

@@ -55,7 +55,7 @@ from .page_walk import (
     walk_pages_of,
 )
 
-__all__ = ["FileMap", "Region", "TornFooter", "bloom_filter_end", "map_file", "torn_footer"]
+__all__ = ["FileMap", "Region", "bloom_filter_end", "map_file"]
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -245,8 +245,9 @@ def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
 
 def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
     """The pages that chain from ``at`` on, int64 (pages, ``FIELDS``), and where the chain ends."""
-    count, at, rows = _walk_slowly(data, at, end)
-    parts = [rows]
+    found, at = walk_few(data, at, end, _FEW)
+    count = len(found)
+    parts = [np.array(found, np.int64).reshape(count, FIELDS)]
     if count == _FEW:
         function, stack = COMPILED.for_work(count) or walk, np.zeros(8, np.int64)
         array = np.frombuffer(data, np.uint8)
@@ -256,11 +257,6 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
             # A copy, because the last batch of a chain is mostly unused.
             parts.append(rows[:count].copy())
     return np.concatenate(parts), int(at)
-
-
-def _walk_slowly(data: memoryview, at: int, end: int) -> tuple[int, int, I64]:
-    found, at = walk_few(data, at, end, _FEW)
-    return len(found), at, np.array(found, np.int64).reshape(len(found), FIELDS)
 
 
 def walk_few(data: memoryview, at: int, end: int, most: int) -> tuple[list[list[int]], int]:

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
 
-from .boundary_hints import BoundaryHints, known_boundaries
 from .page_check import header_fits
 from .page_walk import HAS_CRC, TYPE
 
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LIST_MAY_CONTINUE",
+    "KnownBoundaries",
     "RowGroupBoundaries",
-    "RowGroupPages",
     "divide_chunks",
     "find_boundaries",
 ]
@@ -64,6 +63,15 @@ _TOO_MANY: Final = "too many ways to divide the pages"
 _NO_WAY: Final = "the pages do not divide into row groups of this schema"
 _NOT_WHOLE: Final = "row groups that are not whole"
 LIST_MAY_CONTINUE: Final = "its last list may continue after the last byte"
+
+
+@dataclass(slots=True, kw_only=True)
+class KnownBoundaries:
+    """``boundary``: before each page, and after the last, 1 if a chunk begins there, -1 if none
+    does, 0 if unknown. ``owner``: the ordinal of the leaf of a page, -1 if unknown."""
+
+    boundary: list[int]
+    owner: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +105,8 @@ def find_boundaries(
     region: Region,
     leaves: Sequence[Leaf],
     check: PageCheck,
+    known: KnownBoundaries,
     *,
-    hints: BoundaryHints | None = None,
     row_group_rows: int | None = None,
 ) -> RowGroupBoundaries:
     """The row groups among the pages of a region. ``row_group_rows``: the rows of every row group
@@ -109,7 +117,7 @@ def find_boundaries(
     if not region.begins and len(leaves) == 1 and leaves[0].max_repetition_level:
         # The first pages may continue a lost row.
         return RowGroupBoundaries(row_groups=(), incomplete_pages=pages, why=_MAY_CONTINUE_ROW)
-    finder = _Finder(region, leaves, check, hints or BoundaryHints(), row_group_rows)
+    finder = _Finder(region, leaves, check, known, row_group_rows)
     found = RowGroupBoundaries(row_groups=(), ambiguous_pages=pages, why=_TOO_MANY)
     for finder.stage in _STAGES:
         try:
@@ -126,13 +134,17 @@ def find_boundaries(
 
 
 def divide_chunks(
-    region: Region, leaves: Sequence[Leaf], rows: Sequence[int], check: PageCheck
+    region: Region,
+    leaves: Sequence[Leaf],
+    rows: Sequence[int],
+    check: PageCheck,
+    known: KnownBoundaries,
 ) -> tuple[int, ...]:
     """Where the chunks of these leaves begin and the last one ends, if they fill the region.
 
     ``rows``: the rows of each. Empty if there are several ways to divide the region, or none.
     """
-    finder = _Finder(region, leaves, check, BoundaryHints(), None)
+    finder = _Finder(region, leaves, check, known, None)
     for finder.stage in _STAGES:
         finder.begin()
         found: list[tuple[int, ...]] = []
@@ -158,13 +170,12 @@ class _Finder:
         region: Region,
         leaves: Sequence[Leaf],
         check: PageCheck,
-        hints: BoundaryHints,
+        known: KnownBoundaries,
         row_group_rows: int | None,
     ) -> None:
         self.region, self.rows, self.leaves, self.check = region, region.rows, leaves, check
         self.count = len(region.rows)
         self.row_group_rows = row_group_rows
-        known = known_boundaries(region, leaves, hints)
         self.boundary, self.owner = known.boundary, known.owner
         self.stage = _HEADERS
         self.effort = 0

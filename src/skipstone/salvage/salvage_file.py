@@ -4,6 +4,9 @@ Pages are found by walking their headers, divided into chunks and row groups by 
 and every one is decoded before it counts as good. The pages of each whole row group are copied
 unchanged; the footer is new, without statistics. What is not certain is left out and reported: the
 rows that come out are rows that were written. The damaged file is only ever read.
+
+``damage_of`` says whether a file is damaged: the footer opens, and every page decodes and has its
+stated checksum. Statistics, indexes and filters are not checked: salvage cannot mend them.
 """
 
 from __future__ import annotations
@@ -14,10 +17,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, LENGTH_SIZE
+from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
-from skipstone.parquet.format.metadata import FileMetaData, SchemaElement
 from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.writing.chunk_modules import plain_pages
 from skipstone.storage.atomic_replace import local_path, replace_atomically
 
 from .copy_row_groups import RowGroupCopier
@@ -34,14 +41,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.format.metadata import FileMetaData
     from skipstone.parquet.format.schema import Leaf
 
     from .encrypted_row_groups import Image
     from .found_row_groups import FoundRowGroups
     from .page_map import FileMap
 
-__all__ = ["salvage"]
+__all__ = ["damage_of", "salvage"]
 
 
 def salvage(
@@ -85,7 +94,7 @@ def salvage(
         found_map = None
         if footer is None and decryption is None:
             found_map = map_file(data)
-        if origin.what == _UNKNOWN:
+        if origin is None:
             origin = _schema_found(found_map, source, decryption)
         shape = Schema.of(origin.elements)
         if not shape.leaves:
@@ -129,15 +138,12 @@ def salvage(
     )
 
 
-_UNKNOWN: Final = ""
-
-
 def _schema(
     data: memoryview,
     source: Path,
     schema: str | Path | pa.Schema | None,
     decryption: Decryption | None,
-) -> tuple[FileMetaData | None, SchemaSource]:
+) -> tuple[FileMetaData | None, SchemaSource | None]:
     """The footer if it can be read, and the schema if it is known without a walk."""
     if decryption is not None:
         if schema is not None:
@@ -145,7 +151,7 @@ def _schema(
         try:
             return None, given_schema(source, decryption)
         except (FormatError, UnsupportedError, OSError):
-            return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
+            return None, None
     footer = None
     if MAGIC_ENCRYPTED not in (data[:4], data[-4:]):
         footer = whole_footer(data)
@@ -159,7 +165,7 @@ def _schema(
         return footer, given_schema(schema)
     if footer is not None:
         return footer, SchemaSource.of_footer("its footer", footer)
-    return None, SchemaSource(what=_UNKNOWN, elements=(_ROOT,))
+    return None, None
 
 
 def _looks_encrypted(data: memoryview) -> bool:
@@ -221,9 +227,6 @@ def _decrypted(
     return made
 
 
-_ROOT: Final = SchemaElement(name="schema", num_children=0)
-
-
 def _schema_found(
     found: FileMap | None, source: Path, decryption: Decryption | None
 ) -> SchemaSource:
@@ -238,3 +241,52 @@ def _schema_found(
             hint="name one that has the same columns: --schema FILE",
         )
     return other
+
+
+def damage_of(path: str, decryption: Decryption | None = None) -> str:
+    """The first damage of a file, empty where there is none; ``decryption`` opens encrypted ones.
+
+    Raises ``KeyUnavailableError`` for an encrypted footer or column without its key, and
+    ``UnsupportedError`` for encrypted columns where there are no keys. A page that does not
+    authenticate is damaged.
+    """
+    try:
+        file = ParquetFile(path, decryption=decryption)
+        if file.chunk_pages.decryptor is not None and decryption is None:
+            raise UnsupportedError(f"{path} is encrypted: its pages cannot be told apart")
+        for error in file.unavailable.values():
+            raise error
+        for row_group in range(file.num_row_groups):
+            for leaf in file.footer.schema.leaves:
+                _decode(file, row_group, leaf)
+    except FormatError as error:
+        return error.message.removeprefix(f"{canonical_path(path)}: ")
+    return ""
+
+
+def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
+    key = row_group, leaf.ordinal
+    place, decryptor = file.chunk_pages.place(key), file.chunk_pages.column_decryptor(key)
+    dictionary: Values | None = None
+    values = rows = 0
+    where = f"column {leaf.name}, row group {row_group}"
+    for page, body in plain_pages(file.reader, place, decryptor):
+        try:
+            if page.type == PageType.DICTIONARY_PAGE:
+                dictionary = decode_dictionary_page(page, leaf, place.codec, body)
+            elif page.is_data:
+                column = decode_data_page(page, leaf, place.codec, dictionary, body)
+                values, rows = values + page.num_values, rows + column.num_rows
+        except UnsupportedError:
+            return  # a codec or an encoding that is not supported
+        except FormatError as error:
+            raise FormatError(
+                f"{where}: {error.about}", file=place.path, offset=page.offset
+            ) from error
+    if values != place.num_values or rows != place.rows:
+        raise FormatError(
+            f"{where} ends too early",
+            file=place.path,
+            expected=f"{place.num_values:,} values in {place.rows:,} rows",
+            got=f"{values:,} values in {rows:,} rows",
+        )

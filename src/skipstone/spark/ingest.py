@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 from skipstone.live.definition import LiveDefinition
-from skipstone.live.staging import STAGING, Staged, stage
+from skipstone.live.rows import STAGING, Staged, stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ByteRange",
-    "Meter",
     "Span",
     "Storage",
     "carried",
@@ -112,7 +111,7 @@ class Storage(Protocol):
         """Remove the directory ``prefix`` if it is empty."""
 
     def now(self) -> int:
-        """Nanoseconds since the epoch by the clock that sets mtimes here."""
+        """Nanoseconds since the epoch: for local files by the clock that sets mtimes."""
 
 
 class Span(NamedTuple):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalStorage", "sync_directory"]
 
-_NOTHING: frozenset[str] = frozenset()
 # Roots whose last walk is cached.
 _ROOTS = 4
 
@@ -87,7 +86,7 @@ class LocalStorage:
         The state of each directory is appended to ``visited``.
         """
         found: list[tuple[str, os.stat_result]] = []
-        pending: list[tuple[str, frozenset[str]]] = [(root, _NOTHING)]
+        pending: list[tuple[str, frozenset[str]]] = [(root, frozenset())]
         while pending:
             directory, above = pending.pop()
             self.requests += 1

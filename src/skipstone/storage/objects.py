@@ -14,7 +14,6 @@ import io
 import os
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -66,8 +65,7 @@ class ObjectStorage:
     """One bucket (or container), named by ``base`` (``s3://bucket``).
 
     ``gap``: the most bytes between two ranges that one request joins; ``limit``: the longest joined
-    request. Requests of one wave run in parallel. ``clock_at``: a prefix where a probe
-    object may be written to read the store's clock; without it this machine's clock serves.
+    request. Requests of one wave run in parallel.
     """
 
     remote = True
@@ -79,14 +77,12 @@ class ObjectStorage:
         *,
         gap: int = 1024 * 1024,
         limit: int = 16 * 1024 * 1024,
-        clock_at: str | None = None,
     ) -> None:
         self.base, self.store = base, store
-        self.gap, self.limit, self.clock_at = gap, limit, clock_at
+        self.gap, self.limit = gap, limit
         self.requests = 0
         self._counting = threading.Lock()
         self._summaries: dict[str, ObjectId | None] = {}
-        self._ahead: int | None = None
 
     @classmethod
     def at(cls, path: str, options: Mapping[str, str], retries: int = 10) -> ObjectStorage:
@@ -144,7 +140,7 @@ class ObjectStorage:
     # -- listing ----------------------------------------------------------------------------------
 
     def list_all(self, prefix: str) -> Listing:
-        return self._listing(prefix, self._below(prefix))
+        return Listing.of(prefix, self._below(prefix), unit="s")
 
     def list_files(self, root: str) -> Listing:
         start = len(root) + 1
@@ -157,7 +153,7 @@ class ObjectStorage:
         ]
         if not found:
             found = self._itself(root)
-        return self._listing(root, found)
+        return Listing.of(root, found, unit="s")
 
     def _itself(self, root: str) -> list[ObjectId]:
         """``root`` as a single object; an error when nothing exists there."""
@@ -183,9 +179,6 @@ class ObjectStorage:
                 hint="check the endpoint, the keys and the names of the objects",
             ) from error
         return found
-
-    def _listing(self, root: str, found: list[ObjectId]) -> Listing:
-        return Listing.of(root, found, unit="s")
 
     def _id(self, meta: Mapping[str, Any]) -> ObjectId:
         modified: datetime = meta["last_modified"]
@@ -225,7 +218,8 @@ class ObjectStorage:
             raise StaleError(f"{path} is not the version that was listed") from error
         except FileNotFoundError as error:
             # The text of obstore's error is the server's page and a dump of the request.
-            raise FileNotFoundError(errno.ENOENT, _absent(error), path) from error
+            what = "bucket" if "NoSuchBucket" in str(error) else "object"
+            raise FileNotFoundError(errno.ENOENT, f"no such {what}", path) from error
         except BaseError as error:
             if isinstance(error, OSError):
                 raise
@@ -325,14 +319,7 @@ class ObjectStorage:
         pass  # there are no directories
 
     def now(self) -> int:
-        if self._ahead is None:
-            self._ahead = 0
-            if self.clock_at is not None:
-                probe = f"{self.clock_at}/_probe-{uuid.uuid4().hex}"
-                self.put(probe, b"")
-                self._ahead = self.stat(probe).mtime * 10**9 - time.time_ns()
-                self.delete(probe)
-        return time.time_ns() + self._ahead
+        return time.time_ns()
 
 
 class _RangedFile(io.RawIOBase):
@@ -379,11 +366,6 @@ class _RangedFile(io.RawIOBase):
                 self._path, start, self._size - start, self._version
             )
         return self._tail[offset - start : offset - start + length]
-
-
-def _absent(error: FileNotFoundError) -> str:
-    text = str(error)
-    return "no such bucket" if "NoSuchBucket" in text else "no such object"
 
 
 def _brief(error: Exception) -> str:

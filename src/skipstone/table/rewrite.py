@@ -225,8 +225,7 @@ class SalvageFiles:
 
         from skipstone.rewrite.encrypted_file_list import TablePrefix
         from skipstone.rewrite.table_report import FileResult
-        from skipstone.salvage.damage import damage_of
-        from skipstone.salvage.salvage_file import salvage
+        from skipstone.salvage.salvage_file import damage_of, salvage
 
         target = f"{path.removesuffix('.parquet')}{_SUFFIX}"
         if self.output is not None:
