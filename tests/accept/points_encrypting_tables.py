@@ -70,15 +70,15 @@ def in_their_places(bench: Workbench) -> None:
     assert Table(str(root)).encrypt(encryption=Encryption(footer_key=KEY)).ok
     assert Table(str(root)).check(decryption=keys).ok
     exchange(first, second)
-    found = Table(str(root)).check(decryption=keys).seals
+    found = Table(str(root)).check(decryption=keys).encryption
     assert found is not None
     assert len(found.misplaced) == 2
     exchange(first, second)
     older = first.read_bytes()
     first.write_bytes(clear)
-    found = Table(str(root)).check(decryption=keys).seals
+    found = Table(str(root)).check(decryption=keys).encryption
     assert found is not None
-    assert found.unsealed == (NAMES[0],)
+    assert found.plaintext == (NAMES[0],)
     assert Table(str(root)).encrypt(encryption=Encryption(footer_key=KEY)).ok
     first.write_bytes(older)
     second.unlink()
@@ -86,8 +86,8 @@ def in_their_places(bench: Workbench) -> None:
     key.write_text(KEY.hex())
     told = bench.skipstone("check", root, "--footer-key", f"file:{key}", "--json")
     assert told.code == 3, told.err
-    seals = json.loads(told.out)["seals"]
-    assert (seals["replaced"], seals["absent"]) == ([NAMES[0]], [NAMES[1]])
+    checked = json.loads(told.out)["encryption"]
+    assert (checked["replaced"], checked["absent"]) == ([NAMES[0]], [NAMES[1]])
 
 
 @point("rewrite: of a table only damaged files are salvaged, and none of it is touched")

@@ -129,7 +129,7 @@ def test_build_refresh_and_check(orders: Path) -> None:
     assert told("refresh", orders, "--no-spark", *KEYS, *index)["files_built"] == 0
     checked = told("check", orders, "--deep", *KEYS, *index)
     assert checked["ok"]
-    assert checked["seals"]["sealed"] == 3
+    assert checked["encryption"]["encrypted"] == 3
     explained = told("explain", orders, "id = 77", *KEYS, *index)
     assert len(explained["paths"]) == 1
 

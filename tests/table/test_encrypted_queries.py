@@ -333,7 +333,7 @@ def test_build_refresh_check_and_decrypt_take_the_keys_of_the_table(orders: Path
     assert found.ok, found
     assert found.sampled == 3
     assert found.compared > 100
-    assert found.seals is not None
+    assert found.encryption is not None
     os.utime(orders / NAMES[0], (1_700_000_001, 1_700_000_001))
     assert table.refresh().files_built == 1
     clear = table.decrypt()

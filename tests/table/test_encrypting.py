@@ -234,8 +234,8 @@ def test_prefixes_of_ones_own(tmp_path: Path) -> None:
     keys = OPENS.replaced(aad_prefix=own_prefix)
     report = Table(str(root)).check(decryption=keys)
     assert report.ok
-    assert report.seals is not None
-    assert not report.seals.listed
+    assert report.encryption is not None
+    assert not report.encryption.listed
     assert Table(str(root)).decrypt(decryption=keys).ok
     assert same_rows(root, None)
 
@@ -318,7 +318,7 @@ def _swap(root: Path, one: str, other: str) -> None:
         ("names", {"misplaced": ["c=d.parquet", "day=1/a b.parquet"]}),
         ("folders", {"misplaced": ["day=1/a b.parquet", "day=2/a b.parquet"]}),
         ("tables", {"misplaced": ["day=1/a b.parquet"]}),
-        ("clear", {"unsealed": ["day=1/a b.parquet"]}),
+        ("clear", {"plaintext": ["day=1/a b.parquet"]}),
         ("gone", {"absent": ["day=1/a b.parquet"]}),
         ("older", {"replaced": ["day=1/a b.parquet"]}),
         ("copied", {"misplaced": ["new.parquet"]}),
@@ -363,12 +363,12 @@ def test_files_that_are_not_those(
         first.rename(root / "new.parquet")
     report = Table(str(root)).check(decryption=OPENS)
     assert not report.ok
-    assert report.seals is not None
-    kinds = ("misplaced", "unsealed", "absent", "replaced", "unopened")
+    assert report.encryption is not None
+    kinds = ("misplaced", "plaintext", "absent", "replaced", "unopened")
     found = {
-        kind: sorted(each.partition(": ")[0] for each in getattr(report.seals, kind))
+        kind: sorted(each.partition(": ")[0] for each in getattr(report.encryption, kind))
         for kind in kinds
-        if getattr(report.seals, kind)
+        if getattr(report.encryption, kind)
     }
     assert found == expected
     shown = str(report)
@@ -384,11 +384,11 @@ def test_without_a_list_an_index_tells_what_is_gone(tmp_path: Path) -> None:
     Path(list_path(str(root))).unlink()
     (root / NAMES[0]).unlink()
     _swap(root, NAMES[1], NAMES[2])
-    seals = Table(str(root)).check(decryption=OPENS).seals
-    assert seals is not None
-    assert seals.absent == (NAMES[0],)
-    assert len(seals.misplaced) == 2
-    assert "no list" in str(seals)
+    checked = Table(str(root)).check(decryption=OPENS).encryption
+    assert checked is not None
+    assert checked.absent == (NAMES[0],)
+    assert len(checked.misplaced) == 2
+    assert "no list" in str(checked)
 
 
 def test_the_list_cannot_be_made_without_the_key(tmp_path: Path) -> None:
@@ -409,18 +409,18 @@ def test_the_list_cannot_be_made_without_the_key(tmp_path: Path) -> None:
         Table(str(root)).check(decryption=OPENS)
     # That of another table says so of every file.
     place.write_bytes(Path(list_path(str(twin))).read_bytes())
-    seals = Table(str(root)).check(decryption=OPENS).seals
-    assert seals is not None
-    assert len(seals.misplaced) == 4
+    checked = Table(str(root)).check(decryption=OPENS).encryption
+    assert checked is not None
+    assert len(checked.misplaced) == 4
     with pytest.raises(SkipstoneError):
         Table(str(root)).check(decryption=Decryption(footer_key=OTHER))
 
 
-def test_a_table_in_the_clear_has_no_seals(tmp_path: Path) -> None:
+def test_a_plaintext_table_has_no_encrypted_files(tmp_path: Path) -> None:
     root = table(tmp_path / "events")
-    seals = Table(str(root)).check(decryption=OPENS).seals
-    assert seals is not None
-    assert (seals.ok, seals.sealed, seals.unsealed) == (True, 0, ())
+    checked = Table(str(root)).check(decryption=OPENS).encryption
+    assert checked is not None
+    assert (checked.ok, checked.encrypted, checked.plaintext) == (True, 0, ())
 
 
 # -- the index ------------------------------------------------------------------------------------
@@ -620,7 +620,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     _swap(root, NAMES[0], NAMES[2])
     found = run("check", str(root), *key)
     assert found.exit_code == 3
-    assert len(json.loads(found.stdout)["seals"]["misplaced"]) == 2
+    assert len(json.loads(found.stdout)["encryption"]["misplaced"]) == 2
     partly = run("decrypt", str(root), *key)
     assert partly.exit_code == 3
     assert json.loads(partly.stdout)["failed"] == 2

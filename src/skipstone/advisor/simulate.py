@@ -118,16 +118,16 @@ class Simulation:
         self.costs = REMOTE if storage.remote else LOCAL
         self._home = tempfile.TemporaryDirectory(prefix="skipstone-advise-")
         self.decryption = decryption
-        self.sealing: WriteEncryption | None = None
+        self.encryption: WriteEncryption | None = None
         if decryption is not None:
             # Candidates over encrypted columns are encrypted too, even during a simulation.
             keys = labelled_keys({_LABEL: os.urandom(16)})
             assert keys is not None  # as they are given
-            self.sealing = WriteEncryption(IndexEncryption(footer_key=_LABEL), keys)
+            self.encryption = WriteEncryption(IndexEncryption(footer_key=_LABEL), keys)
         self.store = Store(
             self._home.name,
             open_storage(self._home.name),
-            None if self.sealing is None else self.sealing.keys,
+            None if self.encryption is None else self.encryption.keys,
         )
         engine = Engine(storage, self.options)
         if decryption is not None:
@@ -160,9 +160,9 @@ class Simulation:
                     settle=0.0,
                     pm="none",
                     decryption=self.decryption,
-                    plaintext_index=self.sealing is not None,
+                    plaintext_index=self.encryption is not None,
                 ),
-                sealing=self.sealing,
+                encryption=self.encryption,
             )
             outcomes = {each.path: each for each in run_here(job, self.listing, None)}
             errors = [f"{each.path}: {each.error}" for each in outcomes.values() if not each.built]

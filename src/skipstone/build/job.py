@@ -57,8 +57,8 @@ class Outcome:
 class BuildJob:
     """Everything that a task must know; ``schema`` is the whole table's.
 
-    With ``sealing`` what is built is encrypted: the keys, or the function that finds them, travel
-    with the job, and are shown nowhere.
+    With ``encryption`` the new index is encrypted. The keys, or the function that finds them,
+    travel with the job and appear in no text.
     """
 
     table: str
@@ -68,7 +68,7 @@ class BuildJob:
     schema: pa.Schema
     settings: BuildSettings
     fingerprint: str | None = None
-    sealing: WriteEncryption | None = None
+    encryption: WriteEncryption | None = None
 
     @property
     def types(self) -> pa.Schema:
@@ -90,7 +90,7 @@ class BuildJob:
 
     def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
         """Write facts as they come into parts, and say of each file what became of it."""
-        keys = None if self.sealing is None else self.sealing.keys
+        keys = None if self.encryption is None else self.encryption.keys
         store = Store(self.location, open_storage(self.location, self.storage_options), keys)
         held: list[FileFacts] = []
         since, size = time.monotonic(), 0
@@ -112,7 +112,7 @@ class BuildJob:
                 schema=self.types,
                 fingerprint=self.fingerprint,
                 inline_limit=self.settings.inline_limit,
-                encryption=self.sealing,
+                encryption=self.encryption,
             )
         for found in held:
             yield Outcome(

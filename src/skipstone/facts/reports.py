@@ -8,22 +8,9 @@ denominator and unit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
+from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import (
-    Report,
-    aligned,
-    duration,
-    first_of,
-    of_total,
-    percent,
-    plural,
-    size,
-)
+from skipstone.human import Report, aligned, duration, first_of, of_total, percent, plural, size
 
 if TYPE_CHECKING:
     from skipstone.pruning import Reason
@@ -34,9 +21,9 @@ __all__ = [
     "CompactReport",
     "Description",
     "DropReport",
+    "EncryptionCheck",
     "ExportReport",
     "IndexInfo",
-    "SealReport",
     "VacuumReport",
 ]
 
@@ -200,8 +187,9 @@ class CheckReport(Report):
     ``fresh``, ``missing`` and ``orphaned`` are counts; ``stale`` are the paths of files that
     changed since, ``corrupt`` the parts, packs or files that could not be read, each with its
     error. A deep check rebuilt the facts of ``sampled`` files and compared ``compared`` queries
-    with and without skipping; ``untrue`` says what did not agree. ``seals`` is of encrypted files,
-    where keys were given; ``indexed`` is False where there are no facts, and none is missing then.
+    with and without skipping; ``untrue`` says what did not agree. ``encryption`` is the check of
+    encrypted files, where keys were given. ``indexed`` is False where there are no facts; then
+    none is missing.
     """
 
     table: str
@@ -216,26 +204,25 @@ class CheckReport(Report):
     deep: bool = False
     sampled: int = 0
     compared: int = 0
-    seals: SealReport | None = None
+    encryption: EncryptionCheck | None = None
     indexed: bool = True
 
     @property
     def ok(self) -> bool:
         """True when nothing was found: exit code 0, else 3."""
         drift = self.stale or self.missing or self.orphaned
-        sealed = self.seals is None or self.seals.ok
-        return sealed and not (drift or self.corrupt or self.untrue)
+        authentic = self.encryption is None or self.encryption.ok
+        return authentic and not (drift or self.corrupt or self.untrue)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values, with ``ok``."""
-        seals = None if self.seals is None else self.seals.to_dict()
-        return {**Report.to_dict(self), "seals": seals, "ok": self.ok}
+        return {**Report.to_dict(self), "ok": self.ok}
 
     def __str__(self) -> str:
         lines = [f"table {self.table}   {plural(self.files_total, 'file')}"]
         lines += self._of_facts() if self.indexed else ["no index"]
-        if self.seals is not None:
-            lines.append(str(self.seals))
+        if self.encryption is not None:
+            lines.append(str(self.encryption))
         lines.append("all is well" if self.ok else f"not well: {self._remedy()}")
         return "\n".join(lines)
 
@@ -258,7 +245,7 @@ class CheckReport(Report):
         return lines + first_of("untrue:", self.untrue)
 
     def _remedy(self) -> str:
-        if self.seals is not None and not self.seals.ok:
+        if self.encryption is not None and not self.encryption.ok:
             return "these files are not those that were encrypted: find out who changed them"
         if self.untrue:
             return "facts are untrue, run `drop` and `build`"
@@ -368,10 +355,9 @@ class ExportReport(Report):
         return "\n".join(lines)
 
 
-_SHOWN: Final = 5
 _KINDS: Final = {
     "misplaced": "do not belong in their place",
-    "unsealed": "are not encrypted, though they were or others are",
+    "plaintext": "are not encrypted, though they were or others are",
     "absent": "are gone that were encrypted",
     "replaced": "are another version than was encrypted",
     "unlisted": "are not on the list of encrypted files",
@@ -381,22 +367,22 @@ _KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealReport:
-    """``sealed`` of ``files_total`` files authenticate, each with the AAD prefix of its place.
+class EncryptionCheck(Report):
+    """``encrypted`` of ``files_total`` files authenticate, each with the AAD prefix of its place.
 
-    ``listed`` says whether the list of the encrypted files was there; without it a file that is
-    gone or was replaced by an older version is told by facts of an index alone. Of the others each
-    is named in one of the tuples, with what was found: ``misplaced`` (it has the AAD prefix of
-    another place or table), ``unsealed``, ``absent``, ``replaced``, ``unopened``. ``unlisted`` and
-    ``unfinished`` are no faults: they were added, or are what a run that was killed left to do.
+    ``listed`` says whether the list of the encrypted files exists. Without the list, only the facts
+    of an index show that a file is gone or was replaced by an older version. The tuples name the
+    other files, each with what was found: ``misplaced`` (it has the AAD prefix of another place or
+    table), ``plaintext``, ``absent``, ``replaced``, ``unopened``. ``unlisted`` and ``unfinished``
+    are no faults: such a file was added, or a killed run left it to do.
     """
 
     files_total: int
-    sealed: int
+    encrypted: int
     aad_prefix: bytes | None = None
     listed: bool = False
     misplaced: tuple[str, ...] = ()
-    unsealed: tuple[str, ...] = ()
+    plaintext: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
@@ -407,33 +393,22 @@ class SealReport:
     @property
     def ok(self) -> bool:
         """True when every file is in its place and none is missing, as far as that is known."""
-        faults = (self.misplaced, self.unsealed, self.absent, self.replaced, self.unopened)
+        faults = (self.misplaced, self.plaintext, self.absent, self.replaced, self.unopened)
         return not any(faults)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
+        """As JSON-ready values, with ``ok``; the AAD prefix as text."""
         prefix = self.aad_prefix
-        return {
-            "files_total": self.files_total,
-            "sealed": self.sealed,
-            "aad_prefix": None if prefix is None else prefix.decode("utf-8", "backslashreplace"),
-            "listed": self.listed,
-            **{name: list(getattr(self, name)) for name in _KINDS},
-            "notes": list(self.notes),
-            "ok": self.ok,
-        }
+        text = None if prefix is None else prefix.decode("utf-8", "backslashreplace")
+        return {**Report.to_dict(self), "aad_prefix": text, "ok": self.ok}
 
     def __str__(self) -> str:
         lines = [
-            f"encrypted {of_total(self.sealed, self.files_total, 'files')},"
+            f"encrypted {of_total(self.encrypted, self.files_total, 'files')},"
             " each with the AAD prefix of its place"
         ]
         for name, text in _KINDS.items():
             found: tuple[str, ...] = getattr(self, name)
-            if not found:
-                continue
-            lines.append(f"{name:<9} {of_total(len(found), self.files_total, 'files')} {text}:")
-            lines += [f"  {each}" for each in found[:_SHOWN]]
-            if len(found) > _SHOWN:
-                lines.append(f"  and {len(found) - _SHOWN:,} more")
+            files = of_total(len(found), self.files_total, "files")
+            lines += first_of(f"{name:<9} {files} {text}:", found)
         return "\n".join([*lines, *self.notes])

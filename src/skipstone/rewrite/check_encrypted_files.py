@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
-from skipstone.facts.reports import SealReport
+from skipstone.facts.reports import EncryptionCheck
 from skipstone.parquet.reading.file import ParquetFile
 
 from .encrypted_file_list import TablePrefix, read_list
@@ -50,7 +50,7 @@ def check_encrypted_files(
     *,
     orphaned: Iterable[str] = (),
     storage_options: Mapping[str, str] | None = None,
-) -> SealReport:
+) -> EncryptionCheck:
     """Open the footer of every file of ``listing``, and hold all against the list of the files.
 
     ``decryption.aad_prefix`` is what the prefixes of the table begin with, or a function from a
@@ -71,41 +71,41 @@ def check_encrypted_files(
     relative = {path: place.relative(path) for path in listing.paths}
     if prefix is None:
         beginning = _usual(seen, relative)
-        if beginning is None and any(each.kind == "sealed" for each in seen.values()):
+        if beginning is None and any(each.kind == "encrypted" for each in seen.values()):
             notes.append("the AAD prefixes of the files say nothing of a table or a place")
         elif beginning is not None:
             place = TablePrefix(root, beginning)
             seen = {
                 path: each
-                if each.kind != "sealed" or each.prefix == place(path)
+                if each.kind != "encrypted" or each.prefix == place(path)
                 else _Seen("misplaced", _says(each.prefix))
                 for path, each in seen.items()
             }
     found: dict[str, list[str]] = {}
-    any_sealed = known is not None or any(each.kind != "unsealed" for each in seen.values())
+    any_encrypted = known is not None or any(each.kind != "plaintext" for each in seen.values())
     for path, each in seen.items():
         kind, text = each.kind, each.text
-        if kind == "unsealed" and not any_sealed:
+        if kind == "plaintext" and not any_encrypted:
             continue
-        if known is not None and kind == "sealed":
+        if known is not None and kind == "encrypted":
             kind = _against(known, relative[path], each)
         name = f"{relative[path]}: {text}" if text else relative[path]
         found.setdefault(kind, []).append(name)
     gone = set() if known is None else set(known.files) - set(relative.values())
-    if any_sealed:
+    if any_encrypted:
         gone |= {place.relative(path) for path in orphaned if path.startswith(f"{place.root}/")}
         if known is None:
             notes.append(
                 "there is no list of the encrypted files: of those that are gone, only such are"
                 " told that an index has facts of"
             )
-    return SealReport(
+    return EncryptionCheck(
         files_total=len(listing),
-        sealed=sum(len(found.get(kind, ())) for kind in ("sealed", "unlisted", "unfinished")),
+        encrypted=sum(len(found.get(kind, ())) for kind in ("encrypted", "unlisted", "unfinished")),
         aad_prefix=beginning,
         listed=known is not None,
         misplaced=tuple(found.get("misplaced", ())),
-        unsealed=tuple(found.get("unsealed", ())),
+        plaintext=tuple(found.get("plaintext", ())),
         absent=tuple(sorted(gone)),
         replaced=tuple(found.get("replaced", ())),
         unlisted=tuple(found.get("unlisted", ())),
@@ -132,7 +132,7 @@ def _against(known: EncryptedFileList, name: str, each: _Seen) -> str:
         return "unlisted"
     if not known.files[name]:
         return "unfinished"
-    return "sealed" if known.files[name] == each.unique else "replaced"
+    return "encrypted" if known.files[name] == each.unique else "replaced"
 
 
 def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] | None) -> _Seen:
@@ -142,20 +142,20 @@ def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] 
         file = ParquetFile(path, storage_options=storage_options, decryption=keys)
         decryptor = file.chunk_pages.decryptor
         if decryptor is None:
-            return _Seen("unsealed")
+            return _Seen("plaintext")
         for reason in file.unavailable.values():
             return _Seen("unopened", reason.message)
         if not decryptor.encrypted_footer and not file.signature_verified:
             return _Seen("unopened", "the key that signs its footer was not given")
         unique = decryptor.algorithm.aad_file_unique or b""
-        return _Seen("sealed", "", unique, decryptor.algorithm.aad_prefix or b"")
+        return _Seen("encrypted", "", unique, decryptor.algorithm.aad_prefix or b"")
     except (FormatError, KeyUnavailableError, OSError) as error:
         why = error.message if isinstance(error, SkipstoneError) else str(error)
         why = why.removeprefix(f"{path}: ")
     if keys.aad_prefix is not None:
         # With the prefix that it says itself it may open: then it is a good file elsewhere.
         other = _seen(path, keys.replaced(aad_prefix=None), storage_options)
-        if other.kind == "sealed":
+        if other.kind == "encrypted":
             return _Seen("misplaced", _says(other.prefix))
     return _Seen("unopened", why)
 
@@ -170,7 +170,7 @@ def _usual(seen: Mapping[str, _Seen], relative: Mapping[str, str]) -> bytes | No
     counts: dict[bytes, int] = {}
     for path, each in seen.items():
         tail = b"/" + relative[path].encode("utf-8", "surrogateescape")
-        if each.kind == "sealed" and each.prefix.endswith(tail):
+        if each.kind == "encrypted" and each.prefix.endswith(tail):
             name = each.prefix[: -len(tail)]
             counts[name] = counts.get(name, 0) + 1
     return max(counts, key=lambda name: (counts[name], name)) if counts else None

@@ -124,15 +124,15 @@ def _run_build(
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
     started = time.perf_counter()
-    sealing = table.store.encryption_to_write(encryption)
+    write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
     if isinstance(table.file_format, ParquetFormat):
         table.file_format.decryption = settings.decryption
     wanted, schema = _checked(table, listing, wanted, spark)
     locked: list[Reason] = []
-    if sealing is not None:
+    if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
-        wanted = _with_keys(table, wanted, sealing, locked)
+        wanted = _with_keys(table, wanted, write_encryption, locked)
     elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
     before = stored_bytes(table.store.snapshot())
@@ -155,7 +155,7 @@ def _run_build(
             schema=schema,
             settings=how,
             fingerprint=matched.fingerprint,
-            sealing=sealing,
+            encryption=write_encryption,
         )
         outcomes.extend(table.file_format.execute(spark, job, listing.where(files), progress))
 
@@ -193,17 +193,20 @@ def _run_build(
 
 
 def _with_keys(
-    table: OpenTable, wanted: Sequence[Index], sealing: WriteEncryption, locked: list[Reason]
+    table: OpenTable,
+    wanted: Sequence[Index],
+    write_encryption: WriteEncryption,
+    locked: list[Reason],
 ) -> list[Index]:
     """The indexes of ``wanted`` whose keys are available; ``locked`` receives why others are left
     out. A new index must have its key."""
     known = [(each.column, each.kind) for each in table.store.snapshot().definitions]
-    sealing.encryption.check([*known, *((index.column, index.name) for index in wanted)])
+    write_encryption.encryption.check([*known, *((index.column, index.name) for index in wanted)])
     found = []
     for index in wanted:
-        label = sealing.encryption.label(index.name, index.column)
+        label = write_encryption.encryption.label(index.name, index.column)
         try:
-            sealing.keys.require(label)
+            write_encryption.keys.require(label)
         except KeyUnavailableError as error:
             if (index.column, index.name) not in known:
                 raise

@@ -136,9 +136,9 @@ def check_table(
             decryption=decryption,
         )
         corrupt += proof.unreadable
-    seals, indexed = None, True
+    encryption, indexed = None, True
     if decryption is not None:
-        seals = check_encrypted_files(
+        encryption = check_encrypted_files(
             table.path,
             listing,
             decryption,
@@ -159,7 +159,7 @@ def check_table(
         deep=deep,
         sampled=proof.sampled if proof else 0,
         compared=proof.compared if proof else 0,
-        seals=seals,
+        encryption=encryption,
         indexed=indexed,
     )
 
