@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "events")
-    for name in ("a", "b", "c", "d"):
-        table.write(name)
-    return table
-
-
 def matched(table: Table) -> MatchedFacts:
     return Store.of_table(str(table.root)).snapshot().match(table.listing())
 

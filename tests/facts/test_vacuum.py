@@ -16,15 +16,6 @@ from skipstone.pruning import Cause
 from tests.facts.facts import MINMAX, Table, sidecar_at, sidecar_place
 from tests.facts.test_upkeep import files_below, matched, spoil
 
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    table = Table(tmp_path / "events")
-    for name in ("a", "b", "c", "d"):
-        table.write(name)
-    return table
-
-
 # -- packs and vacuum ------------------------------------------------------------------------------
 
 
