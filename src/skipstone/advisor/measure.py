@@ -60,7 +60,7 @@ __all__ = [
 
 # Values drawn from each file: 20 files give 1,280 lookups, a standard error of some 1 % of files.
 _DRAWN = 64
-# Growth may be so many times what equally frequent values would show, by chance.
+# By chance, growth may exceed what equally frequent values would show by this factor.
 _CHANCE = 1.03
 
 
@@ -176,8 +176,7 @@ def _others(
 ) -> NDArray[np.float64]:
     """How many files, other than the one it was drawn from, hold each drawn value.
 
-    A file of which only some of its distinct values were seen holds a value more often than it was
-    seen to, in proportion.
+    Where only some distinct values of a file were seen, it holds a value proportionally more often.
     """
     if drawn is None:
         return np.zeros(0)
@@ -218,8 +217,8 @@ def _overlap(ranges: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> float | None:
 _BLOOM_HEADER = 300
 # What is left of text: hexadecimal digits halve, words shrink more, random letters less.
 _TEXT = 0.5
-# Compressed bytes of a row of the store without its indexes; and of a part, of which a build leaves
-# about two, with its footer and the footer's entry for each column.
+# Compressed bytes of a row of the store without its indexes, and of a part with its footer and the
+# footer's entry for each column. A build leaves about two parts.
 _PER_FILE, _PER_PART, _PER_COLUMN, _PARTS = 30, 8_000, 900, 2
 
 

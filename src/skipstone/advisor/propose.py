@@ -58,7 +58,7 @@ class _Column:
 
 
 def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
-    """Advice on a table from a sample of its files, of which ``budget`` bytes of data are decoded.
+    """Advice on a table from a sample of its files; about ``budget`` bytes are decoded.
 
     Files that cannot be read are noted and passed over; ``FormatError`` where none can.
     """

@@ -67,7 +67,7 @@ class AdviceRequest:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ColumnSample:
-    """One column of one file, of which ``rows`` rows were decoded, ``nulls`` of them null.
+    """One column of one file: ``rows`` rows were decoded, and ``nulls`` of them are null.
 
     ``distinct``: the distinct values, without null; ``early``: how many of them the first half of
     the rows had. ``ascending`` is within each run of rows that was read. ``spaced``: share of the

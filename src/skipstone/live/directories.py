@@ -162,7 +162,7 @@ def is_due(size: int, dead: int) -> bool:
 
 
 def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[EncodedRowGroups]:
-    """All rows in full row groups (but the last), of which at most two are in memory at once.
+    """All rows in full row groups (but the last). At most two are in memory at once.
 
     In an ordered partition they follow one another in time as before. Under another order the rows
     of each new row group are sorted.

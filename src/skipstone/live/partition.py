@@ -55,8 +55,8 @@ _INLINED: Final = MIN_STAT_INLINED | MAX_STAT_INLINED
 class PartitionState:
     """The state of a partition that a writer needs.
 
-    ``size`` of data.parquet, of which ``unused`` bytes are dead; ``leaf``: the ordinal of the
-    timestamp; ``lows`` and ``highs``: its least and largest value in each row group, in its unit.
+    ``size`` of data.parquet; ``unused``: how many of these bytes are dead; ``leaf``: the ordinal of
+    the timestamp; ``lows`` and ``highs``: the least and largest timestamp of each row group.
     """
 
     directory: str
@@ -211,13 +211,12 @@ def edit(
         disk.sync(pm)
         disk.write(pm, [change.patch], 0)
         disk.sync(pm)
-    return PartitionState(
-        directory=state.directory,
+    return replace(
+        state,
         size=tail.size,
         footer_length=tail.length,
         unused=unused,
         footer=footer,
-        leaf=state.leaf,
         lows=tuple(lows),
         highs=tuple(highs),
     )

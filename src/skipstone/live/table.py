@@ -300,7 +300,7 @@ class LiveTable:
     def compact(self, partition: str | None = None) -> tuple[str, ...]:
         """Rewrite partitions without dead bytes, in full row groups; returns their names.
 
-        By default those of which more than half, or more than 1 GiB, is dead; ``partition`` names
+        By default those with more than half, or more than 1 GiB, of dead bytes; ``partition`` names
         one to compact in any case. Each gets a new directory and a commit of its own. The old
         directory stays for the readers of older snapshots until ``vacuum``.
         """

@@ -92,7 +92,9 @@ def resolve(
 def _hint(schema: pa.Schema) -> str:
     if not schema.names:
         return "there are no columns: check that the path has data files"
-    return f"the columns are {_some(schema.names)}"
+    names = schema.names
+    more = f", … ({len(names)} in all)" if len(names) > 8 else ""
+    return f"the columns are {', '.join(names[:8])}{more}"
 
 
 def _value_of_key(key: MapKey, map_: pa.Field | None, path: tuple[str, ...]) -> pa.Field:
@@ -119,11 +121,6 @@ def _nearest(name: str, schema: pa.Schema) -> str | None:
     add(schema, ())
     close = get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return known[close[0]] if close else None
-
-
-def _some(names: Sequence[str], limit: int = 8) -> str:
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown}, … ({len(names)} in all)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,7 @@ class _Walk:
                     yield from (ChunkOrdinals(row_group, column) for column in self.columns)
 
     def guesses(self, at: int, last: EncryptedPage | None) -> Iterator[tuple[ChunkOrdinals, int]]:
-        """The places that a header may have. Only so many pages lie between as fit there.
+        """The places that a header may have. The lost bytes limit how many pages can lie between.
 
         A quarter of them are later pages of the same chunk, a quarter the beginnings of other
         chunks, the rest pages within these.

@@ -271,8 +271,8 @@ class _Decrypter:
         )
         leaves = [self.leaves[each.column] for each in slots]
         counts = [known[each.row_group] for each in slots]
-        # The image has pages alone.
-        told = known_boundaries(region, leaves, FileMap(size=0))
-        boundaries = divide_chunks(region, leaves, counts, check, told)
+        # The image has pages and nothing else.
+        marks = known_boundaries(region, leaves, FileMap(size=0))
+        boundaries = divide_chunks(region, leaves, counts, check, marks)
         for number, each in enumerate(slots if boundaries else ()):
             self.plain[each] = rows[boundaries[number] : boundaries[number + 1]]

@@ -12,6 +12,7 @@ declares; where two fit with different bytes, what decodes decides, and if both 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +42,7 @@ from .page_walk import (
 from .plausibility import plausible_page, plausible_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -152,10 +153,9 @@ class PageCheck:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self._begins: dict[tuple[int, int, int], tuple[int, bool] | None] = {}
-        self._decodes: dict[tuple[int, tuple[int, ...]], bool] = {}
+        self._decodes: dict[tuple[int, tuple[int | str, ...]], bool] = {}
         self._codecs: dict[int, frozenset[int]] = {}
-        self._annotations: dict[int, int] = {}
-        self._said: dict[str, int] = {}
+        self._annotations: dict[int, str] = {}
 
     def page(self, row: I64) -> Page:
         """The page of one row of ``page_walk``."""
@@ -165,23 +165,13 @@ class PageCheck:
 
     def fitting_codecs(self, page: Page) -> list[int]:
         """The codecs that decompress the page to its declared size, each to different bytes."""
-        found: list[int] = []
-        made: list[bytes | memoryview] = []
-        at = page.definition_levels_byte_length + page.repetition_levels_byte_length
-        body, size = page.body[at:], page.uncompressed_page_size - at
-        if size <= 0 or not page.is_compressed:
+        if page.uncompressed_page_size <= _levels_length(page) or not page.is_compressed:
             return [CompressionCodec.UNCOMPRESSED]
-        for codec in (*_CODECS, CompressionCodec.BROTLI):
-            if codec is CompressionCodec.BROTLI and found:
-                break
-            try:
-                plain = decompress(codec, body, size)
-            except (FormatError, UnsupportedError, MemoryError):
-                continue
-            if not any(plain == each for each in made):
-                found.append(codec)
-                made.append(plain)
-        return found
+        made: dict[int, bytes | memoryview] = {}
+        for codec, plain in _decompressed(page, *_CODECS):
+            if not any(plain == each for each in made.values()):
+                made[codec] = plain
+        return list(made or dict(_decompressed(page, CompressionCodec.BROTLI)))
 
     def begins(self, row: I64, leaf: Leaf) -> tuple[int, bool] | None:
         """Rows that begin in a data page if it is of this column, and whether it continues a row;
@@ -214,20 +204,12 @@ class PageCheck:
         """Every codec that a page may have; none where it is damaged or tells nothing."""
         key = int(row[OFFSET])
         if key not in self._codecs:
-            page = self.page(row)
-            at = page.definition_levels_byte_length + page.repetition_levels_byte_length
-            found: set[int] = set()
-            for codec in (*_CODECS, CompressionCodec.BROTLI):
-                if codec is CompressionCodec.BROTLI and found and len(page.body) - at > _TINY:
-                    break
-                size = page.uncompressed_page_size - at
-                if size <= 0 or not page.is_compressed:
-                    break
-                try:
-                    decompress(codec, page.body[at:], size)
-                except (FormatError, UnsupportedError, MemoryError):
-                    continue
-                found.add(codec)
+            page, found = self.page(row), set[int]()
+            at = _levels_length(page)
+            if page.uncompressed_page_size > at and page.is_compressed:
+                found.update(codec for codec, _ in _decompressed(page, *_CODECS))
+                if not found or len(page.body) - at <= _TINY:
+                    found.update(dict(_decompressed(page, CompressionCodec.BROTLI)))
             self._codecs[key] = frozenset(found)
         return self._codecs[key]
 
@@ -241,7 +223,7 @@ class PageCheck:
             leaf.type_length,
             leaf.max_definition_level,
             leaf.max_repetition_level,
-            self._annotation(leaf) if check_values else -1,
+            self._annotation(leaf) if check_values else "",
         )
         key = int(row[OFFSET]), kind
         if key not in self._decodes:
@@ -252,11 +234,11 @@ class PageCheck:
             )
         return self._decodes[key]
 
-    def _annotation(self, leaf: Leaf) -> int:
-        """A number for the annotations of a column: columns with the same ones share it."""
+    def _annotation(self, leaf: Leaf) -> str:
+        """The annotations of a column as text: a key for columns with the same ones."""
         if leaf.ordinal not in self._annotations:
-            said = repr((leaf.element.converted_type, leaf.element.logicalType))
-            self._annotations[leaf.ordinal] = self._said.setdefault(said, len(self._said))
+            element = leaf.element
+            self._annotations[leaf.ordinal] = repr((element.converted_type, element.logicalType))
         return self._annotations[leaf.ordinal]
 
     def _decoded(self, page: Page, leaf: Leaf, codec: int, check_values: bool = False) -> bool:
@@ -358,6 +340,19 @@ class PageCheck:
             if len(found) > 1 and page is telling[min(_TRIES, len(telling)) - 1]:
                 return None
         return hint or 0
+
+
+def _levels_length(page: Page) -> int:
+    """Bytes of the levels of a v2 page, which are never compressed."""
+    return page.definition_levels_byte_length + page.repetition_levels_byte_length
+
+
+def _decompressed(page: Page, *codecs: int) -> Iterator[tuple[int, bytes | memoryview]]:
+    """The codecs that make as many bytes of the page as it declares, each with the bytes."""
+    at = _levels_length(page)
+    for codec in codecs:
+        with suppress(FormatError, UnsupportedError, MemoryError):
+            yield codec, decompress(codec, page.body[at:], page.uncompressed_page_size - at)
 
 
 def _name(encoding: int) -> str:

@@ -14,7 +14,7 @@ Pages chain (``page_walk``). Where the chain ends, one of these follows:
 A place after lost bytes counts as the beginning of a page only if the page has the checksum that
 its header states, or if pages chain on from it for long enough, or to the end of the file.
 
-**A torn footer** is one of which only the first part is there, or whose middle is damaged:
+**A torn footer** lacks its last part, or has a damaged middle:
 
     FileMetaData   1 version  2 schema  3 num_rows  4 row groups  5 key-value pairs …
     RowGroup       1 columns  2 total_byte_size  3 num_rows …

@@ -119,11 +119,8 @@ def _statistics(page: Page) -> Statistics | None:
         header = page.header
     except FormatError:
         return None
-    if header.data_page_header is not None:
-        return header.data_page_header.statistics
-    if header.data_page_header_v2 is not None:
-        return header.data_page_header_v2.statistics
-    return None
+    data = header.data_page_header or header.data_page_header_v2
+    return None if data is None else data.statistics
 
 
 def _unsigned(leaf: Leaf) -> bool:

@@ -20,7 +20,7 @@ FooterState: TypeAlias = Literal["whole", "checkpoint", "lost"]
 class LeftOut(Report):
     """Pages between bytes ``start`` and ``stop`` that are in no row group that is certain.
 
-    ``row_counts``: what ``row_group_rows`` might be, each of which makes it certain.
+    ``row_counts``: values of ``row_group_rows`` that make it certain.
     """
 
     start: int

@@ -18,7 +18,7 @@ group.
 
 Pages that cannot belong to a leaf are excluded in stages; a stage runs only if the one before left
 more than one division. The stages check the headers; decoding; and the values, by what the column
-may hold (``plausibility``), with the codec, of which a chunk has one.
+may hold (``plausibility``), with the codec: a chunk has one.
 """
 
 from __future__ import annotations
@@ -248,11 +248,10 @@ class _Finder:
 
     def ends_row(self, stop: int, leaf: int) -> bool:
         """Whether a chunk of this leaf may end before page ``stop``."""
-        if stop == self.count:
-            if self.region.followed or not self.leaves[leaf].max_repetition_level:
-                return True
-            return int(self.rows[stop - 1][TYPE]) == PageType.DATA_PAGE_V2
-        return True
+        known = stop < self.count or self.region.followed
+        if known or not self.leaves[leaf].max_repetition_level:
+            return True
+        return int(self.rows[stop - 1][TYPE]) == PageType.DATA_PAGE_V2
 
     def ends(self, start: int, leaf: int, wanted: int | None) -> Iterator[tuple[int, int]]:
         """Where a chunk that begins at ``start`` may end, and its rows; ``_TORN`` for the end if

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.footer import read_footer
+from skipstone.parquet.format.footer import read_footer, read_metadata
 from skipstone.parquet.format.logical_types import (
     DecimalType,
     IntType,
@@ -42,6 +42,7 @@ from skipstone.parquet.format.logical_types import (
 )
 from skipstone.parquet.format.metadata import FileMetaData, KeyValue, SchemaElement
 from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.thrift.compact import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,8 +172,6 @@ def _of_arrow(what: str, schema: pa.Schema) -> SchemaSource:
         pq.write_table(schema.empty_table(), sink)
     except (pa.ArrowException, ValueError) as error:
         raise UnsupportedError(f"Parquet cannot hold the schema: {error}") from error
-    from skipstone.parquet.format.footer import read_metadata
-
     metadata = read_metadata(sink.getvalue().to_pybytes())
     return SchemaSource(what=what, elements=metadata.schema, pairs=metadata.key_value_metadata)
 
@@ -326,15 +325,9 @@ def _annotation(words: _Words, name: str, given: list[str]) -> dict[str, Any]:
             found["converted_type"] = ConvertedType[f"{'' if signed else 'U'}INT_{bits}"]
         elif name in _PLAIN:
             wire = LogicalType.__dataclass_fields__[name].metadata["thrift"][1]
-            found["logicalType"] = LogicalType(**{name: wire.read(_empty())})
+            found["logicalType"] = LogicalType(**{name: wire.read(Reader(b"\0"))})
         elif not found:
             raise KeyError
     except (IndexError, KeyError, ValueError):
         raise words.fail("an annotation", " ".join([name, *given])) from None
     return found
-
-
-def _empty() -> Any:
-    from skipstone.parquet.thrift.compact import Reader
-
-    return Reader(b"\0")
