@@ -7,10 +7,11 @@ Predicate, order and limit are **not** applied: the result is a superset of the 
 the caller filters it. The engine's rules for NaN, -0.0 and the comparison of texts may differ from
 Spark's. Where everything is skipped the result has the same columns and no rows.
 
-The engine reads later and by itself. Every file is checked at the export: one that has changed
-since it was planned is a ``StaleError``. A file that is replaced after the export is not noticed,
-and is read at the places of the old one. Every file is opened for its footer, which says how it
-spells the table's columns. One that had changed when it was first opened is exported whole.
+The engine reads later, on its own. The export checks every file: one that has changed since it was
+planned is a ``StaleError``. Nothing notices a file that is replaced after the export; the engine
+then reads the old positions in the new file. The export opens every file for its footer, which has
+the file's spelling of the columns. A file that had changed when it was first opened is exported
+whole.
 
 DuckDB and polars are imported when they are needed.
 """
@@ -48,20 +49,20 @@ __all__ = [
     "pyarrow_dataset",
 ]
 
-# Ranges of rows that a file is read in; nearer ones are joined until there are no more.
+# At most this many row ranges per file; the closest ranges are joined.
 _MOST_RANGES = {"duckdb": 64, "polars": 16}
-# Files that are read in part, each by a scan of its own, which takes an engine some milliseconds to
-# plan; of more the others are read whole, many by one scan.
+# At most this many files are read in part, each by its own scan, which an engine plans in some
+# milliseconds. The others are read whole, many by one scan.
 _MOST_CUT = 64
 _ROW_NUMBER = "file_row_number"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ExportFile:
-    """A file of ``num_rows`` rows, of which ``rows`` and ``row_groups`` are wanted (``None``: all).
+    """A file of ``num_rows`` rows, and the ``rows`` and ``row_groups`` to read (``None``: all).
 
-    ``names`` are the names in the file by the table's, for the columns that it has; ``given`` the
-    values of its path. ``schema`` is the file's own.
+    ``names`` maps the table's column names to the file's, for columns that the file has. ``given``
+    holds the partition values of its path. ``schema`` is the file's own.
     """
 
     path: str
@@ -73,7 +74,7 @@ class ExportFile:
     given: Mapping[str, pa.Scalar]
 
     def ranges(self, most: int) -> list[tuple[int, int]] | None:
-        """First row and row behind the last of at most so many ranges; ``None`` for all rows."""
+        """``(first row, last row + 1)`` of at most ``most`` ranges; ``None`` for all rows."""
         if self.rows is None:
             return None
         starts, stops = self.rows.ranges()
@@ -86,7 +87,7 @@ class ExportFile:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EngineExport:
-    """The files of a plan, and the columns of the table: those of the paths come last."""
+    """The files of a plan, and the columns of the table, partition columns last."""
 
     schema: pa.Schema
     files: tuple[ExportFile, ...]
@@ -94,12 +95,11 @@ class EngineExport:
 
     @property
     def plain_schema(self) -> pa.Schema:
-        """The columns without dictionaries: how values are stored is no part of their type."""
+        """The columns with plain types in place of dictionaries."""
         return pa.schema([(field.name, _plain(field.type)) for field in self.schema])
 
     def bounded(self) -> EngineExport:
-        """The same with no more than ``_MOST_CUT`` files in part, which are those of which most is
-        left out."""
+        """The same with at most ``_MOST_CUT`` files in part: those with the most rows left out."""
         cut = [file for file in self.files if file.rows is not None]
         if len(cut) <= _MOST_CUT:
             return self
@@ -109,9 +109,9 @@ class EngineExport:
         return replace(self, files=tuple(files))
 
     def alike(self) -> Iterator[list[ExportFile]]:
-        """The files that one scan can read: all of them whole, and of one kind.
+        """Groups of files that one scan can read: whole files with the same columns and types.
 
-        A file of which only some rows are wanted is alone.
+        A file that is read in part is a group of its own.
         """
 
         def kind(file: ExportFile) -> object:
@@ -143,7 +143,7 @@ def _late(name: str) -> Any:
 
 
 def duckdb_relation(export: EngineExport, connection: Any = None) -> Any:
-    """A ``DuckDBPyRelation`` on ``connection`` (by default one of its own, in memory)."""
+    """A ``DuckDBPyRelation`` on ``connection`` (by default a new one, in memory)."""
     duckdb, export = _late("duckdb"), export.bounded()
     connection = duckdb.connect() if connection is None else connection
     try:
@@ -159,7 +159,7 @@ def duckdb_relation(export: EngineExport, connection: Any = None) -> Any:
 
 def _sql(export: EngineExport, types: Mapping[str, str]) -> str:
     columns = ", ".join(f"NULL::{type} AS {_quoted(name)}" for name, type in types.items())
-    # The types and the order of the columns, where the files lack some, or there are none.
+    # Fixes the types and the order of the columns where files lack some, or without files.
     parts = [f"SELECT {columns} WHERE false"]
     parts += [_scan(files, types) for files in export.alike()]
     return "\nUNION ALL BY NAME\n".join(parts)
@@ -193,7 +193,7 @@ def _text(value: str) -> str:
 
 
 def _globbed(path: str) -> str:
-    """A pattern that only this path fits."""
+    """A glob pattern that matches only this path."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
@@ -300,8 +300,11 @@ def _filesystem(export: EngineExport) -> Any:
 
 
 def export_plan(footers: Footers, plan: Plan) -> EngineExport:
-    """``UnsupportedError`` for files of which others would read more than the plan's version,
-    ``StaleError`` for one that is not what it was when its indexes were asked."""
+    """The files of ``plan`` for another engine.
+
+    ``UnsupportedError`` for files that an engine would not read as the plan's version does;
+    ``StaleError`` for a file that has changed since it was planned.
+    """
     kept = np.flatnonzero(plan.keep).tolist()
     footers.open(kept)
     for error in footers.files.map(lambda at: _changed(footers, at), kept):

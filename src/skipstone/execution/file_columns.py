@@ -1,8 +1,8 @@
-"""Which column of a file is which of the table's.
+"""Maps the columns of a table to the columns of a file.
 
-A file may lack a column of the table, spell it with other letters, store it in a narrower type,
-and has none of those that stand in its path. What it lacks is null in all of its rows, unless Spark
-has written a default for it.
+A file may lack a column of the table, spell it in another case, or store it in a narrower type. It
+does not hold the partition columns of its path. A column that it lacks is null in all its rows,
+unless Spark has written a default for it.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class TableColumns:
         return cls(schema=pa.schema(fields), partitions=partitions, defaults=frozenset(defaults))
 
     def of_files(self, files: Sequence[int]) -> TableColumns:
-        """The same for some files of the listing, by their places among them."""
+        """The same for some files of the listing, by their ordinals."""
         at = pa.array(files, pa.int64())
         values = {name: each.take(at) for name, each in self.partitions.values.items()}
         return replace(self, partitions=type(self.partitions)(values))
 
     def partition_value(self, column: str, file: int) -> pa.Scalar | None:
-        """The value that the path of a file gives a column, ``None`` where it is not one of them.
+        """The value of a partition column for a file; ``None`` for any other column.
 
-        ``UnsupportedError`` where only a Spark session can tell it.
+        ``UnsupportedError`` where the value depends on the Spark session.
         """
         values = self.partitions.values.get(column)
         if values is None:
@@ -81,7 +81,7 @@ class FileColumns:
         return self.opened.unavailable
 
     def path(self, column: str) -> tuple[str, ...] | None:
-        """The path of ``column`` in the file, ``None`` where it is not in the file."""
+        """The path of ``column`` in the file, ``None`` if the file lacks it."""
         if column not in self._paths:
             self._paths[column] = self._find(column)
         return self._paths[column]
@@ -116,7 +116,7 @@ class FileColumns:
         return tuple(path)
 
     def leaves(self, columns: frozenset[str]) -> dict[str, int]:
-        """Ordinals of the leaves that these columns of the table are in the file."""
+        """Ordinals of the file's leaves for these columns of the table."""
         tree = self.opened.footer.schema
         found: dict[str, int] = {}
         for column in columns:
@@ -133,9 +133,9 @@ class FileColumns:
     def values(
         self, column: str, have: Mapping[str, pa.ChunkedArray], rows: int, type: pa.DataType
     ) -> pa.ChunkedArray | pa.Array:
-        """``rows`` values of a predicate's column; ``have`` are columns of the file that were read.
+        """``rows`` values of a predicate's column; ``have`` are the columns read from the file.
 
-        A column that the file lacks is null throughout, one of its path the same throughout.
+        A column that the file lacks is all null; a partition column has one value throughout.
         """
         given = self.table.partition_value(column_path(column)[0], self.ordinal)
         if given is not None:

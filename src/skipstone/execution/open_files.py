@@ -1,8 +1,7 @@
-"""Files opened side by side, and kept by identity.
+"""Opens files concurrently and keeps them by identity.
 
-An opened file has its footer parsed and remembers what was read of its indexes: that is what makes
-a second query quick. It is kept as long as the listing shows the same version of it; every read
-checks that again.
+An opened file holds its parsed footer and the indexes that were read. This makes the second query
+fast. It is kept as long as the listing shows the same version; every read checks the version again.
 """
 
 from __future__ import annotations
@@ -29,41 +28,41 @@ __all__ = ["OpenFiles", "side_by_side"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Files whose footers are held; each takes a few kilobytes, wide ones a few megabytes.
+# Files whose footers are held. A footer takes a few kilobytes, of a wide table a few megabytes.
 _KEPT = 4096
-# Requests of an object store that are under way together.
+# Concurrent requests to an object store.
 _REMOTE = 32
-# Fewer calls than this are not worth handing to threads: a local open takes less.
+# Fewer calls run on the calling thread: a local open is faster than a hand-over.
 _FEW = 4
 
 
 def side_by_side(storage: Storage) -> int:
-    """How many calls are worth making at a time."""
+    """The number of concurrent calls."""
     return _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
 
 
 class OpenFiles:
-    """The files of a table that were opened, by path; see the module."""
+    """The opened files of a table, by path; see the module."""
 
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = storage
         self._options = dict(storage_options or {}) or None
-        #: what ``ParquetFile`` is told besides of a file of this version, such as a ``size``
+        #: further arguments of ``ParquetFile`` for a file of this version, such as ``size``
         self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
-        #: what the table's ``_metadata`` knows of the files
+        #: footers from the table's ``_metadata``
         self.summary: SummaryFooters | None = None
         self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
         self.workers = side_by_side(storage)
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Those of the object store."""
+        """The options of the object store."""
         return self._options or {}
 
     def open(self, ids: Sequence[ObjectId]) -> list[ParquetFile | Exception]:
-        """The files of these versions; for one that cannot be had, what is wrong with it.
+        """The files of these versions; an exception for one that cannot be opened.
 
-        A file that is by now another version than ``ids`` say is opened as it is: whoever asks
+        A file that has changed since ``ids`` were taken is opened in its new version. The caller
         compares ``ParquetFile.id``.
         """
         found: dict[int, ParquetFile | Exception] = {}
@@ -84,7 +83,7 @@ class OpenFiles:
         return [found[at] for at in range(len(ids))]
 
     def map(self, call: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-        """``call`` of each, several at a time, in order."""
+        """The results of ``call`` in order; several calls run at a time."""
         few = 1 if self.storage.remote else _FEW
         if len(items) <= few or self.workers == 1:
             return [call(item) for item in items]
@@ -94,11 +93,10 @@ class OpenFiles:
     def ahead(
         self, call: Callable[[T], R], items: Iterable[T], small: Callable[[T], bool]
     ) -> Iterator[R]:
-        """``call`` of each in order, where a few are worked on before they are asked for.
+        """The results of ``call`` in order; a few calls run ahead of the caller.
 
-        What is ``small`` takes less on this thread than it takes to hand it to another, as long as
-        nobody waits for a network. What was begun when the caller stops is waited for, and no more
-        is begun.
+        A ``small`` item runs on the calling thread where storage is local: that is faster than a
+        hand-over. When the caller stops, running calls finish and no more start.
         """
         queue: deque[R | Future[R]] = deque()
         pool: ThreadPoolExecutor | None = None
@@ -121,7 +119,7 @@ class OpenFiles:
                 pool.shutdown(cancel_futures=True)
 
     def forget(self, path: str) -> None:
-        """Whatever is known of a file that has changed."""
+        """Drops a file that has changed."""
         self._kept.pop(path)
 
     def _known(self, id: ObjectId) -> ParquetFile | None:
@@ -138,13 +136,13 @@ class OpenFiles:
         except (OSError, ValueError, LookupError) as error:
             return error
         if "size" in how and _same_file(file.id, id):
-            # What grew since it was listed begins as it did.
+            # A file that only grew still begins with the listed bytes.
             file.id = id
         return self._kept.put(file.path, file)
 
 
 def _same_file(one: ObjectId, other: ObjectId) -> bool:
-    """Whether two identities of local files are of one inode and size."""
+    """Whether two identities of local files have the same inode and size."""
     inodes = {(each.etag or "").partition("-")[0] for each in (one, other)}
     return one.size == other.size and len(inodes) == 1 and "" not in inodes
 

@@ -1,13 +1,13 @@
-"""ORDER BY with LIMIT: the rows that come first, without reading those that cannot.
+"""ORDER BY with LIMIT: finds the first rows and skips units that cannot hold any of them.
 
-Row groups and pages of the first sort column have bounds. Their rows are read in the order of the
-best value that a unit can hold, a few units at a time; when ``limit`` rows are found, a unit whose
-best value is worse than the last of them is not read, and neither is any after it. Only sort
-columns (and those of the predicate) are read on the way; the other columns of the rows that come
-first are fetched at the end, by position.
+Row groups and pages of the first sort column have bounds. Units are read in the order of the best
+value that they can hold, a few at a time. Once ``limit`` rows are found, a unit whose best value is
+worse than the last of them is skipped, and so is every unit after it. The search reads only sort
+columns and columns of the predicate. The other columns of the result are read at the end, by row
+position.
 
-A unit without bounds, or that may hold nulls where nulls come first, promises anything, and is read
-first. With several sort keys units that tie with the last row are read, too.
+A unit without bounds, or one that may hold nulls where nulls come first, is read first. With
+several sort keys, units that tie with the last row are read too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
 
 from .plan_rows import Piece, TableReader
-from .sorting import Promises, order_of, require_sortable, same_keys
+from .sorting import SortBounds, order_of, require_sortable, same_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
 __all__ = ["FileBounds", "Found", "first_rows", "sorted_rows"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
-#: bounds of a column over the files of a listing, where anything is known of them
+#: gives bounds of a column over the files of a listing, or ``None``
 FileBounds: TypeAlias = "Callable[[str], Intervals | None]"
 
-# Rows of the first units that are read, at least; every later wave has twice as many.
+# The first wave reads at least this many rows; every later wave doubles it.
 _FIRST_ROWS = 1 << 14
 _LIKELY_ROWS = 1 << 18
 _MOST_ROWS = 1 << 24
-# Files that are opened together, where there is an order in which to.
+# Files that are opened together, where facts order the files.
 _FILES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Units:
-    """Runs of rows and what they promise."""
+    """Runs of rows, and bounds of their first sort column."""
 
     file: IntArray
     first: IntArray
     rows: IntArray
-    promises: Promises
+    bounds: SortBounds
 
     def __len__(self) -> int:
         return len(self.file)
@@ -72,7 +72,7 @@ class _Units:
             file=np.concatenate([each.file for each in parts]),
             first=np.concatenate([each.first for each in parts]),
             rows=np.concatenate([each.rows for each in parts]),
-            promises=Promises.concat([each.promises for each in parts]),
+            bounds=SortBounds.concat([each.bounds for each in parts]),
         )
 
 
@@ -129,7 +129,7 @@ class _Top:
         self.bounds = bounds
 
     def found(self) -> Found:
-        """The rows that come first, in order."""
+        """The first rows, in order."""
         best = self._empty()
         if self.limit is None:
             pieces = self.keys.pieces(self.plan)
@@ -137,7 +137,7 @@ class _Top:
         if not self.limit:
             return best
         for files in self._files():
-            hopeful = files if self._told is None else self._hopeful(files, best)
+            hopeful = files if self._file_bounds is None else self._hopeful(files, best)
             if len(hopeful):
                 best = self._search(hopeful, best)
         return best
@@ -145,37 +145,37 @@ class _Top:
     # -- files -------------------------------------------------------------------------------------
 
     @cached_property
-    def _told(self) -> Promises | None:
-        """What the facts know of the files of the listing."""
+    def _file_bounds(self) -> SortBounds | None:
+        """Bounds of the files from their facts."""
         name = self.orders[0].column
         if self.bounds is None or name in self.keys.table.partitions.values:
             return None
         found = self.bounds(column_name((name,)))
         if found is None or not same_keys(found.type, self.type):
             return None
-        return Promises.of(found, self.orders[0])
+        return SortBounds.of(found, self.orders[0])
 
     def _files(self) -> list[IntArray]:
-        """The files of the plan in the order of what they promise, some at a time; all at once
-        where nothing is known of them before they are opened."""
+        """The files of the plan in batches, ordered by their bounds; one batch where facts have no
+        bounds."""
         kept = np.flatnonzero(self.plan.keep)
-        told = self._told
-        if told is None or len(kept) <= _FILES:
+        bounds = self._file_bounds
+        if bounds is None or len(kept) <= _FILES:
             return [kept]
-        order = told.order(self.orders[0], np.arange(len(told)))
+        order = bounds.order(self.orders[0], np.arange(len(bounds)))
         order = order[self.plan.keep[order]]
         return [order[at : at + _FILES] for at in range(0, len(order), _FILES)]
 
     def _hopeful(self, files: IntArray, best: Found) -> IntArray:
-        assert self._told is not None
+        assert self._file_bounds is not None
         last = self._last(best)
         if last is None:
             return files
         only = len(self.orders) == 1
-        return files[~self._told.hopeless(files, last, self.orders[0], only=only)]
+        return files[~self._file_bounds.hopeless(files, last, self.orders[0], only=only)]
 
     def _last(self, best: Found) -> Keys | None:
-        """The key of the last row that is wanted, ``None`` while there are too few."""
+        """The key of the last row of the result, ``None`` while there are too few rows."""
         if self.limit is None or len(best) < self.limit:
             return None
         return order_keys(best.columns[0].slice(len(best) - 1, 1), self.type)
@@ -183,7 +183,7 @@ class _Top:
     # -- rows --------------------------------------------------------------------------------------
 
     def _search(self, among: IntArray, best: Found) -> Found:
-        """``best``, or what comes before it in these files."""
+        """The first rows among ``best`` and these files."""
         assert self.limit is not None
         keep = np.zeros_like(self.plan.keep)
         keep[among] = True
@@ -199,17 +199,17 @@ class _Top:
         if not files:
             return best
         units = self._units(files, alive)
-        order = units.promises.order(self.orders[0], units.file, units.first)
+        order = units.bounds.order(self.orders[0], units.file, units.first)
         only = len(self.orders) == 1
-        # As many units as rows are wanted have that many largest values: where pages are small and
-        # tell the truth about their bounds, no second wave is needed.
+        # The first ``limit`` units have at least ``limit`` best values. Where pages are small and
+        # bounds are attained, the first wave is enough.
         likely = int(units.rows[order[: self.limit]].sum()) if self.limit <= len(order) else 0
         at, size = 0, max(_FIRST_ROWS, 4 * self.limit, likely if likely <= _LIKELY_ROWS else 0)
         while at < len(order):
             rest = order[at:]
             last = self._last(best)
             if last is not None:
-                hopeless = units.promises.hopeless(rest, last, self.orders[0], only=only)
+                hopeless = units.bounds.hopeless(rest, last, self.orders[0], only=only)
                 rest = rest[~hopeless]
             if not len(rest):
                 break
@@ -256,10 +256,11 @@ class _Top:
         found = found.take(place)
         return found.take(order_of(found.columns, self.orders, self.limit))
 
-    # -- what units promise ------------------------------------------------------------------------
+    # -- bounds of units ---------------------------------------------------------------------------
 
     def _units(self, files: dict[int, FileColumns], alive: dict[int, RowSet]) -> _Units:
-        """The pages of the first sort column that hold a row in question, else its row groups."""
+        """The pages of the first sort column in the row groups that hold ``alive`` rows; the row
+        groups themselves where there is no page index."""
         column = column_name((self.orders[0].column,))
         indexed = self.keys.footers.index(list(files), frozenset([column]))
         parts: list[_Units] = []
@@ -311,7 +312,7 @@ class _Top:
             file=np.array([file]),
             first=np.array([first]),
             rows=np.array([rows]),
-            promises=Promises.anything(self.type, only_null=only_null),
+            bounds=SortBounds.unbounded(self.type, only_null=only_null),
         )
 
     def _bounded(self, file: int, first: IntArray, rows: IntArray, bounds: ValueBounds) -> _Units:
@@ -319,12 +320,10 @@ class _Top:
         stored = bounds.stored.type
         alike = stored is not None and same_keys(stored, self.type) and len(bounds) == count
         if alike:
-            promises = [Promises.of(bounds.all, self.orders[0])]
+            sort_bounds = SortBounds.of(bounds.all, self.orders[0])
         else:
-            promises = [Promises.anything(self.type)] * count
-        return _Units(
-            file=np.full(count, file), first=first, rows=rows, promises=Promises.concat(promises)
-        )
+            sort_bounds = SortBounds.concat([SortBounds.unbounded(self.type)] * count)
+        return _Units(file=np.full(count, file), first=first, rows=rows, bounds=sort_bounds)
 
 
 def first_rows(
@@ -334,9 +333,9 @@ def first_rows(
     limit: int | None,
     bounds: FileBounds | None = None,
 ) -> Found:
-    """Where the first ``limit`` rows of ``plan`` lie, in order; ``sorted_rows`` reads them.
+    """The places of the first ``limit`` rows of ``plan``, in order; ``sorted_rows`` reads them.
 
-    ``bounds`` gives what is known of a column over the files of the listing before they are opened.
+    ``bounds`` gives bounds of a column over the files of the listing before they are opened.
     """
     return _Top(reader, plan, orders, limit, bounds).found()
 

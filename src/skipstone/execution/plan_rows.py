@@ -1,13 +1,12 @@
 """The rows of a plan as Arrow tables, in the order of the listing and of the files.
 
-A plan is cut into pieces: some row groups of one file whose pages fit into memory together. Several
-pieces are worked on at a time. In each the columns of the predicate come first, and are decided
-exactly; of the other columns only the pages that hold a matching row are fetched after that. Rows
-of which the plan knows that all match are not decided again.
+The reader cuts a plan into pieces: row groups of one file whose pages fit into memory together. It
+works on several pieces at a time. For each piece it reads the columns of the predicate first and
+finds the matching rows exactly. Then it reads only those pages of the other columns that hold a
+matching row. Rows that the plan proves to match are not checked again.
 
-A file that is no longer the version of the listing when it is opened is read whole and decided row
-by row: what the indexes said is of another version. One that changes after that is a
-``StaleError``.
+A file that has changed since it was listed is read whole and checked row by row, because its
+indexes describe another version. A file that changes after it was opened is a ``StaleError``.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Piece", "TableReader"]
 
-# Bytes of a piece, stored and decoded; as many pieces are held as are worked on at a time.
+# Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
-# A piece below this is read where it is asked for.
+# A smaller piece is read on the calling thread.
 _SMALL = 4 << 20
-# Of more files than this the small ones are worth other threads, too.
+# With more files than this, small pieces go to other threads too.
 _FEW = 16
-# Part of the rows that must be left for the other columns to be fetched for those rows alone:
-# beyond it nearly every page holds one.
+# The other columns are read for the matching rows alone up to this share of matching rows. Above
+# it, nearly every page holds one.
 _MANY = 0.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` is about
-    what its pages take, in bytes, stored and decoded."""
+    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` estimates
+    the bytes of its pages, stored and decoded."""
 
     file: FileColumns
     rows: RowSet | None
@@ -62,12 +61,12 @@ class Piece:
 
     @property
     def is_small(self) -> bool:
-        """Whether to read it takes less than to have it read by another thread."""
+        """Whether reading the piece takes less time than handing it to another thread."""
         return self.size < _SMALL
 
 
 class TableReader:
-    """Reads rows of ``table``'s files that match ``tree``, and of them ``columns``.
+    """Reads ``columns`` of the rows that match ``tree``.
 
     ``columns`` are names of the table (or dotted paths below them), ``None`` for all.
     """
@@ -86,7 +85,7 @@ class TableReader:
     # -- pieces ------------------------------------------------------------------------------------
 
     def pieces(self, plan: Plan) -> Iterator[Piece]:
-        """What the plan leaves to read, opened a few files ahead."""
+        """The pieces of the plan; files are opened a few ahead."""
         kept = np.flatnonzero(plan.keep).tolist()
         step = max(64, self.files.workers)
         for first in range(0, len(kept), step):
@@ -96,7 +95,7 @@ class TableReader:
                 yield from self.pieces_of(plan, at)
 
     def pieces_of(self, plan: Plan, at: int) -> Iterator[Piece]:
-        """Those of one file, which has been opened."""
+        """The pieces of one opened file."""
         if at in self.footers.failed:
             raise self.footers.failed[at]
         file = self.footers.opened[at]
@@ -110,21 +109,21 @@ class TableReader:
         yield from self.cut(Piece(file, rows, sure))
 
     def cut(self, piece: Piece) -> Iterator[Piece]:
-        """A piece in parts that fit into memory."""
+        """Splits a piece into parts that fit into memory."""
         names = self.asked if not piece.sure else {}
         touched = self.leaves_of(piece.file, [*names, *self.columns])
         for rows, size in piece.file.opened.row_waves(touched, piece.rows, _PIECE):
             yield Piece(piece.file, rows, piece.sure, size)
 
     def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
-        """Ordinals of the leaves that are read for these columns of the table."""
+        """Ordinals of the leaves to read for these columns of the table."""
         opened = file.opened
         paths = [path for each in columns if (path := self._stored(file, each)) is not None]
         fields = opened.selection.of_paths(paths)
         return sorted({leaf for field in fields for leaf in field.shape.leaves})
 
     def _stored(self, file: FileColumns, column: str) -> tuple[str, ...] | None:
-        """The path to read for ``column``: the whole map of one of its keys."""
+        """The path to read for ``column``; for a key of a map, the whole map."""
         path = file.path(column)
         if path is None:
             return None
@@ -144,7 +143,7 @@ class TableReader:
     def read(self, piece: Piece) -> pa.Table:
         """The matching rows of one piece.
 
-        ``UnsupportedError`` where the predicate has a part that cannot be decided here.
+        ``UnsupportedError`` where the reader cannot evaluate a part of the predicate.
         """
         try:
             return self._read(piece)
@@ -167,7 +166,7 @@ class TableReader:
         return self._assembled(piece, found, at, asked)
 
     def read_with_rows(self, piece: Piece) -> tuple[NDArray[np.int64], pa.Table]:
-        """The matching rows of one piece and where each lies in its file."""
+        """The matching rows of one piece, and the position of each in its file."""
         rows = RowSet.all(piece.file.opened.num_rows) if piece.rows is None else piece.rows
         if piece.sure or not self.asked:
             table = self.read(piece)
@@ -178,13 +177,13 @@ class TableReader:
         return found.positions(), self._assembled(piece, found, at, asked)
 
     def _constant(self, table: pa.Table) -> pa.Table:
-        """Rows of a predicate without columns: all of them, or none."""
+        """The rows for a predicate without columns: all, or none."""
         require_decidable(self.tree)
         return table if matching(self.tree, {}, 1)[0] else table.slice(0, 0)
 
     def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
-        """Rows of the file that match, their places among those of the piece, and the columns of
-        the predicate as they were read."""
+        """The matching rows of the file, their positions within the piece, and the columns of the
+        predicate as read."""
         require_decidable(self.tree)
         file = piece.file
         paths = [path for each in self.asked if (path := self._stored(file, each)) is not None]
@@ -223,7 +222,7 @@ class TableReader:
     def _assembled(
         self, piece: Piece, found: RowSet, at: NDArray[np.int64], asked: pa.Table
     ) -> pa.Table:
-        """The output columns of the matching rows; those that were read are not read again."""
+        """The output columns of the matching rows; columns in memory are not read again."""
         file = piece.file
         every = len(at) == asked.num_rows
         have: dict[str, pa.ChunkedArray] = {}
@@ -276,7 +275,7 @@ class TableReader:
         rows: int,
         names: Sequence[str] | None = None,
     ) -> pa.Table:
-        """These columns with the types of the table; what the file lacks is null."""
+        """These columns with the table's types; columns that the file lacks are null."""
         wanted = self.schema.names if names is None else names
         if not wanted:
             return rows_alone(rows)
@@ -304,7 +303,7 @@ def _is_none(piece: Piece) -> bool:
 def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """The fields of ``schema`` that ``columns`` name, in their order, pruned to paths below them.
 
-    ``SkipstoneError`` for a name that is not there.
+    ``SkipstoneError`` for an unknown name.
     """
     if columns is None:
         return schema
@@ -314,7 +313,7 @@ def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema
 
 
 def _by_field(columns: Sequence[str]) -> dict[str, list[str]]:
-    """The names by the field of the root that they lie in."""
+    """The names, grouped by their root field."""
     found: dict[str, list[str]] = {}
     for each in columns:
         found.setdefault(column_path(each)[0], []).append(each)

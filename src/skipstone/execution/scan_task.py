@@ -36,10 +36,10 @@ TARGET = 128 << 20
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ScanTask:
-    """Some files of a plan, or some rows in order; it can be pickled.
+    """Some files of a plan, or rows in a given order; it can be pickled.
 
-    ``plan`` is of these files alone. ``rows`` are file ordinals (in ``plan``) and row positions of
-    the rows to give, in this order and decided; ``None`` for all rows of the plan.
+    ``plan`` holds these files alone. ``rows`` are the file ordinals (in ``plan``) and row positions
+    of the result, in order, known to match; ``None`` for all rows of the plan.
     """
 
     plan: Plan
@@ -64,10 +64,10 @@ class ScanTask:
 
 
 def scan_tasks(plan: Plan, query: TableQuery, storage_options: Mapping[str, str]) -> list[ScanTask]:
-    """The plan of ``query`` in tasks; none where nothing is to be read.
+    """Splits the plan of ``query`` into tasks; none where there is nothing to read.
 
-    With an order the rows that come first are found here, and the task reads only their columns.
-    With a limit alone there is one task, which ends when it has enough rows.
+    With an order, this call finds the first rows, and the task reads only their columns. With a
+    limit alone there is one task, which stops when it has enough rows.
     """
     whole = ScanTask(
         plan=plan,

@@ -1,5 +1,6 @@
-"""ORDER BY over Arrow tables with Spark's order: NaN is the largest, 0.0 equals -0.0, strings by
-their bytes, nulls first where it ascends and last where it descends, unless told otherwise."""
+"""ORDER BY over Arrow tables, in Spark's order. NaN is the largest value, 0.0 equals -0.0, and
+strings compare by their bytes. By default nulls come first in ascending order and last in
+descending order."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import SortKey
 
-__all__ = ["Promises", "order_of", "require_sortable", "same_keys"]
+__all__ = ["SortBounds", "order_of", "require_sortable", "same_keys"]
 
 
 def require_sortable(type: pa.DataType, name: str) -> pa.DataType:
-    """The canonical type of a sort column; ``UnsupportedError`` for one that has no order here."""
+    """The canonical type of a sort column; ``UnsupportedError`` for a type without an order."""
     found = spark_type(type.value_type if pa.types.is_dictionary(type) else type)
     if found is None:
         raise UnsupportedError(
@@ -43,7 +44,7 @@ def order_of(
     orders: Sequence[SortKey],
     limit: int | None = None,
 ) -> NDArray[np.int64]:
-    """Positions of the rows in order (the first ``limit`` of them); rows that tie keep theirs.
+    """Positions of the (first ``limit``) rows in order; rows that tie keep their order.
 
     ``columns`` are the sort columns, one per order.
     """
@@ -52,7 +53,7 @@ def order_of(
     for at, (column, order) in enumerate(zip(columns, orders, strict=True)):
         keys = order_keys(column, require_sortable(column.type, order.column))
         if not keys.valid.all():
-            # A key of its own for nulls: Arrow has one place for those of all keys.
+            # Nulls get a sort key of their own: Arrow places the nulls of all keys alike.
             first = keys.valid if order.nulls_first else ~keys.valid
             made.append((f"n{at}", first.astype(np.int8), "ascending"))
         data = keys.data
@@ -77,7 +78,7 @@ def order_of(
 def _narrowed(
     keys: Sequence[tuple[str, pa.Array | NDArray[np.int64], str]], limit: int
 ) -> NDArray[np.int64] | None:
-    """Rows among which the first ``limit`` are, by a single key of integers; ``None``: all."""
+    """Rows that include the first ``limit``, by a single integer key; ``None``: all rows."""
     if limit == 0 or len(keys) != 1 or not isinstance(keys[0][1], np.ndarray):
         return None
     data, way = keys[0][1], keys[0][2]
@@ -99,9 +100,12 @@ BoolArray: TypeAlias = "NDArray[np.bool_]"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Promises:
-    """Over n units: the best key of the first sort column where it is known; whether a null may be
-    among the rows, and whether a value."""
+class SortBounds:
+    """Bounds of the first sort column over n units of rows.
+
+    ``best`` is the key that sorts first, where known. ``may_be_null`` and ``has_value`` say whether
+    the unit may hold a null, and a value.
+    """
 
     best: Keys
     may_be_null: BoolArray
@@ -111,7 +115,7 @@ class Promises:
         return len(self.has_value)
 
     @classmethod
-    def of(cls, bounds: Intervals, order: SortKey) -> Promises:
+    def of(cls, bounds: Intervals, order: SortKey) -> SortBounds:
         """From bounds of the first sort column."""
         nulls, rows = bounds.nulls, bounds.rows
         return cls(
@@ -121,8 +125,8 @@ class Promises:
         )
 
     @classmethod
-    def anything(cls, type: pa.DataType, *, only_null: bool = False) -> Promises:
-        """One unit of which nothing is known, or that all of its rows are null."""
+    def unbounded(cls, type: pa.DataType, *, only_null: bool = False) -> SortBounds:
+        """One unit without bounds; with ``only_null`` all its rows are null."""
         none = np.zeros(1, np.bool_)
         best = Keys(pa.array([None], pa.large_binary()), none)
         if order_keys(pa.nulls(0, type), type).is_int:
@@ -130,7 +134,7 @@ class Promises:
         return cls(best=best, may_be_null=~none, has_value=none if only_null else ~none)
 
     @classmethod
-    def concat(cls, parts: Sequence[Promises]) -> Promises:
+    def concat(cls, parts: Sequence[SortBounds]) -> SortBounds:
         """All units of all parts."""
         if len(parts) == 1:
             return parts[0]
@@ -141,12 +145,12 @@ class Promises:
         )
 
     def order(self, order: SortKey, *then: IntArray) -> IntArray:
-        """Positions: units that promise anything, then by the best key, then those of nulls only;
+        """Positions in order: units without bounds, then by the best key, then units of nulls only;
         ties by ``then``."""
-        anything = ~self.best.valid & self.has_value
+        unbounded = ~self.best.valid & self.has_value
         if order.nulls_first:
-            anything |= self.may_be_null
-        rank = np.where(anything, 0, np.where(self.has_value, 1, 2)).astype(np.int8)
+            unbounded |= self.may_be_null
+        rank = np.where(unbounded, 0, np.where(self.has_value, 1, 2)).astype(np.int8)
         data = self.best.data
         if not isinstance(data, np.ndarray):
             data = data.fill_null(b"") if data.null_count else data
@@ -157,12 +161,12 @@ class Promises:
         return np.asarray(found.to_numpy()).astype(np.int64)
 
     def hopeless(self, at: IntArray, last: Keys, order: SortKey, *, only: bool) -> BoolArray:
-        """Which of the units ``at`` hold no row that must come before ``last``, the key of the last
-        row that is wanted so far; ``only``: there is no other sort key, and ties need not come."""
+        """Flags of the units ``at`` that hold no row before ``last``, the key of the last row of
+        the result so far. ``only``: there is no other sort key, so ties need not be read."""
         value, maybe_null = self.has_value[at], self.may_be_null[at]
         if not last.valid[0]:
             if order.nulls_first:
-                # All wanted so far are null: nothing comes before them, and nulls tie.
+                # The result so far is all null: nothing comes before it, and nulls tie.
                 return np.ones(len(at), np.bool_) if only else ~maybe_null
             return ~value if only else np.zeros(len(at), np.bool_)
         key = last.to_list()[0]
@@ -177,5 +181,5 @@ class Promises:
 
 
 def same_keys(stored: pa.DataType, type: pa.DataType) -> bool:
-    """Whether keys of both types mean the same."""
+    """Whether keys of both types are comparable."""
     return bool(stored == type or (pa.types.is_integer(stored) and pa.types.is_integer(type)))

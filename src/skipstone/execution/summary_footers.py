@@ -1,12 +1,11 @@
-"""Footers of a table's files from its ``_metadata``: one request in place of one for each file.
+"""Reads the footers of a table's files from its ``_metadata``: one request for all files.
 
-A footer is taken from there only for a file whose size, mtime and etag in the listing are those
-that it had when its footer was read for the summary (``formats/parquet/summary_file.py``). A file
-that was added, replaced or appended to since is opened itself, and so is every file where the
-summary is another's: it does not say of which versions it is, and nothing else can prove it. Pages
-are read of the listed version only, as ever.
+A file's footer comes from the summary only if its size, mtime and etag in the listing are those
+that the summary recorded (``parquet/format/summary_file.py``). Any other file (added, replaced or
+appended to since) is opened itself. A summary by another writer is not used: it does not record
+file versions, and nothing else can prove them. Pages are read of the listed version only.
 
-The summary is read when several files are to be opened, and those would take more to read than it.
+The summary is read when several files must be opened and their footers would take longer.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ if TYPE_CHECKING:
 
 __all__ = ["SummaryFooters", "load_summary"]
 
-# Fewer files are opened sooner themselves.
+# With fewer files, opening them is faster.
 _FEW = 2
-# Bytes of a summary that take as long to read as one file to open.
+# Reading this many bytes of a summary takes as long as opening one file.
 _WORTH, _REMOTE_WORTH = 256 << 10, 1 << 20
-# Longer ones are looked at from their end first: another's is no use.
+# A longer summary is checked at its end first: one by another writer is of no use.
 _AT_ONCE = 8 << 20
-# A table's footers are not held beyond this.
+# The largest summary that is held in memory.
 _LONGEST = 1 << 30
 
 
 def load_summary(storage: Storage, id: ObjectId) -> Summary:
-    """The summary that is this version of ``_metadata``.
+    """Reads the summary in this version of ``_metadata``.
 
-    ``UnsupportedError`` for another's, ``FormatError`` for a damaged one, ``StaleError`` and other
-    ``OSError`` where it cannot be read.
+    ``UnsupportedError`` for a summary by another writer, ``FormatError`` for a damaged one,
+    ``StaleError`` and other ``OSError`` where it cannot be read.
     """
     length = id.size or 0
     if length > _LONGEST:
@@ -67,7 +66,7 @@ def load_summary(storage: Storage, id: ObjectId) -> Summary:
 
 
 class SummaryFooters:
-    """What the ``_metadata`` of the table at ``root`` knows of its files; see the module."""
+    """The footers in the ``_metadata`` of the table at ``root``; see the module."""
 
     def __init__(self, root: str, storage: Storage) -> None:
         self.root, self.storage = root, storage
@@ -79,13 +78,13 @@ class SummaryFooters:
         self._counted: tuple[Listing, Summary, int] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A table travels to Spark's workers; what was read stays here, and so does the lock.
+        # Spark pickles a table for its workers: the lock and the footers are left out.
         return (type(self), (self.root, self.storage))
 
     def files(self, ids: Sequence[ObjectId]) -> list[ParquetFile | None]:
-        """The files of these versions by the footers in the summary; ``None`` where it knows none.
+        """The files of these versions, by their footers in the summary; ``None`` where it has none.
 
-        Nothing but the summary is read for it.
+        Reads nothing but the summary.
         """
         with self._lock:
             found = self._find(ids)
@@ -103,8 +102,8 @@ class SummaryFooters:
     def opener(
         self, listing: Listing, opened: Sequence[int], otherwise: Callable[[str], BinaryIO]
     ) -> Callable[[str], BinaryIO]:
-        """Opens files of ``listing`` for their schema alone: those that the summary knows as files
-        of no rows, ``otherwise`` the others. So many as ``opened`` will be asked for."""
+        """Opens files of ``listing`` for their schema alone: from the summary, as files without
+        rows, or by ``otherwise``. The caller will open ``opened`` files."""
         ids = {listing.paths[at]: listing.object_id(at) for at in opened}
         with self._lock:
             found = self._find(list(ids.values()))
@@ -122,7 +121,7 @@ class SummaryFooters:
         return open_
 
     def known(self, listing: Listing) -> int:
-        """Of how many files of ``listing`` it has the footers, as far as it was read."""
+        """The number of files of ``listing`` whose footers are in memory from the summary."""
         with self._lock:
             if self._summary is None:
                 return 0
@@ -134,7 +133,7 @@ class SummaryFooters:
             return held[2]
 
     def reasons(self, listing: Listing) -> tuple[Reason, ...]:
-        """Why it was not used for all files of ``listing``; none where nobody looked."""
+        """Why the summary was not used for all files of ``listing``; empty if it was not read."""
         lacking, why = len(listing) - self.known(listing), self._why
         if why is not None:
             return (why,)
@@ -145,7 +144,7 @@ class SummaryFooters:
         return (Reason(cause=Cause.STALE, subject=SUMMARY, text=text),)
 
     def _renew(self, missing: int) -> bool:
-        """Read the summary anew, if there is another one now, and it is worth it."""
+        """Reads the summary again if it has changed and that pays for the ``missing`` files."""
         current = self.storage.summary(self.root)
         if current is None:
             self._forget(None)
@@ -170,7 +169,7 @@ class SummaryFooters:
         self._id, self._summary, self._at, self._why = id, None, {}, None
 
     def _find(self, ids: Sequence[ObjectId]) -> list[int | None]:
-        """The place of each file in the summary, where that has its version."""
+        """The index of each file in the summary, or ``None`` if it does not have that version."""
         summary = self._summary
         if summary is None:
             return [None] * len(ids)

@@ -1,4 +1,4 @@
-"""``TableScan``: a plan with its query, which reads the rows of the plan without Spark.
+"""``TableScan``: a plan and its query. It reads the rows of the plan without Spark.
 
 scan = table.scan("user_id = 'u-8814'", columns=["ts"], limit=10)
 scan.plan          what is read, as data
@@ -50,31 +50,31 @@ __all__ = ["TableQuery", "TableScan", "io_forecast", "unreadable"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableQuery:
-    """What a query asks of the files of a table: the ``columns`` (``None``: all) of the rows that
-    match ``tree``, in this order, at most ``limit`` of them."""
+    """A query over the files of a table: the ``columns`` (``None``: all) of the rows that match
+    ``tree``, in the order of ``orders``, at most ``limit`` rows."""
 
     footers: Footers
     tree: Bound
     columns: tuple[str, ...] | None = None
     orders: tuple[SortKey, ...] = ()
     limit: int | None = None
-    #: the bounds of a column over the files, where they are known before files are opened
+    #: bounds of a column over the files, known before files are opened
     bounds: FileBounds | None = None
 
     def reader(self) -> TableReader:
-        """Reads the rows of this query in the order of the files, without its limit."""
+        """A reader of the matching rows in file order, without the limit."""
         return TableReader(self.footers, self.tree, self.columns)
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the result."""
+        """The schema of the result."""
         return output_schema(self.footers.table.schema, self.columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableScan:
     """See the module. Reading raises ``UnsupportedError`` where only Spark can read the table or
-    decide a part of the predicate, and ``StaleError`` for a file that changes while it is read."""
+    evaluate a part of the predicate, and ``StaleError`` for a file that changes during the read."""
 
     plan: Plan
     #: ``None`` for a table that only Spark reads
@@ -95,10 +95,10 @@ class TableScan:
     # -- what it takes -----------------------------------------------------------------------------
 
     def explain(self, *, look: bool = True) -> Explanation:
-        """The plan in words, with a forecast of what reading it takes.
+        """The plan in words, with a forecast of the bytes and requests of reading it.
 
-        With ``look`` the page indexes that reading needs are read for it; without, chunks whose
-        pages are not known count whole. Columns and files without a key are among the reasons.
+        With ``look`` the forecast reads the page indexes. Without, it counts a chunk whose pages
+        are unknown whole. The reasons name columns and files whose keys are not available.
         """
         query = self.query
         if query is None:
@@ -113,9 +113,9 @@ class TableScan:
         return Explanation(plan, forecast)
 
     def analyze(self) -> Analysis:
-        """Reads all rows, drops them, and says what that took.
+        """Reads all rows, drops them, and reports the bytes, requests and time of the run.
 
-        Only the reads of this run are counted, whatever else reads at the same time.
+        It counts only the reads of this run, even when other threads read at the same time.
         """
         explanation = self.explain()
         rows, started = 0, time.perf_counter()
@@ -138,7 +138,7 @@ class TableScan:
         return self._query.schema
 
     def to_arrow(self) -> pa.Table:
-        """The rows that match, as a table: each is decided exactly."""
+        """The rows that match, exactly, as a table."""
         pieces = list(self._tables())
         if len(pieces) == 1:
             return pieces[0]
@@ -151,7 +151,7 @@ class TableScan:
             yield from table.to_batches()
 
     def _tables(self) -> Iterator[pa.Table]:
-        """The rows, piece by piece; what a limit leaves out is not read."""
+        """The rows, piece by piece; rows beyond the limit are not read."""
         query = self._query
         reader = query.reader()
         if query.orders:
@@ -163,7 +163,7 @@ class TableScan:
             yield from limited(reader.tables(self.plan), query.limit)
 
     def count(self) -> int:
-        """How many rows match: pages are read only where the plan is not sure."""
+        """The number of matching rows; pages are read only where the plan is not exact."""
         total, rest = self.plan.known_count()
         if rest:
             query = self._query
@@ -211,7 +211,7 @@ def limited(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]
 
 
 def unreadable(query: TableQuery) -> tuple[Reason, ...]:
-    """Opened files, and columns of the predicate in them, that say nothing for want of a key."""
+    """A reason per opened file, or predicate column in it, whose key is not available."""
     footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
     found: Counter[tuple[str, str]] = Counter()
     for at, failure in footers.failed.items():
@@ -231,21 +231,21 @@ def unreadable(query: TableQuery) -> tuple[Reason, ...]:
 
 
 def _without_path(error: Exception, path: str) -> str:
-    """The error without its file, of which there are many, and the place in it."""
+    """The error without the path of its file, so that equal errors of many files are one."""
     text = error.about if isinstance(error, FormatError) else str(error.args[0])
     return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
 
 
-# Files whose pages are counted; of more the others count whole.
+# At most this many files have their pages counted; the others count whole.
 _MOST_FILES = 2048
-# Files that are opened for it.
+# At most this many files are opened for a forecast.
 _MOST_OPENED = 256
-# Chunks of a file whose offset indexes are read for it.
+# At most this many chunks of a file have their offset indexes read.
 _MOST_CHUNKS = 4096
 
 
 def io_forecast(reader: TableReader, plan: Plan, *, look: bool, at_most: bool) -> Forecast:
-    """What ``reader`` will ask for to give the rows of ``plan``."""
+    """The bytes and requests that ``reader`` needs for the rows of ``plan``."""
     found = _Sum(reader, look=look)
     kept = np.flatnonzero(plan.keep).tolist()
     if look:
@@ -276,12 +276,12 @@ class _Sum:
         self.byte_ranges: dict[int, tuple[ByteRange, ...]] = {}
 
     def add(self, plan: Plan, at: int) -> None:
-        """One file of the plan."""
+        """Adds one file of the plan."""
         if self.files < _MOST_FILES and self.footers.fresh(at):
             before = self.certain, self.possible, self.row_groups, self.pages
             try:
                 self._inside(plan, at)
-            except (SkipstoneError, OSError):  # reading says what is wrong with it
+            except (SkipstoneError, OSError):  # the read itself reports the error
                 self.certain, self.possible, self.row_groups, self.pages = before
             else:
                 return
@@ -311,7 +311,7 @@ class _Sum:
         self.byte_ranges[at] = tuple(made)
 
     def _leaves(self, piece: Piece) -> tuple[list[int], list[int], bool]:
-        """Leaves that are read first, those that follow, and whether all rows match for sure."""
+        """The leaves to read first, the leaves to read then, and whether all rows surely match."""
         reader = self.reader
         every = reader.leaves_of(piece.file, reader.columns)
         if piece.sure or not reader.asked:
@@ -322,7 +322,7 @@ class _Sum:
     def _prepare(
         self, file: ParquetFile, wanted: Sequence[GroupRows], leaves: Sequence[int]
     ) -> None:
-        """Read the offset indexes that there are, all together."""
+        """Reads the existing offset indexes in one wave."""
         keys = [(group.row_group, leaf) for group in wanted for leaf in leaves]
         chunks = file.chunk_pages
         missing = [each for each in keys if not chunks.is_known(each) and chunks.has_index(each)]

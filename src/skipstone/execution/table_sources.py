@@ -1,8 +1,8 @@
 """Row groups and pages of a table's files as levels of the planner.
 
-Files are opened when the planner asks about them and not before, all of a level together. A file
-that cannot be opened, or is no longer the version of the listing, has no parts: the planner carries
-it on whole, and the reader will meet what is wrong with it.
+Files are opened when the planner asks about them, all files of a level together. A file that cannot
+be opened, or has changed since it was listed, has no parts: the planner keeps it whole, and the
+reader reports the error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 
 class Footers:
-    """The opened files of one listing, as evidence sees them."""
+    """The opened files of one listing."""
 
     def __init__(
         self, files: OpenFiles, listing: Listing, table: Callable[[], TableColumns]
@@ -52,7 +52,7 @@ class Footers:
 
     @cached_property
     def table(self) -> TableColumns:
-        """The table's columns; to know them takes a look at some files."""
+        """The table's columns; finding them opens some files."""
         return self._table()
 
     @property
@@ -61,7 +61,7 @@ class Footers:
         return FooterRowGroups(self), PageIndexes(self)
 
     def open(self, ordinals: Sequence[int]) -> None:
-        """Open those that are not; what cannot be opened is in ``failed``."""
+        """Opens the files that are not open yet; ``failed`` keeps the errors."""
         wanted = [at for at in ordinals if at not in self.opened and at not in self.failed]
         found = self.files.open([self.listing.object_id(at) for at in wanted])
         for at, file in zip(wanted, found, strict=True):
@@ -71,25 +71,25 @@ class Footers:
                 self.failed[at] = _said(file, self.listing.paths[at])
 
     def fresh(self, ordinal: int) -> bool:
-        """Whether a file is open, and the version that the listing has."""
+        """Whether a file is open in the version of the listing."""
         found = self.opened.get(ordinal)
         return found is not None and found.opened.id.same_version(self.listing.object_id(ordinal))
 
     def index(self, ordinals: Sequence[int], columns: frozenset[str]) -> dict[int, IndexedFile]:
-        """The files whose own indexes can be asked about these columns of the table."""
+        """The files whose own indexes can be used, with the leaves of these columns."""
         self.open(ordinals)
         found: dict[int, IndexedFile] = {}
         for at in ordinals:
             if not self.fresh(at):
                 continue
             view = self.opened[at]
-            # What was parsed of its indexes stays with the file; names are those of the table.
+            # Parsed indexes stay with the file; the names are the table's.
             found[at] = view.opened.indexed.named(view.leaves(columns))
         self.indexed.update(found)
         return found
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
-        """Ranges of the opened versions; what cannot be read is left out."""
+        """Reads ranges of the opened versions; unreadable ranges are left out."""
         versions = {file.opened.path: file.opened.id for file in self.opened.values()}
         for file in self.opened.values():
             versions.update({id.path: id for id in file.opened.column_files.values()})
@@ -97,7 +97,7 @@ class Footers:
 
 
 def _said(error: Exception, path: str) -> Exception:
-    """The error as the reader of a table should see it."""
+    """The error in terms of the table."""
     if isinstance(error, FileNotFoundError):
         return StaleError(
             f"{path} is gone since it was listed",
@@ -107,7 +107,7 @@ def _said(error: Exception, path: str) -> Exception:
 
 
 class FooterRowGroups(Source):
-    """The row groups of files that are in question, by their footers."""
+    """Row groups of undecided files, from their footers."""
 
     level = Level.ROW_GROUP
 
@@ -116,10 +116,9 @@ class FooterRowGroups(Source):
         self._source = row_group_source({})
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
-        """Opens the files; the row groups of those that are as they were listed.
+        """Opens the files and gives the row groups of those that have not changed.
 
-        A unit that is a row group already, cut by a ``_pm``, stays what it is: there is more to
-        ask of it.
+        A unit that a ``_pm`` has already cut to a row group stays: its footer may prove more.
         """
         files = list(dict.fromkeys(units.file.tolist()))
         found = self.footers.index(files, columns)
@@ -127,7 +126,7 @@ class FooterRowGroups(Source):
         total = np.full(len(self.footers.listing), -1, np.int64)
         for at, file in found.items():
             total[at] = file.footer.row_starts[-1]
-        # A unit whose rows nobody has counted is a file of which there is no fact: all of it.
+        # A unit without a row count is a whole file without a fact.
         counted = (units.first_row == 0) & (units.rows == total[units.file])
         whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
         parts, parent = self._source.split(units.where(whole), columns)
@@ -152,7 +151,7 @@ class FooterRowGroups(Source):
 
 
 class PageIndexes(Source):
-    """The pages of row groups that are in question."""
+    """Pages of undecided row groups."""
 
     level = Level.PAGE
 
@@ -165,7 +164,7 @@ class PageIndexes(Source):
         files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
         found = self.footers.index(files, columns)
         self._source = page_source(found, self.footers.fetch)
-        # What was carried on whole has no pages by which it could be cut.
+        # A unit that was kept whole has no pages.
         at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
         parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
         return parts, np.array(at, np.int64)[parent]
@@ -176,7 +175,7 @@ class PageIndexes(Source):
 
 
 def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
-    """Whether the footer, too, says that this unit is the row group of its ordinal."""
+    """Whether the unit is the row group of its ordinal by the footer too."""
     file = found.get(int(units.file[at]))
     ordinal = int(units.ordinal[at])
     if file is None or not 0 <= ordinal < file.footer.num_row_groups:
@@ -186,7 +185,7 @@ def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bo
     return bool(units.first_row[at] == first and units.rows[at] == stop - first)
 
 
-# Files whose schemas make up that of the table, spread over the listing.
+# Number of files, spread over the listing, whose schemas give the table's.
 _SAMPLE = 16
 
 
@@ -209,7 +208,7 @@ class Engine:
         return found
 
     def _arrow(self, listing: Listing, canonical: pa.Schema) -> pa.Schema:
-        """Arrow's types of the files where they agree, else those that predicates are bound to."""
+        """The Arrow types of the files where they agree, else the canonical types."""
         n = len(listing)
         spread = sorted({round(i * (n - 1) / max(_SAMPLE - 1, 1)) for i in range(min(n, _SAMPLE))})
         fields: dict[str, pa.Field] = {}
@@ -232,5 +231,5 @@ class Engine:
     def footers(
         self, listing: Listing, canonical: pa.Schema, partitions: PartitionColumns
     ) -> Footers:
-        """What there is to know of the insides of these files."""
+        """The footers of these files; none is opened yet."""
         return Footers(self.files, listing, lambda: self.columns(listing, canonical, partitions))
