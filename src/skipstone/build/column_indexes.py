@@ -1,9 +1,9 @@
-"""Decoded columns of one file -> its index values. Knows no file format.
+"""Builds index values from the decoded columns of one file. It knows no file format.
 
-``ColumnsBuilder`` feeds each column's values, in whatever Arrow type they were decoded to, to the
-builders of all definitions on that column. A column is left without facts in this file, with the
-reason, where its values are not exactly values of the table's type, or where whoever reads says
-so; a definition, where it does not fit the memory. The others go on.
+``ColumnsBuilder`` feeds each column's values, in any Arrow type, to the builders of all definitions
+on that column. A column gets no facts in this file, with the reason, if its values are not exactly
+values of the table's type, or if the reader drops it. A definition gets no facts if it does not fit
+into the memory. The others are not affected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns"]
 
-# Rows of a column that a file lacks, handed over at a time.
+# For a column that a file lacks, nulls are added in chunks of this many rows.
 _NULLS = 1 << 16
 
 
@@ -37,18 +37,17 @@ _NULLS = 1 << 16
 class BuildSettings:
     """How files are built.
 
-    - ``memory``: bytes that one file may take at a time, half for decoding, half for what builders
-      hold;
-    - ``case_sensitive``: as ``spark.sql.caseSensitive``: whether ``ID`` is another column than
-      ``id``;
-    - ``settle``: seconds that a file must have been left alone before it is read;
-    - ``inline_limit``: bytes of a sidecar that are kept in the fact row itself;
+    - ``memory``: bytes that one file may take, half for decoding, half for the builders;
+    - ``case_sensitive``: as ``spark.sql.caseSensitive``: whether ``ID`` and ``id`` are two
+      columns;
+    - ``settle``: seconds that a file must be unchanged before it is read;
+    - ``inline_limit``: a sidecar of up to this many bytes is stored in the fact row itself;
     - ``compiled``: hash with compiled code, which takes half a second to load in each process;
-      ``None``: once the process has, in one file or in all so far, enough to hash;
-    - ``pm``: whether each Parquet file gets its row group metadata (``_pm``), and whether that says
-      where the file's Bloom filters lie or has them;
+      ``None``: from the moment that the process has enough values to hash;
+    - ``pm``: whether each Parquet file gets row group metadata (``_pm``), and whether that holds
+      the file's Bloom filters or their places;
     - ``decryption``: the keys of encrypted files;
-    - ``plaintext_index``: whether columns are indexed that their file encrypts.
+    - ``plaintext_index``: whether columns that their file encrypts are indexed.
     """
 
     memory: int = 512 * 1024 * 1024
@@ -81,7 +80,7 @@ class _Column:
 
 
 class ColumnsBuilder:
-    """Builds the definitions of one file; see the module. ``rows``: a guess at its rows."""
+    """Builds the definitions of one file; see the module. ``rows`` estimates its row count."""
 
     def __init__(
         self,
@@ -110,18 +109,18 @@ class ColumnsBuilder:
 
     @property
     def wanted(self) -> list[str]:
-        """The columns that are still being built."""
+        """The columns that are not dropped."""
         return list(self.columns)
 
     def locate(self, schema: pa.Schema, column: str, rows: int) -> tuple[str, ...] | None:
-        """The path of ``column`` in a file of ``rows`` rows. ``None`` where there is nothing to
-        read: the column is dropped with the reason, or null in every row."""
+        """The path of ``column`` in a file of ``rows`` rows. ``None``: the column is dropped with
+        the reason, or it is null in every row."""
         found = _locate(schema, column, self.case_sensitive)
         if isinstance(found, str):
             self.drop(column, found)
             return None
         if found is None:
-            # Spark reads the default there, and not null.
+            # Spark reads the default, not null.
             if EXISTS_DEFAULT in (self.fields[column].metadata or {}):
                 self.drop(column, "not in this file, and the column has a default value")
             else:
@@ -129,7 +128,7 @@ class ColumnsBuilder:
         return found
 
     def add(self, column: str, values: pa.Array) -> None:
-        """Take in the next values of ``column``, as decoded; nothing if it was dropped."""
+        """Adds the next decoded values of ``column``; ignored if it was dropped."""
         state = self.columns.get(column)
         if state is None or not len(values):
             return
@@ -148,7 +147,7 @@ class ColumnsBuilder:
         self._stay_within()
 
     def add_missing(self, column: str, rows: int) -> None:
-        """The file has no such column: all of its ``rows`` are null."""
+        """Adds ``rows`` nulls: the file has no such column."""
         state = self.columns.get(column)
         while state is not None and rows > 0:
             count = min(rows, _NULLS)
@@ -156,7 +155,7 @@ class ColumnsBuilder:
             rows -= count
 
     def drop(self, column: str, reason: str) -> None:
-        """No facts about ``column`` of this file, because of ``reason``."""
+        """Leaves ``column`` of this file without facts, because of ``reason``."""
         state = self.columns.pop(column, None)
         for definition in () if state is None else state.builders:
             self.reasons[repr(definition)] = reason
@@ -174,7 +173,7 @@ class ColumnsBuilder:
         self.reasons[repr(definition)] = f"took more than its share of memory ({size:,} bytes)"
 
     def finish(self, rows: int) -> Columns:
-        """What was built of a file of ``rows`` rows."""
+        """The index values of a file of ``rows`` rows."""
         for column, state in list(self.columns.items()):
             if state.rows != rows:
                 self.drop(column, f"has {state.rows:,} values in a file of {rows:,} rows")
@@ -204,7 +203,7 @@ class ColumnsBuilder:
     def _bundle(
         self, built: Mapping[Index, Built], values: dict[Index, pa.Array | None]
     ) -> bytes | None:
-        """The sidecar of what was built with a blob; each value then says where its blob lies."""
+        """The sidecar of all blobs; each value then holds the place of its blob."""
         from skipstone.paimon.container_builder import bundled
 
         found = bundled(built)
@@ -216,10 +215,10 @@ class ColumnsBuilder:
 
 
 def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, ...] | str | None:
-    """The names of ``column`` in a file: a path, why it cannot be told, or ``None`` where it is
-    not.
+    """The path of ``column`` in a file; the reason where it is ambiguous or not atomic; ``None``
+    where the file lacks it.
 
-    As Spark does: with case ignored, a name that several fields have is none of them.
+    As in Spark: with case ignored, a name that fits several fields fits none.
     """
     fields: list[pa.Field] = list(schema)
     path: list[str] = []
@@ -251,7 +250,7 @@ def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, 
 
 
 def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | None:
-    """The value, if it is what the kind says; an own kind may be wrong about itself."""
+    """The value, if it has the kind's stated type; a third-party kind may be wrong."""
     value, wanted = built.value, definition.stored_type(type)
     if value is None:
         return None
@@ -274,10 +273,10 @@ def build_columns(
     schema: pa.Schema,
     settings: BuildSettings | None = None,
 ) -> Columns:
-    """The index values of one file that comes as record batches, from Spark say.
+    """The index values of one file from record batches, for example from Spark.
 
-    The batches have a column for each that has a definition, by its dotted name; one that they lack
-    is all null.
+    The batches have one column per indexed column, by its dotted name; a column that they lack is
+    all null.
     """
     builder = ColumnsBuilder(definitions, schema, settings or BuildSettings())
     rows = 0

@@ -1,15 +1,15 @@
-"""One Parquet file -> its facts, in one pass, without Spark.
+"""Builds the facts of one Parquet file in one pass, without Spark.
 
-Row group by row group, only the leaves of indexed columns, on this thread. Strings whose pages are
-dictionary-encoded are read as dictionaries, so that each distinct value is looked at once. A row
-group that would not fit into the memory is read in batches.
+The build reads row group by row group, only the leaves of indexed columns, on one thread. Strings
+with dictionary-encoded pages are read as dictionaries, so each distinct value is processed once. A
+row group that does not fit into the memory is read in batches.
 
-A fact is made only of a file that is the version that was listed, both when it is opened and after
-its last byte was read, and that has been left alone for ``settle`` seconds by the store's clock;
-the build waits that long for the youngest files. Whatever is wrong with a file becomes
-``FileFacts.error``: the build goes on.
+A file gets a fact only if it is the listed version, both when it is opened and after its last byte
+was read, and if nothing has changed it for ``settle`` seconds by the store's clock. The build waits
+that long for the youngest files. An error in a file becomes ``FileFacts.error``, and the build
+continues.
 
-Of the footer that is read anyway each file gets its row group metadata, too (``questdb/making``).
+The footer also gives the file's row group metadata (``questdb/pm_of_data_file``).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ __all__ = [
 ]
 
 _SECOND = 1_000_000_000
-# A file older than this by any clock needs no look at the store's.
+# Seconds. For a file older than this, the store's clock is not read.
 _SURELY_OLD = 86_400 * _SECOND
-# Bytes of a value that is decoded, for types without a width of their own.
+# Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
 
 
@@ -68,8 +68,8 @@ def build_file(
 ) -> FileFacts:
     """The facts of one Parquet file; ``schema`` is the table's, in canonical types.
 
-    ``UnsupportedError`` where a definition cannot be built over this schema at all; whatever is
-    wrong with the file itself is in ``error``.
+    ``UnsupportedError`` where a definition does not fit the schema; errors of the file itself are
+    in ``error``.
     """
     settings = settings or BuildSettings()
     column_fields(definitions, schema)
@@ -83,15 +83,15 @@ def build_file(
             raise StaleError(f"{object.path} changed while it was read")
     except StaleError as error:
         return FileFacts(id=object, error=error.message)
-    except Exception as error:  # one file must not end the build of the others, whatever it is
+    except Exception as error:  # an error in one file must not end the build of the others
         return FileFacts(id=object, error=_why(error))
     return facts
 
 
 def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
-    """Waits until the file is ``seconds`` old; False when waiting that long does not do."""
+    """Waits until the file is ``seconds`` old; False if it is still too young after that."""
     tick = _SECOND // UNITS_PER_SECOND[object.unit]
-    # A coarse mtime was cut: the true one may lie up to a tick later.
+    # A coarse mtime is rounded down: the true time may be up to a tick later.
     ripe = object.mtime * tick + (tick if tick > 1 else 0) + round(seconds * _SECOND)
     if ripe + _SURELY_OLD < time.time_ns():
         return True
@@ -108,7 +108,7 @@ def _why(error: Exception) -> str:
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
         return "gone"
-    # Arrow's own errors that are OSErrors have no errno; those of a disk or a store have one.
+    # Errors of a disk or a store have an errno; Arrow's own OSErrors do not.
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
         return f"not readable as Parquet: {text}"
     return f"{type(error).__name__}: {text}"
@@ -123,18 +123,18 @@ def build_parquet(
     schema: pa.Schema,
     settings: BuildSettings | None = None,
 ) -> Columns:
-    """What an open Parquet file comes to; raises what Arrow raises where it cannot be read."""
+    """The facts of an open Parquet file; raises Arrow's error where it cannot be read."""
     settings = settings or BuildSettings()
     return _columns(source, _footer(source).metadata, definitions, schema, settings)
 
 
-# Read from the end of a file at first; most footers are shorter.
+# Bytes read from the end of a file first; most footers are shorter.
 _GUESS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """As Arrow has it, and its bytes in a file of ``size`` bytes."""
+    """Arrow's metadata, and the footer's bytes in a file of ``size`` bytes."""
 
     metadata: pq.FileMetaData
     data: bytes
@@ -148,13 +148,13 @@ class _EncryptedError(OSError):
 def _footer(source: BinaryIO) -> _Footer:
     """The footer; ``_EncryptedError`` also where columns are encrypted under a footer in clear.
 
-    Arrow ends the whole process when it is asked about an encrypted column chunk without the key.
-    Such a footer is told by its signature, which follows it and is not part of the metadata.
+    Arrow aborts the process when it reads an encrypted column chunk without the key. Such a footer
+    is recognised by its signature, which follows the metadata.
     """
     try:
         tail, footer = read_footer(source, guess=_GUESS)
     except FormatError:
-        metadata = pq.read_metadata(source)  # says what is wrong with it
+        metadata = pq.read_metadata(source)  # raises Arrow's error
         raise OSError(f"no footer in clear: {metadata.serialized_size} bytes") from None
     if tail.encrypted:
         raise _EncryptedError("the footer is encrypted")
@@ -162,7 +162,7 @@ def _footer(source: BinaryIO) -> _Footer:
     metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail.to_bytes()))
     if tail.length != metadata.serialized_size:
         raise _EncryptedError("columns are encrypted under a signed footer")
-    # Arrow takes the offsets of a chunk for this file's, whatever file the chunk names.
+    # Arrow ignores the file that a chunk names, and reads its offsets in this file.
     if COLUMN_FILES.encode() in data or (
         metadata.num_row_groups
         and metadata.num_columns
@@ -247,7 +247,7 @@ def _pm(
 
     try:
         made = make_pm(footer.data, footer.size, mode=settings.pm, path=object.path, fetch=fetch)
-    except Exception as error:  # what cannot be said of row groups must not cost the other facts
+    except Exception as error:  # an error here must not cost the other facts
         return None, getattr(error, "message", "") or f"{type(error).__name__}: {error}"
     return made, None
 
@@ -287,7 +287,7 @@ def _columns(
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Where a column lies in a file: its names there, its ordinal, its physical type."""
+    """A column in a file: its path, its ordinal, its physical type."""
 
     path: tuple[str, ...]
     ordinal: int
@@ -295,12 +295,12 @@ class _Leaf:
 
     @property
     def name(self) -> str:
-        """What Arrow reads of the file for it: of a map, all of it."""
+        """The name that Arrow reads; for a key of a map, the whole map."""
         return ".".join(part for part in self.path if not isinstance(part, MapKey))
 
     @property
     def key(self) -> MapKey | None:
-        """The key, where it is the value of a map's key."""
+        """The key of the map, if the column is the value of one."""
         last = self.path[-1]
         return last if isinstance(last, MapKey) else None
 
@@ -308,7 +308,7 @@ class _Leaf:
 def _place(
     physical: Mapping[str, tuple[int, str]], path: tuple[str, ...]
 ) -> tuple[int, str] | None:
-    """Ordinal and physical type of a leaf column, of a map's values where the path ends in a
+    """Ordinal and physical type of a leaf column; of the map's values where the path ends in a
     key."""
     if not isinstance(path[-1], MapKey):
         return physical.get(".".join(path))
@@ -335,7 +335,7 @@ def _decoded(
         metadata=metadata,
         read_dictionary=repetitive,
         coerce_int96_timestamp_unit="us",
-        # Whole column chunks where they fit; else a window that moves over them.
+        # Whole column chunks where they fit, else a moving window.
         buffer_size=0 if max(sizes, default=0) <= room else 1 << 20,
     )
     for group, size in enumerate(sizes):
@@ -358,13 +358,13 @@ def _decoded(
 
 
 def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
-    # Null where any struct above it is null.
+    # A value is null where any struct above it is null.
     inner = [part for part in leaf.path[1:] if not isinstance(part, MapKey)]
     values = pc.struct_field(chunk, inner) if inner else chunk
     if leaf.key is not None:
-        # Of keys that a map has twice, Spark takes the first too.
+        # Where a map has a key twice, Spark takes the first too.
         values = pc.map_lookup(values, pa.scalar(str(leaf.key), values.type.key_type), "first")
-    # Arrow gives INT96 as a time without zone, and Spark as an instant.
+    # INT96: Arrow gives a time without zone, Spark an instant.
     return values.view(TIMESTAMP) if leaf.physical == "INT96" else values
 
 
@@ -387,7 +387,7 @@ def _dictionary_pays(metadata: pq.FileMetaData, leaf: _Leaf) -> bool:
 
 
 def _decoded_size(metadata: pq.FileMetaData, leaves: dict[str, _Leaf], group: int) -> int:
-    """About how many bytes the leaves of a row group take, decoded and while they are."""
+    """Estimates the bytes of the leaves of a row group, decoded and during decoding."""
     chunks = metadata.row_group(group)
     columns = [chunks.column(i) for i in {leaf.ordinal for leaf in leaves.values()}]
     return sum(2 * c.total_uncompressed_size + _WIDTH * c.num_values for c in columns)

@@ -1,10 +1,10 @@
-"""One encrypted Parquet file -> its facts. Column chunks are decrypted module by module, and each
-tag is checked before a value is used.
+"""Builds the facts of one encrypted Parquet file. It decrypts column chunks module by module, and
+checks each tag before a value is used.
 
 A column that its file encrypts is indexed only where the index is encrypted too, or with
 ``BuildSettings.plaintext_index``. A column that the file leaves in the clear is always indexed, as
-far as the footer can be read. An encrypted file gets no row group metadata: a ``_pm`` would hold in
-one place what the file keeps under several keys.
+far as the footer can be read. An encrypted file gets no row group metadata: a ``_pm`` would combine
+what the file protects with several keys.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def encrypted_columns(
     schema: pa.Schema,
     settings: BuildSettings,
 ) -> tuple[Columns, frozenset[str]]:
-    """The facts of the indexed columns of an encrypted file of ``size`` bytes; and which of the
-    reasons hold only until keys are given, or the user says otherwise."""
+    """The facts of the indexed columns of an encrypted file of ``size`` bytes; and the reasons
+    that other keys or settings would remove."""
     footer = opened.footer
     rows = footer.num_rows
     builder = ColumnsBuilder(definitions, schema, settings, rows)
@@ -86,7 +86,7 @@ def encrypted_columns(
 
 
 def _dropped(builder: ColumnsBuilder, column: str, text: str) -> set[str]:
-    """Drops the column for the reason ``text``; gives the definitions that are left out."""
+    """Drops the column for the reason ``text``; returns the definitions that are left out."""
     before = set(builder.reasons)
     builder.drop(column, text)
     return set(builder.reasons) - before
@@ -99,7 +99,7 @@ def _pairs(footer: FooterArrays) -> Sequence[Any]:
 def _values(
     source: BinaryIO, opened: DecryptedFooter, size: int, group: int, ordinal: int
 ) -> pa.Array:
-    """One leaf of a row group, decrypted and decoded; null where it or a struct above it is."""
+    """One leaf of a row group, decrypted and decoded; null where it or a struct above is null."""
     footer, decryptor = opened.footer, None
     meta, leaf = footer.column_meta_data(group, ordinal), footer.schema.leaves[ordinal]
     if meta is None:

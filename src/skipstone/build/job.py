@@ -1,8 +1,8 @@
-"""The build job: what a task does with its share of the files, wherever it runs.
+"""The build job: builds and publishes the facts of a task's share of the files.
 
-A task takes data files one by one, collects their facts, and publishes them as parts of its own
-as it goes, so that what a killed job finished counts. Nothing is shared between tasks but the
-store's directory; the job itself is a small value that travels to a Spark worker by pickle.
+A task builds facts file by file and publishes them as parts of its own while it runs, so a killed
+job keeps what it has published. Tasks share only the store's directory. The job is a small value,
+pickled to Spark workers.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildJob", "Outcome", "shares"]
 
-# A part is published after so many files or seconds, whichever comes first: what a kill can lose.
+# A part is published after this many files or seconds, whichever comes first: a killed task loses
+# at most that.
 FILES_PER_PART = 256
 SECONDS_PER_PART = 20.0
-# And where the sidecars that are held take so many bytes.
+# A part is also published when the sidecars in memory reach this many bytes.
 BYTES_PER_PART = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one file: ``built``, or an ``error`` and no facts."""
+    """The result for one file: ``built``, or an ``error`` and no facts."""
 
     path: str
     size: int
@@ -49,16 +50,16 @@ class Outcome:
 
     @property
     def built(self) -> bool:
-        """True when the file has its facts now."""
+        """True when the file has facts."""
         return self.error is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuildJob:
-    """Everything that a task must know; ``schema`` is the whole table's.
+    """The settings of every task; ``schema`` is the whole table's.
 
-    With ``encryption`` the new index is encrypted. The keys, or the function that finds them,
-    travel with the job and appear in no text.
+    With ``encryption`` the new index is encrypted. The keys, or the function that finds them, are
+    pickled with the job; its ``repr`` does not show them.
     """
 
     table: str
@@ -89,7 +90,7 @@ class BuildJob:
         return self.publish(facts())
 
     def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
-        """Write facts as they come into parts, and say of each file what became of it."""
+        """Writes facts into parts as they arrive; yields one outcome per file."""
         keys = None if self.encryption is None else self.encryption.keys
         store = Store(self.location, open_storage(self.location, self.storage_options), keys)
         held: list[FileFacts] = []
@@ -125,7 +126,7 @@ class BuildJob:
 
 
 def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
-    """The files of ``listing`` in ``count`` shares of about equal bytes, largest files first."""
+    """Splits ``listing`` into ``count`` shares of about equal bytes, largest files first."""
     import heapq
 
     import numpy as np
@@ -133,7 +134,7 @@ def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
     count = max(1, min(count, len(listing)))
     heap = [(0, i) for i in range(count)]
     found: list[list[ObjectId]] = [[] for _ in range(count)]
-    # A file costs its bytes and the opening of it, worth about 64 kB of reading.
+    # A file costs its bytes, plus about 64 kB of reading for its opening.
     for ordinal in np.argsort(-listing.sizes, kind="stable").tolist():
         load, i = heapq.heappop(heap)
         found[i].append(listing.object_id(ordinal))
@@ -144,8 +145,7 @@ def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
 def run_here(
     job: BuildJob, listing: Listing, progress: Callable[[int, int], None] | None
 ) -> list[Outcome]:
-    """The job in this process, without Spark, two files at a time (Arrow decodes outside the
-    GIL)."""
+    """Runs the job in this process, two files at a time (Arrow decodes outside the GIL)."""
     from concurrent.futures import ThreadPoolExecutor
 
     outcomes: list[Outcome] = []

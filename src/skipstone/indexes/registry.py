@@ -1,11 +1,11 @@
-"""Index kinds by name: those of the house, and those that a package brings by entry point.
+"""Index kinds by name: the built-in kinds, and kinds of other packages by entry point.
 
     user_id:bloom(fpp=0.001)      column, kind or alias, parameters
 
-An entry point of the group ``skipstone.indexes`` names a class; it is loaded when its name is first
-asked for. A name of the house, or an alias, cannot be taken by another. An entry point that does
-not load, or is no ``Index``, counts as unknown where an index is read (it says nothing, and a
-warning says why) and is an error where a user asks to build it.
+An entry point of the group ``skipstone.indexes`` names a class, which is loaded on first use. It
+cannot take the name or alias of a built-in kind. An entry point that does not load, or is not an
+``Index``, counts as unknown where an index is read (it says nothing, and a warning gives the
+reason) and is an error where a user builds it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP", "kind", "known_kinds", "parse_index", "parse_indexes", "why_unknown"]
 
-#: the entry points' group
+#: the group of the entry points
 GROUP = "skipstone.indexes"
 
 _HOUSE: tuple[type[Index], ...] = (
@@ -44,7 +44,7 @@ _HOUSE: tuple[type[Index], ...] = (
 )
 _NAMES = {name: each for each in _HOUSE for name in (each.name, *each.aliases)}
 _KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
-# The kinds at the end of a definition, separated by commas; a column's name may have colons.
+# The kinds at the end of a definition, separated by commas. A column name may contain colons.
 _KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
 _SPEC = re.compile(r"(?P<kind>[A-Za-z_][\w.\-]*)\s*(?:\((?P<params>[^()]*)\))?\s*")
 # A name in backquotes, or the key of a map.
@@ -54,7 +54,7 @@ log = logging.getLogger("skipstone")
 
 
 def kind(name: str) -> type[Index] | None:
-    """The kind with this name or alias, in any case; ``None`` when there is none that loads."""
+    """The kind with this name or alias, ignoring case; ``None`` if it does not exist or load."""
     found = _NAMES.get(name.lower())
     if found is not None:
         return found
@@ -63,7 +63,7 @@ def kind(name: str) -> type[Index] | None:
 
 
 def why_unknown(name: str) -> str:
-    """Why ``kind`` has nothing for ``name``, in words."""
+    """Why ``kind(name)`` is ``None``, in words."""
     loaded = _load(name)
     if isinstance(loaded, str):
         return loaded
@@ -71,7 +71,7 @@ def why_unknown(name: str) -> str:
 
 
 def known_kinds() -> list[str]:
-    """The names of all kinds that load: those of the house, then others by name."""
+    """The names of all kinds that load: the built-in ones, then others by name."""
     own = sorted({point.name for point in _points()} - set(_NAMES))
     return [each.name for each in _HOUSE] + [name for name in own if kind(name) is not None]
 
@@ -108,7 +108,7 @@ def parse_index(text: str) -> Index:
 
 
 def parse_indexes(specs: str | Index | Iterable[str | Index]) -> list[Index]:
-    """The definitions of several, in order, each once; a definition stands for itself.
+    """The definitions in ``specs``, in order, without duplicates.
 
     ``"ts:minmax,bloom(fpp=0.1)"`` is two definitions over one column.
     """
@@ -123,7 +123,7 @@ def parse_indexes(specs: str | Index | Iterable[str | Index]) -> list[Index]:
 
 
 def _one_by_one(text: str) -> list[str]:
-    """``a:x,y(p=1)`` as ``a:x`` and ``a:y(p=1)``; other text as it is."""
+    """Splits ``a:x,y(p=1)`` into ``a:x`` and ``a:y(p=1)``; other text stays whole."""
     match = _KINDS.search(text)
     if match is None:
         return [text]
@@ -132,7 +132,7 @@ def _one_by_one(text: str) -> list[str]:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Column, colon, rest: at the first colon outside quotes that a kind's name follows."""
+    """Column, colon, rest: splits at the first colon outside quotes before a kind's name."""
     inside = [(match.start(), match.end()) for match in _QUOTED.finditer(text)]
     for at, char in enumerate(text):
         quoted = any(start <= at < end for start, end in inside)
@@ -146,13 +146,13 @@ def _points() -> list[metadata.EntryPoint]:
 
 
 def _load(name: str) -> type[Index] | str | None:
-    """The class, or why there is none; ``None`` where no package names it."""
+    """The class, or the reason why it does not load; ``None`` where no package names it."""
     points = [point for point in _points() if point.name == name]
     if not points:
         return None
     try:
         loaded = points[0].load()
-    except Exception as error:  # a package of somebody else's: whatever fails, the kind is unknown
+    except Exception as error:  # third-party code: on any error the kind is unknown
         text = f"index kind {name!r} ({points[0].value}) does not load: {error}"
         log.warning(text)
         return text

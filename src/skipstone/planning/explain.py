@@ -1,8 +1,8 @@
-"""A ``Plan`` in words: what each index did at each level and why, what asking it took, what is left
-at each level, and what reading will ask for. Every count has its denominator.
+"""Renders a ``Plan`` as text: what each index did at each level and why, its cost, what is left at
+each level, and the forecast of the read. Every count has its denominator.
 
-``Forecast`` is what reading will take, ``Explanation`` a plan with its forecast, ``Analysis`` an
-explanation with what a run really took.
+``Forecast`` is the expected cost of a read, ``Explanation`` a plan with its forecast, ``Analysis``
+an explanation with the measured cost of a run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, Step
     from skipstone.storage import ByteRange
 
-# The kind that comes with every indexed column.
+# The kind that every indexed column has.
 IMPLICIT = "nulls"
-# Files that together take fewer bytes than this get no note that they were not looked into.
+# If the unopened files have fewer bytes than this in total, there is no note about them.
 _SMALL = 4_000_000
 _FINER = {level.unit for level in (Level.ROW_GROUP, Level.PAGE)}
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """Bytes, and in how many requests: reads of consecutive bytes."""
+    """Bytes, and the number of requests; a request reads consecutive bytes."""
 
     bytes: int = 0
     requests: int = 0
@@ -62,17 +62,17 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What reading a plan will take, as far as that is known before a row is read.
+    """The expected cost of reading a plan, computed before a row is read.
 
-    The columns of the predicate are read first, for every row that is left (``certain``); then the
-    other columns, and only the pages that hold a matching row (``possible``, an upper bound). Both
-    are exact where the places of pages are known. A chunk whose page index was not read counts
-    whole, and so does a file that was not looked into; the forecast is then ``about``.
+    The reader reads the columns of the predicate first, for every row that is left (``certain``).
+    Then it reads the other columns, only the pages that hold a matching row (``possible``, an upper
+    bound). Both are exact where page locations are known. A chunk whose page index was not read
+    counts whole, and so does an unopened file; the forecast is then ``about``.
 
-    ``row_groups`` and ``pages`` are (kept, total) in the ``files`` files that were looked into;
-    pages are those of the columns that will be read whose places are known. ``byte_ranges`` are the
-    requests, by file of the listing; a file without any is counted whole. ``at_most``: a limit or
-    an order may end the reading early.
+    ``row_groups`` and ``pages`` are (kept, total) in the ``files`` opened files; pages are those
+    with known locations in the columns to read. ``byte_ranges`` are the requests, by file of the
+    listing; a file without any counts whole. ``at_most``: a limit or an order may end the read
+    early.
     """
 
     certain: Amount = field(default_factory=Amount)
@@ -114,14 +114,14 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A plan, and the forecast of what reading it takes where one was made."""
+    """A plan, and the forecast of its read, if there is one."""
 
     plan: Plan
     forecast: Forecast | None = None
 
     @property
     def headline(self) -> str:
-        """One line: what is read of how much."""
+        """One line: how much is read, of how much."""
         return one_line(self.plan, self.forecast)
 
     def __str__(self) -> str:
@@ -131,18 +131,18 @@ class Explanation:
         return render_html(self.plan, self.forecast)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan's, with ``forecast``."""
+        """The plan's values, with ``forecast``."""
         forecast = None if self.forecast is None else self.forecast.to_dict()
         return {**self.plan.to_dict(), "forecast": forecast}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """An explanation, and what happened when the embedded engine ran the plan.
+    """An explanation, and the measured cost of a run by the embedded engine.
 
     ``rows`` is the number of rows of the result. ``files_read`` counts the files of which the run
-    read at least one byte: what planning has read of footers and indexes is not read again.
-    ``milliseconds`` are those of reading alone.
+    read at least one byte; footers and indexes that planning has read are not read again.
+    ``milliseconds`` is the time of the read alone.
     """
 
     explanation: Explanation
@@ -156,7 +156,7 @@ class Analysis:
 
     @property
     def lines(self) -> list[str]:
-        """What happened, against what was planned."""
+        """The measured cost next to the planned one."""
         plan, forecast = self.explanation.plan, self.explanation.forecast
         left = plan.rows_kept
         rows = plural(self.rows, "row") if left < 0 else of_total(self.rows, left, "rows left")
@@ -168,7 +168,7 @@ class Analysis:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation's, with ``analyzed``."""
+        """The explanation's values, with ``analyzed``."""
         return {
             **self.explanation.to_dict(),
             "analyzed": {
@@ -187,8 +187,8 @@ class Analysis:
 def one_line(plan: Plan, found: Forecast | None = None) -> str:
     """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``.
 
-    Of one file by itself the rows: ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``.
-    How many bytes those take depends on the columns that are read.
+    For a single file: ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``. The bytes
+    depend on the columns.
     """
     if _is_of_one_file(plan):
         kept, total = plan.rows_kept, plan.rows_total
@@ -196,7 +196,7 @@ def one_line(plan: Plan, found: Forecast | None = None) -> str:
             f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
             f"planned in {duration(sum(plan.milliseconds.values()))}"
         )
-    # A bound of what may be read can be more than what there is.
+    # An upper bound can exceed the total.
     skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
     planned = duration(sum(plan.milliseconds.values()))
     within = "" if plan.coverage is None else f" of {plan.coverage}"
@@ -211,7 +211,7 @@ def one_line(plan: Plan, found: Forecast | None = None) -> str:
 
 
 def _is_of_one_file(plan: Plan) -> bool:
-    """True where no facts were asked: the plan is of the inside of one file (``ParquetFile``)."""
+    """True where there are no facts: the plan is of one file (``ParquetFile``)."""
     facts = plan.facts_fresh + plan.facts_stale + plan.facts_missing
     return not facts and plan.files_total == 1 and plan.rows_total >= 0
 
@@ -237,7 +237,7 @@ def _freshness(plan: Plan) -> str:
 
 def _because(step: Step, *, unasked: bool) -> str:
     if step.used:
-        # That a kind says nothing of one leaf is no news where it spoke of another.
+        # A kind that was used needs no reason for the leaves that it does not support.
         return "; ".join(r.text for r in step.reasons if r.cause is not Cause.NOT_APPLICABLE)
     why = "; ".join(dict.fromkeys(reason.text for reason in step.reasons))
     if not why and unasked and step.level is Level.PAGE:
@@ -246,7 +246,7 @@ def _because(step: Step, *, unasked: bool) -> str:
 
 
 def _cost(step: Step) -> str:
-    """What asking took, where it took anything: ``1.2 MB in 3 requests, 0.4 ms``."""
+    """The cost of a step, empty if it has none: ``1.2 MB in 3 requests, 0.4 ms``."""
     read = f"{size(step.bytes_read)} in {plural(step.requests, 'request')}"
     taken = duration(step.milliseconds)
     shown = [read if step.requests or step.bytes_read else "", "" if taken == "0.0 ms" else taken]
@@ -254,12 +254,12 @@ def _cost(step: Step) -> str:
 
 
 def _rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Level, column, index, what came in and went on, what it took, because of what.
+    """Rows of level, column, index, units considered and kept, cost, reasons.
 
-    The level is empty where there is but one, and but for its first row.
+    The level is empty where there is only one, and except in its first row.
     """
     shown = [
-        # Null counts stand behind every index; they are worth a line when they skip.
+        # Every indexed column has null counts; they get a line only when they skip.
         step
         for step in plan.steps
         if step.index != IMPLICIT or step.considered != step.kept
@@ -294,7 +294,7 @@ def left(plan: Plan, found: Forecast | None) -> str:
 
 
 def _is_noise(plan: Plan, reason: Reason) -> bool:
-    """That tiny files were not looked into; JSON says it all the same."""
+    """Whether ``reason`` only says that tiny files were not opened; JSON keeps it."""
     if reason.cause is not Cause.COSTLY or reason.subject not in _FINER:
         return False
     return int(plan.listing.sizes[plan.keep].sum()) < _SMALL
@@ -316,7 +316,7 @@ def render(plan: Plan, found: Forecast | None = None) -> str:
     head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
     lines = [head + _freshness(plan), f"where {plan.predicate}"]
     rows = _rows(plan)
-    # Columns in which nothing stands take no place.
+    # Empty columns are left out.
     filled = [column for column in zip(*rows, strict=True) if any(column)]
     if filled:
         lines += [f"  {line}" for line in aligned(list(zip(*filled, strict=True))).splitlines()]
@@ -327,7 +327,7 @@ def render(plan: Plan, found: Forecast | None = None) -> str:
 
 
 def _outlook(plan: Plan, found: Forecast | None) -> list[str]:
-    """What is left, what is still to be decided, and what reading it will ask for."""
+    """What is left, the residual predicate, and the forecast."""
     lines = []
     finer = any(step.level > Level.OBJECT for step in plan.steps)
     if finer and plan.files_kept and not _is_of_one_file(plan):

@@ -1,13 +1,13 @@
-"""The object level piece by piece: the same evaluation over runs of fact rows, put together here.
+"""Evaluates facts run by run when they do not fit in memory, and merges the results.
 
-Where the columns that a predicate needs outgrow memory, every run (``store/runs.py``) is evaluated
-by itself, in this process one after the other or as tasks of Spark, and of its rows only bits come
-back: per leaf ``may`` and ``must``. ``gather`` lays them over the files.
+If the fact columns of a predicate exceed the memory limit, each run of fact rows (see
+``facts/part_batches.py``) is evaluated on its own, in this process or in Spark tasks. A run returns
+only bits: ``may`` and ``must`` per leaf and row. ``gather`` merges them over the files.
 
-Sound because every fact row that is matched to a file is about that very version of it: what one
-row says of a leaf, it says of the file, whatever other rows in other parts say (an index that was
-built later lies in a row of its own). So the rows of a file sharpen its leaves, and the tree
-is combined once over the files, as ever.
+Sound because every fact row that matches a file is about exactly that version. What one row proves
+of a leaf holds for the file, whatever rows in other parts say (an index that was built later has a
+row of its own). So each row of a file sharpens its leaves, and the tree is combined once over the
+files.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ __all__ = [
     "sharpened",
 ]
 
-#: Bytes of fact columns that one predicate may take in the process that plans, by default.
+#: Default limit for the bytes of fact columns that one predicate loads into the planning process.
 IN_MEMORY = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAnswer:
-    """What a run says: per leaf that anything is said of, ``may`` and ``must`` of its rows.
+    """The result of a run: ``may`` and ``must`` of its rows, for each leaf with evidence.
 
     ``leaves`` maps a leaf's number to two bit strings (``numpy.packbits``) over the run's live
-    rows, deflated: mostly all bits are the same.
+    rows, deflated because usually all bits are equal.
     """
 
     run: PartBatch
@@ -69,10 +69,9 @@ class RunAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunJob:
-    """Everything that a task must know but its runs; travels by pickle.
+    """The settings of a task, without its runs; it can be pickled.
 
-    Facts about ``columns`` are asked, about others of the tree nothing is said; those that lie in
-    sidecars only with ``file_index``.
+    Only facts about ``columns`` are used, and those in sidecars only with ``file_index``.
     """
 
     location: str
@@ -82,14 +81,14 @@ class RunJob:
     file_index: bool = True
 
     def run(self, run: PartBatch) -> RunAnswer:
-        """Evaluate the tree over one run. Never raises for what it reads: it says nothing then."""
+        """Evaluates the tree over one run. Unreadable facts say nothing and raise nothing."""
         storage = open_storage(self.location, self.storage_options)
         opened = open_batch(run, Location(self.location), storage)
         if isinstance(opened, Reason):
             return RunAnswer(run=run, reasons=(opened,))
         leaves = leaves_of(self.tree)
-        told = opened.evidence(self.columns)
-        evidence = [index for index in told if self.file_index or index.sidecar is None]
+        found_indexes = opened.evidence(self.columns)
+        evidence = [index for index in found_indexes if self.file_index or index.sidecar is None]
         about = run.about
         units = Units.objects(about, opened.rows[about])
         found = evaluate(self.tree, evidence, units, fetch=storage.read_ranges)
@@ -105,12 +104,12 @@ class RunJob:
         )
 
 
-#: Runs the job over all runs somewhere, in any order.
+#: Executes the job over all runs, in any place and order.
 Runner: TypeAlias = Callable[[RunJob, Sequence[PartBatch]], Iterable[RunAnswer]]
 
 
 def in_turn(job: RunJob, found: Sequence[PartBatch]) -> Iterable[RunAnswer]:
-    """In this process, two runs at a time: memory stays that of two runs."""
+    """Executes the job in this process, two runs at a time, so memory holds two runs."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         yield from pool.map(job.run, found)
 
@@ -126,9 +125,9 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgrown:
-    """From how many bytes of fact columns on a predicate is evaluated run by run, and where.
+    """Beyond ``limit`` bytes of fact columns, ``runner`` evaluates a predicate run by run.
 
-    ``storage_options`` are those of the facts' storage, for whoever opens it elsewhere.
+    ``storage_options`` open the facts' storage in other processes.
     """
 
     limit: int = IN_MEMORY
@@ -144,10 +143,10 @@ def gather(
     *,
     file_index: bool = True,
 ) -> Gathered | None:
-    """What facts about ``columns`` say of ``tree`` run by run; ``None`` where they fit in memory.
+    """Evaluates ``tree`` over facts about ``columns`` run by run; ``None`` if they fit in memory.
 
     Steps count fact rows: one per file, or more where indexes were added later. A foreign store is
-    held whole in any case: its parts are made ours while they are read.
+    always held in memory: its parts are converted while they are read.
     """
     if type(matched.snapshot) is not Snapshot:
         return None
@@ -188,7 +187,7 @@ def gather(
 
 
 def sharpened(parts: Iterable[Mapping[Leaf, Bounds[Any]]]) -> dict[Leaf, Bounds[Any]]:
-    """Bounds per leaf from what several stores say of it."""
+    """Bounds per leaf, combined over several stores."""
     found: dict[Leaf, Bounds[Any]] = {}
     for part in parts:
         for leaf, bounds in part.items():

@@ -1,17 +1,16 @@
-"""The row group level of a table, from the ``_pm`` that the facts have of its files.
+"""The row group level of a table, from the ``_pm`` files in its facts.
 
-No data file is touched: what is read lies in packs, neighbouring ones in one request. What was
-opened stays open. It must not cost more than it saves, so
+It reads no data file. The ``_pm`` files lie in packs; adjacent ones are read in one request, and
+opened ones are cached. To save more than it costs,
 
-- it is asked of nothing that it cannot cut: a file of one row group has bounds among its facts
-  already where each column of the predicate has ``minmax``;
-- a sample of the files is asked first (``SAMPLE``, evenly spread), the others only where at least
-  one in ``WORTH`` of its row groups was dropped;
-- of the others no more than ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
+- it skips files that it cannot cut: a file of one row group, if each column of the predicate has
+  ``minmax`` facts;
+- it reads a sample first (``SAMPLE`` files, evenly spread), and the other files only if at least
+  one in ``WORTH`` row groups of the sample was dropped;
+- of the other files it reads at most ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
 
-A ``_pm`` is of the file that its fact row is about, and must know that file's size; one that is
-gone or damaged says nothing, with the reason. Bloom filters that lie in the data files are not
-asked.
+A ``_pm`` belongs to the file of its fact row and must state that file's size. A missing or damaged
+one says nothing, with the reason. Bloom filters in the data files are not used.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ log = logging.getLogger("skipstone")
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-#: Files that are asked before it is known whether that is worth it.
+#: Files in the sample.
 SAMPLE: Final = 32
-#: One in so many row groups of the sample must be dropped, or the others are not asked: to ask a
-#: file takes about 0.3 ms the first time, to read it 3 ms and more.
+#: One in this many row groups of the sample must be dropped, or the other files are left out.
+#: Evaluating a ``_pm`` takes about 0.3 ms the first time; reading a file takes 3 ms or more.
 WORTH: Final = 8
-#: Files whose row groups are asked about at all, and bytes of their ``_pm``.
+#: The most files, and bytes of their ``_pm``, that are evaluated.
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 256 * 2**20
 
 
-# Between plans of one process. A place in a pack is never written twice.
+# Shared by all plans of a process. A place in a pack is never written twice.
 _OPENED = SnapshotCache(most=MOST_FILES, most_bytes=MOST_BYTES)
 _FILES: LruCache[Hashable, OpenedPm] = LruCache(MOST_FILES)
 
@@ -78,7 +77,7 @@ class PmRowGroups:
     fetch: Fetch
     bounded: bool
     sampled: dict[int, OpenedPm] = field(default_factory=dict)
-    #: files of the units that may hold a match, once for each
+    #: the file of each unit that may hold a match
     alive: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     reasons: list[Reason] = field(default_factory=list)
 
@@ -90,9 +89,9 @@ class PmRowGroups:
         columns: frozenset[str],
         fetch: Fetch,
     ) -> PmRowGroups | None:
-        """``None`` where there is nothing to ask: ``columns`` are those that facts are about."""
+        """``None`` where no ``_pm`` can help; ``columns`` are those that have facts."""
         if not matched.snapshot.in_batches:
-            return None  # somebody else's store
+            return None  # a foreign store
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)
@@ -113,11 +112,11 @@ class PmRowGroups:
 
     @property
     def sources(self) -> tuple[_Phase, ...]:
-        """A sample, and the others."""
+        """Two sources: the sample, then the other files."""
         return _Phase(self, sample=True), _Phase(self, sample=False)
 
     def candidates(self, files: IntArray) -> IntArray:
-        """Those of ``files`` that have a ``_pm`` which may say something new."""
+        """Those of ``files`` with a ``_pm`` that may prove more than the facts do."""
         row = self.matched.sidecar_rows("pm")[files]
         files, row = files[row >= 0], row[row >= 0]
         if self.bounded and len(row):
@@ -131,7 +130,7 @@ class PmRowGroups:
         return (total - left) * WORTH >= total > 0
 
     def open(self, files: IntArray) -> tuple[dict[int, OpenedPm], int, int]:
-        """The ``_pm`` of each of ``files``, and bytes and requests that reading them took."""
+        """The ``_pm`` of each of ``files``, and the bytes and requests of reading them."""
         places = self.matched.places("pm")
         found: dict[int, OpenedPm] = {}
         wanted: dict[int, ByteRange] = {}
@@ -162,7 +161,7 @@ class PmRowGroups:
                 error = errors.get(place.path) or LookupError(f"{place.path} has no such bytes")
                 self._lost(file, error)
             else:
-                # Not a part of a larger buffer that it would keep.
+                # A copy: a slice would keep the whole buffer in memory.
                 self._take(found, file, place, bytes(data))
         return found, sum(len(data) for data in have.values()), len(have)
 
@@ -178,8 +177,8 @@ class PmRowGroups:
 
     def _file(self, file: int, key: Hashable, snapshot: PmSnapshot) -> OpenedPm:
         path = self.listing.paths[file]
-        # Not as our own: of a column of a wider type than the file's it is not known here whether
-        # the file's is unsigned, and what a value beyond it would mean.
+        # Opened as a foreign ``_pm``: where the table's type is wider than the file's, the file's
+        # may be unsigned, and the meaning of a value out of range is unknown here.
         made = OpenedPm.of(snapshot, path=path, schema=pa.schema(list(self.schema)))
         _FILES.put((key, self._size(file), self.schema), made)
         return made
@@ -201,7 +200,7 @@ class PmRowGroups:
 
 
 class _NotOpenError(LookupError):
-    """It is not open yet."""
+    """The ``_pm`` is not in the cache."""
 
 
 def _not_open() -> bytes:
@@ -210,27 +209,27 @@ def _not_open() -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _Phase(Source):
-    """A source of the planner: the sample of ``of``, or all others."""
+    """A source of the planner: the sample of ``of``, or all other files."""
 
     of: PmRowGroups
     sample: bool
     level: Level = Level.ROW_GROUP
     limits_cost: ClassVar[bool] = True
-    #: bytes and requests that opening took
+    #: bytes and requests of opening
     spent: tuple[int, int] = (0, 0)
     _source: PmSource | None = None
 
     @property
     def reasons(self) -> Sequence[Reason]:
-        """Why some files say nothing."""
+        """Why some ``_pm`` files are not used."""
         return self.of.reasons if not self.sample else ()
 
     def observe(self, alive: Units) -> None:
-        """Keeps the files that may hold a match."""
+        """Records the files that may hold a match."""
         self.of.alive = alive.file
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
-        """The row groups of the files that are asked now."""
+        """The row groups of the files of this phase."""
         at, chosen = self._chosen(units)
         files, *spent = self.of.open(chosen)
         self.spent = spent[0], spent[1]
@@ -241,7 +240,7 @@ class _Phase(Source):
         return parts, at[parent]
 
     def _chosen(self, units: Units) -> tuple[IntArray, IntArray]:
-        """Positions of the units to ask about, and their files."""
+        """Positions of the units to split, and their files."""
         whole = np.flatnonzero(units.rows == self.of.matched.rows[units.file])
         files = self.of.candidates(units.file[whole])
         if self.sample:
@@ -255,7 +254,7 @@ class _Phase(Source):
         return whole[np.isin(units.file[whole], files)], files
 
     def _affordable(self, files: IntArray) -> IntArray:
-        """As many as may be asked; a reason counts the others."""
+        """The files within the limits; a reason counts the others."""
         rows = self.of.matched.sidecar_rows("pm")[files]
         size = np.cumsum(np.maximum(self.of.matched.places("pm").length[rows], 0))
         most = min(MOST_FILES, int(np.searchsorted(size, MOST_BYTES, side="right")))
@@ -272,7 +271,7 @@ class _Phase(Source):
         return files[:most]
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """Bounds and null counts; filters that need nothing of the data files."""
+        """Bounds, null counts, and Bloom filters that lie in the ``_pm``."""
         if self._source is None or not len(units):
             return ()
         return [
@@ -283,5 +282,5 @@ class _Phase(Source):
 
 
 def _reads_data(evidence: PmBloomEvidence) -> bool:
-    """Whether filters lie in data files."""
+    """Whether a filter lies in a data file."""
     return any(each.words is None for each in evidence.filters.values())

@@ -1,10 +1,10 @@
 """``check --deep``: prove facts true against the data, and plans against brute force.
 
-For each sampled file the columns are decoded anew, and every index is asked about predicates drawn
-from the values that are really there: each distinct value (up to a bound), the extremes, prefixes,
-nulls. An index that excludes a file that holds a match, or claims that all rows match where one
-does not, is untrue. Then pairs of such predicates go through the planner, and every sampled file
-that holds a row matching both must be in the plan.
+For each sampled file the check decodes the columns and tests every index with predicates drawn from
+the file's own values: each distinct value (up to a bound), the extremes, prefixes, nulls. An index
+is untrue if it excludes a file with a match, or claims that all rows match where one does not. Then
+pairs of such predicates go through the planner. Every sampled file with a row that matches both
+must be in the plan.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MOST_PLANS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a deep check found: files decoded, predicates compared, and what was untrue."""
+    """The result of a deep check: files decoded, predicates compared, untrue claims."""
 
     sampled: int
     compared: int
@@ -61,7 +61,7 @@ class Proof:
 
 
 class _Capture(Index):
-    """Not an index: keeps a column's values as a build sees them."""
+    """Not a real index: captures a column's values during a build."""
 
     name = "values"
 
@@ -102,12 +102,12 @@ def prove(
     seed: int = 0,
     decryption: Decryption | None = None,
 ) -> Proof:
-    """Check the facts of ``sample`` fresh files, drawn by ``seed``; see the module.
+    """Checks the facts of ``sample`` fresh files, drawn by ``seed``; see the module.
 
     ``decryption`` opens encrypted files.
     """
     draw = random.Random(seed)
-    # What is decoded here goes nowhere.
+    # The decoded values are not stored, so encrypted columns may be decoded.
     settings = BuildSettings(settle=0, decryption=decryption, plaintext_index=True)
     fresh = np.flatnonzero(matched.has_fact).tolist()
     files = sorted(draw.sample(fresh, min(sample, len(fresh))))
@@ -131,8 +131,8 @@ def prove(
             unreadable.append(f"{id_.path}: {found.error}")
             continue
         if matched.rows[file] not in (-1, found.row_count):
-            told = f"the fact says {matched.rows[file]:,}"
-            untrue.append(f"{id_.path}: {found.row_count:,} rows, {told}")
+            claim = f"the fact says {matched.rows[file]:,}"
+            untrue.append(f"{id_.path}: {found.row_count:,} rows, {claim}")
         untrue += _wrong_pm(matched, file, id_, storage)
         for column, capture in captures.items():
             if str(capture) in found.reasons and found.reasons[str(capture)] != "captured":
@@ -183,7 +183,7 @@ def prove(
 
 
 def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage) -> Iterator[str]:
-    """Where the row group metadata of a file is not what its footer gives."""
+    """Errors where a file's row group metadata differs from what its footer gives."""
     row = int(matched.sidecar_rows("pm")[file])
     place = matched.places("pm").at(row) if row >= 0 else None
     if place is None:
@@ -200,8 +200,8 @@ def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage)
     except SkipstoneError as error:
         yield f"{id_.path}: its _pm is damaged: {error.message}"
         return
-    anew = build_file(id_, storage, [], pa.schema([]), BuildSettings(settle=0, pm=mode))
-    if anew.pm != bytes(kept):
+    rebuilt = build_file(id_, storage, [], pa.schema([]), BuildSettings(settle=0, pm=mode))
+    if rebuilt.pm != bytes(kept):
         yield f"{id_.path}: its _pm is not what its footer gives"
 
 
@@ -246,7 +246,7 @@ def _tests(
 
 
 class _Asker:
-    """Asks evidence about one file, and fetches what it needs from the store of the facts."""
+    """Evaluates evidence about one file, with reads from the store of the facts."""
 
     def __init__(self, leaves: Sequence[Leaf], unit: Units, matched: MatchedFacts) -> None:
         self.leaves, self.unit = leaves, unit
@@ -264,7 +264,7 @@ def _flags(evidence: Any) -> int | None:
 def _contradictions(
     index: Index, path: str, tests: Sequence[tuple[Leaf, NDArray[np.bool_]]], ask: _Asker
 ) -> Iterator[str]:
-    """Where what ``index`` says of one file is not so."""
+    """Errors where ``index`` claims something false about one file."""
     for (leaf, truth), answer in zip(tests, ask(index), strict=True):
         bounds: Any = answer.bounds
         if bounds is None:
@@ -276,7 +276,7 @@ def _contradictions(
 
 
 def _damaged(index: Index, file: int, path: str, matched: MatchedFacts) -> Iterator[str]:
-    """Where the blob of a row index is not the one that was written."""
+    """Errors where the blob of a row index is not the one that was written."""
     row = -1 if index.stored is None else int(index.stored.row_of_file[file])
     if row < 0 or not isinstance(index, PaimonIndex):
         return
@@ -298,7 +298,7 @@ def _wrong_rows(
     tests: Sequence[tuple[Leaf, NDArray[np.bool_]]],
     answers: Sequence[Answer],
 ) -> Iterator[str]:
-    """Where what ``index`` says of the rows of one file is not so."""
+    """Errors where ``index`` claims something false about the rows of one file."""
     for (leaf, truth), answer in zip(tests, answers, strict=True):
         if answer.bounds is None:
             damaged = [r for r in answer.reasons if r.cause is not Cause.NOT_APPLICABLE]

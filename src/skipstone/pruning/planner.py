@@ -1,8 +1,8 @@
-"""The planner: one walk from files to rows, each level asking only about what survived the last.
+"""The planner: one loop from files to rows. Each level looks only at units that the last one kept.
 
-A file without a fact is a unit of which the facts say nothing, so it is kept. A ``Source`` of a
-finer level splits the units that are still undecided, where the ``CostGate`` finds that it pays.
-New kinds of evidence come as sources; the loop is here and only here.
+Facts say nothing about a file without a fact, so it is kept. A ``Source`` of a finer level splits
+the undecided units, where the ``CostGate`` finds that it pays. New kinds of evidence are new
+sources; this is the only loop.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ log = logging.getLogger("skipstone")
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ObjectLevel:
-    """What is known of whole files before the planner's walk.
+    """Evidence about whole files.
 
-    ``row_counts`` is int64 over the files, -1 where no fact says it. ``inherited`` are bounds that
-    were computed elsewhere (``fact_runs.py``), by the steps ``asked``. ``idle`` are the steps of
-    indexes on columns that the predicate does not name.
+    ``row_counts`` is int64 over the files, -1 where unknown. ``inherited`` are bounds that were
+    computed elsewhere (``fact_runs.py``), by the steps ``asked``. ``idle`` are the steps of indexes
+    on columns that the predicate does not name.
     """
 
     row_counts: NDArray[np.int64]
@@ -55,8 +55,8 @@ class ObjectLevel:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FactCoverage:
-    """How far facts cover the files, and what was found before planning; the fields mean the same
-    as in ``Plan``."""
+    """How far facts cover the files, and the reasons and times from before planning. The fields
+    mean the same as in ``Plan``."""
 
     sidecars: int = 0
     facts_fresh: int = 0
@@ -71,11 +71,11 @@ class FactCoverage:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlanInput:
-    """Everything that a plan for ``tree`` over the files of ``listing`` is made from.
+    """The input of a plan for ``tree`` over the files of ``listing``.
 
-    ``finer`` are the sources below the files, ``rows`` the evidence about rows, ``fetch`` reads
-    what evidence needs. ``costs`` say which units a finer level is not asked about, because it
-    would cost more than it saves.
+    ``finer`` are the sources below the files, ``rows`` is the evidence about rows, ``fetch`` reads
+    the bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
+    more than it saves.
     """
 
     tree: Bound
@@ -91,7 +91,7 @@ class PlanInput:
 
 
 def make_plan(given: PlanInput) -> Plan:
-    """The plan: one walk over all levels."""
+    """The plan, by one loop over all levels."""
     tree, listing, objects = given.tree, given.listing, given.objects
     finer, fetch, costs, row_counts = given.finer, given.fetch, given.costs, objects.row_counts
     started = time.perf_counter()
@@ -113,10 +113,10 @@ def make_plan(given: PlanInput) -> Plan:
         dropped[(dropped < 0) & ~_alive(state, len(listing))] = Level.ROW
     for source in sorted(finer, key=lambda item: item.level):
         if steps and not np.any(_undecided(state, settled)):
-            break  # all is decided: there is nothing to ask about
+            break  # every unit is decided
         try:
             state = _refine(tree, state, source, columns, fetch, gate, settled)
-        except Exception as error:  # a finer level is advice too: without it, read more
+        except Exception as error:  # a finer level is advice: without it the plan reads more
             failures.append(failure(source.level, error))
             continue
         _add(steps, state.steps, source.spent)
@@ -174,22 +174,22 @@ def make_plan(given: PlanInput) -> Plan:
 
 
 def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
-    """Of which files any unit may hold a match."""
+    """Flags of the files with a unit that may hold a match."""
     alive = np.zeros(files, np.bool_)
     alive[state.units.file[state.bounds.may]] = True
     return alive
 
 
 def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Units that may hold a match and rows that are none, in files whose rows are not known."""
+    """Flags of the units that may match but need not match whole, in files not ``settled``."""
     open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must & ~settled[state.units.file]
     return open_
 
 
 def _add(steps: list[Step], more: Sequence[Step], spent: tuple[int, int]) -> None:
-    """``more`` behind ``steps``; an index that was asked twice at one level has one step.
+    """Appends ``more`` to ``steps``; an index that ran twice at one level keeps one step.
 
-    ``spent`` are bytes and requests that it took to ask at all.
+    ``spent`` are the bytes and requests of opening the level.
     """
     known = {(step.level, step.index, step.column): at for at, step in enumerate(steps)}
     for number, step in enumerate(more):
@@ -212,7 +212,7 @@ def _refine(
     gate: CostGate,
     settled: NDArray[np.bool_],
 ) -> Evaluation:
-    """One finer level: undecided units are split and asked, everything else is carried on."""
+    """Evaluates one finer level: splits undecided units, and keeps all others as they are."""
     undecided = gate.choose(source, state.units, np.flatnonzero(_undecided(state, settled)))
     if not len(undecided):
         return replace(state, steps=())
@@ -233,11 +233,11 @@ def _split(
     evidence: Callable[[Units], Sequence[Evidence[Leaf]]],
     fetch: Fetch,
 ) -> Evaluation:
-    """The units ``at`` in the parts that ``source`` cuts them into, asked about by ``evidence``."""
+    """Splits the units ``at`` by ``source`` and evaluates ``evidence`` over the parts."""
     asked = state.units.where(at)
     parts, parent = source.split(asked, columns)
     if not len(parts) and source.limits_cost:
-        return replace(state, steps=())  # it chose to ask about nothing
+        return replace(state, steps=())  # the source left out every unit
     covered = _covered(asked, parts, parent)[parent]
     parts, parent = parts.where(covered), at[parent[covered]]
     fine = evaluate(
@@ -259,7 +259,7 @@ def _cut(
     columns: frozenset[str],
     settled: NDArray[np.bool_],
 ) -> Evaluation:
-    """Files whose rows are known, in row groups: the plan names those that hold any."""
+    """Splits the ``settled`` files into row groups, so that the plan can name them."""
     found = next(
         (each for each in finer if each.level is Level.ROW_GROUP and not each.limits_cost), None
     )
@@ -268,15 +268,15 @@ def _cut(
         return state
     try:
         return _split(tree, state, found, at, columns, lambda parts: (), no_fetch)
-    except Exception:  # whoever reads the file will meet what is wrong with it
+    except Exception:  # the reader of the file reports the error
         log.debug("row groups of files whose rows are known", exc_info=True)
         return state
 
 
 def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Units whose parts have all of their rows, as far as the counts are known.
+    """Flags of the units whose parts hold all of their rows, as far as counts are known.
 
-    Rows that lie in no part would be lost, so such a unit is carried on whole.
+    Rows outside all parts would be lost, so any other unit is kept whole.
     """
     counted = np.bincount(parent, weights=parts.rows, minlength=len(units))
     unknown = np.bincount(parent, weights=parts.rows < 0, minlength=len(units)) > 0
@@ -284,7 +284,7 @@ def _covered(units: Units, parts: Units, parent: NDArray[np.int64]) -> NDArray[n
 
 
 def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> Evaluation:
-    """Carried units and finer ones side by side, in file and row order."""
+    """The ``carried`` units and the finer ones together, in file and row order."""
     if not len(carried) and _in_order(fine.units):
         return fine
     kept = coarse.units.where(carried)
@@ -329,7 +329,7 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
         return details
     starts = np.flatnonzero(np.diff(units.file, prepend=-1))
     stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
-    # Of many files few are cut, and the others have nothing to say.
+    # Usually few of many files are cut; the others need no detail.
     alone = (stops - starts == 1) & (units.rows[starts] == row_counts[units.file[starts]])
     cut = ~alone & np.logical_or.reduceat(may, starts)
     for start, stop in zip(starts[cut].tolist(), stops[cut].tolist(), strict=True):
@@ -350,7 +350,7 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
     """Ordinals of the row groups of ``file`` that hold any of ``rows``."""
     mine = units.where((units.file == file) & (units.rows > 0))
     starts, stops = rows.ranges()
-    # The first run that ends past the unit's first row is the only one that can begin it.
+    # The first run that ends after the unit's first row is the only one that can overlap first.
     run = np.searchsorted(stops, mine.first_row, side="right")
     hit = run < len(starts)
     hit[hit] = starts[run[hit]] < (mine.first_row + mine.rows)[hit]
@@ -358,7 +358,7 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
 
 
 def _opaque_reasons(tree: Bound) -> tuple[Reason, ...]:
-    """Parts of the predicate that no index can use, by name."""
+    """A reason per part of the predicate that no index can use."""
     found: dict[Reason, None] = {}
     stack: list[Any] = [tree]
     while stack:
