@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.inspect.parquet_file import inspect_file
-from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import column_name
 from skipstone.salvage import salvage
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

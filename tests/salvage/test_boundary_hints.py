@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.salvage import salvage
 from tests.parquet.format.files import same_table
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path

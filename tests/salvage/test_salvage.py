@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from skipstone.cli.verbs import cli
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import Tail
 from skipstone.salvage import salvage
 from tests.parquet.format.files import golden_files, nested_types, same_table, written
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from skipstone import Decryption, ParquetFile
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import Tail
 from skipstone.rewrite import Encryption, encrypt
 from skipstone.salvage import salvage
 from tests.parquet.encryption.keys import decryption_of
 from tests.parquet.format.files import same_table
+from tests.parquet.whole_file import read_table
 from tests.rewrite.encrypted_files import KEY, KEYS, equal, modules, plain, rows
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.parquet.writing.table_writer import write_table
 from skipstone.rewrite import retrofit
 from skipstone.salvage import salvage
 from tests.parquet.format.files import same_table
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow import arrow_types, arrow_values, assembly
 from skipstone.parquet.arrow.arrow_types import arrow_schema, natural_type
 from skipstone.parquet.arrow.arrow_values import TooLongError
-from skipstone.parquet.arrow.assembly import assemble, assemble_rows, read_row_group, read_table
+from skipstone.parquet.arrow.assembly import assemble, assemble_rows
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import MAGIC, Tail, read_metadata
 from skipstone.parquet.format.logical_types import LogicalType
@@ -25,6 +25,7 @@ from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Schema, field_shape
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 from tests.parquet.format.files import golden_files, nested_types, same, same_table, written
+from tests.parquet.whole_file import read_row_group, read_table
 
 if TYPE_CHECKING:
     import random

@@ -12,7 +12,6 @@ import pytest
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.arrow.arrow_values import TooLongError, leaf_array
-from skipstone.parquet.arrow.assembly import read_table
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.logical_types import (
@@ -30,6 +29,7 @@ from skipstone.parquet.format.logical_types import (
 from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.column_values import LeafColumn, Run
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
@@ -13,7 +14,17 @@ from skipstone.parquet.encodings import ByteArrays, Values
 from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Type
 
-__all__ = ["BOTH", "arrays", "booleans", "byte_arrays", "floats", "integers", "rows", "same"]
+__all__ = [
+    "BOTH",
+    "arrays",
+    "booleans",
+    "byte_arrays",
+    "factorise",
+    "floats",
+    "integers",
+    "rows",
+    "same",
+]
 
 BOTH = pytest.mark.parametrize("kernels", [NUMPY, COMPILED.load()], ids=["numpy", "compiled"])
 _BITS: dict[Any, Any] = {np.dtype("f4"): np.dtype("u4"), np.dtype("f8"): np.dtype("u8")}
@@ -94,3 +105,35 @@ def same(left: Values, right: Values) -> bool:
     a: npt.NDArray[Any] = np.ascontiguousarray(left)
     b: npt.NDArray[Any] = np.ascontiguousarray(right)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def factorise(values: Values) -> tuple[Values, npt.NDArray[np.int32]]:
+    """The distinct values in the order in which they first occur, and the index of each value.
+
+    Distinct by their bytes: both zeros and all kinds of NaN are kept apart.
+    """
+    if isinstance(values, ByteArrays):
+        coded = values.to_arrow().dictionary_encode()
+        found: Values = ByteArrays.from_arrow(coded.dictionary)
+    elif values.ndim == 2:
+        flat = np.ascontiguousarray(values).reshape(-1)
+        # Arrow has rows of no bytes, but nothing to count them by.
+        if not values.shape[1]:
+            return values[:1], np.zeros(len(values), np.int32)
+        rows = pa.Array.from_buffers(
+            pa.binary(values.shape[1]), len(values), [None, pa.py_buffer(flat)]
+        )
+        coded = rows.dictionary_encode()
+        whole = np.frombuffer(coded.dictionary.buffers()[1], np.uint8)
+        start = coded.dictionary.offset * values.shape[1]
+        size = len(coded.dictionary) * values.shape[1]
+        found = whole[start : start + size].reshape(-1, values.shape[1])
+    elif values.dtype == np.bool_:
+        distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return distinct[order], np.argsort(order).astype(np.int32)[inverse]
+    else:
+        words = np.ascontiguousarray(values).view(f"i{values.itemsize}")
+        coded = pa.array(words).dictionary_encode()
+        found = coded.dictionary.to_numpy(zero_copy_only=False).view(values.dtype)
+    return found, coded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)

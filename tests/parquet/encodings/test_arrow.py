@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from skipstone.parquet.encodings import ByteArrays, Values, decode_values, dictionary, encode_values
+from skipstone.parquet.encodings import ByteArrays, Values, decode_values, encode_values
 from skipstone.parquet.format.enums import Encoding, Type
-from tests.parquet.encodings.drawing import BOTH, arrays, same
+from tests.parquet.encodings.drawing import BOTH, arrays, factorise, same
 from tests.parquet.encodings.files import column_file, pages_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_pages_for_arrow(encoding: Encoding, drawn: Drawn) -> None:
     first_page: tuple[int, bytes] | None = None
     coded = values
     if encoding is Encoding.RLE_DICTIONARY:
-        distinct, coded = dictionary.factorise(values)
+        distinct, coded = factorise(values)
         first_page = (len(distinct), encode_values(Encoding.PLAIN, distinct, type_, width))
     half = len(values) // 2
     pages = [

@@ -275,9 +275,9 @@ def test_widths_that_cannot_be(width: int) -> None:
 
 def test_lengths_of_prefixed_runs() -> None:
     with pytest.raises(FormatError, match="length of runs: expected 4 bytes, got 3"):
-        rle.decode_prefixed(b"\0\0\0", 1, 1)
+        rle.prefixed(b"\0\0\0")
     with pytest.raises(FormatError, match="runs: expected 5 bytes, got 4"):
-        rle.decode_prefixed(b"\5\0\0\0\2\1\0\0", 1, 1)
+        rle.prefixed(b"\5\0\0\0\2\1\0\0")
     with pytest.raises(FormatError, match="levels of 2 bits: expected 2 bytes, got 1"):
         bit_packed.decode(b"\0", 5, 2)
 

@@ -120,7 +120,7 @@ def test_arrow_writes_the_filter_that_we_would(kind: str, tmp_path: Path) -> Non
     options = {"c": {"ndv": 100, "fpp": 0.01}}
     pq.write_table(pa.table({"c": column}), path, bloom_filter_options=options)
     (theirs,) = filters(path)
-    ours = BloomFilter.of_ndv(100, 0.01)
+    ours = BloomFilter.of_size(optimal_bytes(100, 0.01))
     ours.insert(xxh64_values(values))
     assert ours.to_bytes() == theirs.to_bytes()
 

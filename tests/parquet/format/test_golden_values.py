@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import FormatError
-from skipstone.parquet.arrow.assembly import read_table
 from tests.parquet.format.files import LARGE, golden_files, same, same_table
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData, RowGroup, SchemaElement
 from skipstone.parquet.format.summary_file import (
-    escapes,
     is_summary,
-    path_beside,
     row_groups_by_file,
     split,
 )
@@ -123,42 +121,3 @@ def _footer(paths: list[list[str | None]]) -> bytes:
         num_rows=0,
         row_groups=tuple(groups),
     ).to_bytes()
-
-
-@pytest.mark.parametrize("path", ["part.parquet", "a=1/b=2/part 0.parquet", "..a/b..parquet", "é"])
-def test_paths_that_stay(path: str) -> None:
-    assert escapes(path) is None
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "/etc/passwd",
-        "../x",
-        "a/../../x",
-        "s3://bucket/x",
-        "file:x",
-        "C:\\x",
-        "\\\\host\\x",
-        "a\\..\\x",
-        "a\0b",
-    ],
-)
-def test_paths_that_may_lead_out(path: str) -> None:
-    assert escapes(path) is not None
-
-
-@pytest.mark.parametrize(
-    "summary, path, found",
-    [
-        ("/data/t/_metadata", "p=1/x.parquet", "/data/t/p=1/x.parquet"),
-        ("s3://b/t/_metadata", "x.parquet", "s3://b/t/x.parquet"),
-        ("_metadata", "x.parquet", "x.parquet"),
-        ("/data/_metadata", "/other/x.parquet", "/other/x.parquet"),
-        ("/data/_metadata", "s3://b/x.parquet", "s3://b/x.parquet"),
-        ("/_metadata", "x.parquet", "/x.parquet"),
-    ],
-)
-def test_where_a_path_leads(summary: str, path: str, found: str) -> None:
-    assert path_beside(summary, path) == found

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.assembly import assemble, read_row_group, read_table
+from skipstone.parquet.arrow.assembly import assemble
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import Schema
@@ -23,6 +23,7 @@ from skipstone.parquet.pages.page import chunk_range, walk_pages
 from tests.parquet.encryption.keys import decryption_of
 from tests.parquet.encryption.plain import open_bytes, plain_table
 from tests.parquet.format.files import nested_types, same, written
+from tests.parquet.whole_file import read_row_group, read_table
 
 if TYPE_CHECKING:
     from pathlib import Path

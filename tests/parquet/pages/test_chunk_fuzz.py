@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.assembly import read_table
 from tests.folders import GOLDEN
 from tests.parquet.format.files import golden_files, nested_types, written
+from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
     from tests.parquet.format.files import Written

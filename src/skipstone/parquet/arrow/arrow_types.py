@@ -1,8 +1,8 @@
-"""The Arrow types of a file's columns: those that Arrow itself gives, where it reads the schema.
+"""The Arrow types of a file's columns: those of Arrow itself, where it can read the schema.
 
-``arrow_schema`` asks Arrow with a footer that has this schema and the key-value metadata
-(``ARROW:schema`` restores what Parquet cannot say: dictionaries, views, durations, time zones,
-fixed-size lists) but no row groups. Fields that Arrow refuses get the types of ``natural_type``:
+``arrow_schema`` passes Arrow a footer with this schema and the key-value metadata, without row
+groups. ``ARROW:schema`` restores types that Parquet lacks: dictionaries, views, durations, time
+zones, fixed-size lists. Fields that Arrow refuses get the types of ``natural_type``:
 
     BOOLEAN        bool
     INT32          int32, or date32, time32(ms), decimal128, (u)int8/16/32 by annotation
@@ -13,7 +13,7 @@ fixed-size lists) but no row groups. Fields that Arrow refuses get the types of 
     FIXED          fixed_size_binary(k), or halffloat (FLOAT16), decimal128/256
     UNKNOWN        null
 
-Annotations that are unknown, or that do not fit the physical type, leave the type as it is.
+Annotations that are unknown, or do not fit the physical type, do not change the type.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _ask(
 
 
 def _is_utf8(name: str) -> bool:
-    # What was not UTF-8 was read as surrogates; Arrow fails on it only when it is asked for names.
+    # Bytes that are not UTF-8 were read as surrogates; Arrow fails on them only for names.
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 

@@ -1,18 +1,18 @@
-"""Physical values to Arrow arrays of a leaf's type.
+"""Turns physical values into Arrow arrays of a leaf's type.
 
-Values become *storage* first, which is what Arrow's buffers hold, then are spread over the slots of
-the array (nulls get zeros), then wrapped:
+Values first become *storage*, the contents of Arrow's buffers. Storage is spread over the slots of
+the array (nulls get zeros), and wrapped:
 
     bool                         (n,) bool
     fixed width                  (n,) numbers, or (n, k) uint8
     binary, string               ByteArrays
 
-    decimal   INT32, INT64: sign-extended; bytes: big-endian, sign-extended, turned round
+    decimal   INT32, INT64: sign-extended; bytes: big-endian, sign-extended, reversed
     INT96     8 bytes nanoseconds of the day, 4 bytes Julian day, little-endian: nanoseconds since
-              1970-01-01 in 64 bits, which wrap outside the years 1677 to 2262 as Arrow's do
+              1970-01-01 in 64 bits, which wrap outside the years 1677 to 2262, as in Arrow
     (u)int8 … (u)int32           the low bytes of an INT32
 
-Types that hold the same values otherwise (dictionaries, views, other units) are cast from these.
+Other types for the same values (dictionaries, views, other units) are cast from these.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = ["TooLongError", "leaf_array"]
 _JULIAN_EPOCH = 2_440_588
 _NS_PER_DAY = 86_400 * 10**9
 _LONGEST = (1 << 31) - 1
-# What is not in the file itself (values looked up in a dictionary, room for nulls) is made up to
-# this size for one column chunk: 4 GiB.
+# The most bytes for one column chunk that are not in the file itself (values repeated from a
+# dictionary, room for nulls): 4 GiB.
 _MOST_BYTES = 1 << 32
 
 _NUMBERS: dict[pa.DataType, tuple[Type, type[np.generic]]] = {
@@ -65,7 +65,7 @@ _NUMBERS: dict[pa.DataType, tuple[Type, type[np.generic]]] = {
 
 
 class TooLongError(UnsupportedError):
-    """More bytes or elements than an Arrow array of 32-bit offsets holds: take fewer rows."""
+    """More bytes or elements than an Arrow array with 32-bit offsets holds: take fewer rows."""
 
 
 def leaf_array(
@@ -73,7 +73,7 @@ def leaf_array(
 ) -> pa.Array:
     """The leaf's values as an array of ``type_`` (by default ``leaf_type``).
 
-    ``valid`` says of each slot whether it has a value; ``None``: all have. FormatError where values
+    ``valid`` says which slots have a value; ``None``: all of them. FormatError where values
     do not fit the type.
     """
     leaf = column.leaf
@@ -120,10 +120,10 @@ def _dictionary_array(
 
 
 def _holds(type_: pa.DataType, leaf: Leaf) -> bool:
-    """Whether storage of this type can be made of the leaf's values."""
+    """Whether the leaf's values can become storage of this type."""
     own = leaf_type(leaf)
     if type_ in _NUMBERS:
-        # Of the same family: a decimal or a timestamp is no plain number, whatever its storage.
+        # A decimal or a timestamp is not a plain number, whatever its storage is.
         return _NUMBERS[type_][0] is leaf.type and (own == type_ or own in _NUMBERS)
     if pa.types.is_decimal(type_) or pa.types.is_timestamp(type_):
         same = type_.scale if pa.types.is_decimal(type_) else type_.unit
@@ -193,7 +193,7 @@ def _decimals(values: Values, leaf: Leaf, width: int) -> U8:
     given = values.shape[1]
     made = np.empty((len(values), width), np.uint8)
     if given > width:
-        # Only more sign bytes may lie in front of what the precision needs.
+        # Only sign bytes may precede the bytes that the precision needs.
         surplus = values[:, : given - width]
         sign = np.where(values[:, given - width] > 127, 255, 0).astype(np.uint8)
         if (surplus != sign[:, np.newaxis]).any():
@@ -205,7 +205,7 @@ def _decimals(values: Values, leaf: Leaf, width: int) -> U8:
 
 
 def _check_repeated(values: Values, indices: npt.NDArray[np.int32], leaf: Leaf) -> None:
-    # A few bytes can repeat a long value without end.
+    # A few bytes can repeat a long value any number of times.
     if not isinstance(values, ByteArrays):
         _check_size(len(indices) * values.itemsize * int(np.prod(values.shape[1:])), leaf.name)
         return

@@ -1,16 +1,17 @@
-"""Records put together: levels and values of leaves to Arrow arrays of any nesting.
+"""Assembles records: turns levels and values of leaves into Arrow arrays of any nesting.
 
-A *slot* is one place of an array: a row at the top, an element inside a list. At depth ``r`` (lists
-around the array) a leaf's entries, without those of lists that are null or empty further out, are
+A *slot* is one place of an array: a row at the top, an element inside a list. At depth ``r`` (the
+number of lists around the array) the entries of a leaf, without those of outer lists that are null
+or empty, are
 
     slots           repetition level <= r
     elements        definition level >= the list's ``element_level``
     list sizes      elements with repetition level <= r + 1, from one slot to the next
     validity        definition level >= that of the node, at the slots
 
-and going down into a list keeps the elements only. So every array is a few passes over the levels
-of a leaf: no loop over rows. All leaves of a group must tell the same story; FormatError if not.
-Source: Dremel (Melnik et al., 2010), "record assembly", turned from records to columns.
+and going down into a list keeps only the elements. So every array takes a few passes over the
+levels of a leaf, without a loop over rows. All leaves of a group must agree; FormatError otherwise.
+Source: Dremel (Melnik et al., 2010), "record assembly", for columns instead of records.
 """
 
 from __future__ import annotations
@@ -22,20 +23,16 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import (
     LeafShape,
     ListShape,
     MapShape,
-    Schema,
     Shape,
     StructShape,
     field_shape,
 )
-from skipstone.parquet.pages.column_values import decode_chunk
-from skipstone.parquet.pages.page import chunk_range
 
-from .arrow_types import arrow_schema, storage_type
+from .arrow_types import storage_type
 from .arrow_values import TooLongError, leaf_array
 
 if TYPE_CHECKING:
@@ -44,11 +41,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.encodings.values import I64, U8
-    from skipstone.parquet.format.metadata import FileMetaData, RowGroup
-    from skipstone.parquet.format.schema import Leaf, Node
+    from skipstone.parquet.format.schema import Node
     from skipstone.parquet.pages.column_values import LeafColumn
 
-__all__ = ["assemble", "assemble_rows", "read_row_group", "read_table"]
+__all__ = ["assemble", "assemble_rows"]
 
 _LONGEST = (1 << 31) - 1
 
@@ -63,7 +59,7 @@ class _Entries:
     repetition: U8 | None
 
     def slots(self, depth: int) -> I64 | None:
-        """Where the slots at this depth are; ``None``: every entry is one."""
+        """Places of the slots at this depth; ``None``: every entry is one."""
         if self.repetition is None or depth >= self.leaf.leaf.max_repetition_level:
             return None
         places = np.flatnonzero(self.repetition <= depth)
@@ -72,7 +68,7 @@ class _Entries:
         return places
 
     def valid(self, level: int, depth: int) -> npt.NDArray[np.bool_] | None:
-        """Of each slot, whether it is defined to this level; ``None``: all are."""
+        """Per slot: whether it is defined to this level; ``None``: all are."""
         if self.definition is None:
             return None
         places = self.slots(depth)
@@ -124,10 +120,10 @@ def assemble(
 ) -> pa.Array:
     """The Arrow array of a field of the root, one slot per row.
 
-    ``columns`` holds leaves by ordinal, all with the same rows; leaves of the field that it lacks
-    are left out of their structs. ``type_`` is the wanted type, natural by default; pruned as the
-    leaves are. FormatError where levels do not fit together or values not the type; TooLongError
-    where an array of 32-bit offsets cannot hold so much (take fewer rows).
+    ``columns`` holds leaves by ordinal, all with the same rows; other leaves of the field are left
+    out of their structs. ``type_`` is the wanted type, pruned like the leaves; by default the
+    natural type. FormatError where levels disagree or values do not fit the type; TooLongError
+    where the array needs 64-bit offsets (take fewer rows).
     """
     shape = field_shape(node, columns.keys())
     entries = {
@@ -318,69 +314,10 @@ def _first(shape: Shape) -> int:
     return ordinals[0]
 
 
-def read_table(data: bytes | memoryview, *, verify_crc: bool = False) -> pa.Table:
-    """All rows of an unencrypted file in memory.
-
-    FormatError where the file is damaged (with ``verify_crc`` also where a page has another
-    checksum than it states), UnsupportedError for what is not read.
-    """
-    metadata = read_metadata(data)
-    schema = Schema.of(metadata.schema)
-    wanted = arrow_schema(schema, metadata.schema, metadata.key_value_metadata)
-    chunks: list[list[pa.Array]] = [[] for _ in wanted]
-    num_rows = 0
-    for row_group in metadata.row_groups:
-        columns = read_row_group(data, metadata, row_group, schema, verify_crc=verify_crc)
-        for index, (node, field) in enumerate(zip(schema.root.children, wanted, strict=True)):
-            mine = {k: columns[k] for k in range(node.first_leaf, node.stop_leaf)}
-            chunks[index] += assemble_rows(node, mine, field.type, row_group.num_rows)
-        num_rows += row_group.num_rows
-    arrays = [
-        pa.chunked_array(mine, field.type) for mine, field in zip(chunks, wanted, strict=True)
-    ]
-    if not arrays:
-        return pa.table({"": pa.nulls(num_rows)}).select([])
-    return pa.Table.from_arrays(arrays, schema=wanted)
-
-
-def read_row_group(
-    data: bytes | memoryview,
-    metadata: FileMetaData,
-    row_group: RowGroup,
-    schema: Schema,
-    *,
-    verify_crc: bool = False,
-) -> dict[int, LeafColumn]:
-    """All leaves of a row group, by ordinal, of a whole file in memory."""
-    if len(row_group.columns) != len(schema.leaves):
-        raise FormatError(
-            "columns of a row group", expected=len(schema.leaves), got=len(row_group.columns)
-        )
-    view = memoryview(data)
-    found: dict[int, LeafColumn] = {}
-    for leaf, chunk in zip(schema.leaves, row_group.columns, strict=True):
-        meta = chunk.meta_data
-        if meta is None or chunk.crypto_metadata is not None:
-            raise UnsupportedError(f"column {leaf.name} is encrypted")
-        if chunk.file_path is not None:
-            raise UnsupportedError(f"column {leaf.name} lies in another file, {chunk.file_path}")
-        start, stop = chunk_range(meta, file_size=len(data), created_by=metadata.created_by)
-        _check_rows(leaf, meta.num_values, row_group.num_rows)
-        found[leaf.ordinal] = decode_chunk(
-            view[start:stop], meta, leaf, base=start, verify_crc=verify_crc
-        )
-    return found
-
-
-def _check_rows(leaf: Leaf, num_values: int, num_rows: int) -> None:
-    if num_rows < 0 or (num_values != num_rows and not leaf.max_repetition_level):
-        raise FormatError(f"values of column {leaf.name}", expected=num_rows, got=num_values)
-
-
 def assemble_rows(
     node: Node, columns: Mapping[int, LeafColumn], type_: pa.DataType | None, num_rows: int
 ) -> list[pa.Array]:
-    """A field of the root as one array, or several where one cannot hold so much."""
+    """A field of the root as one array, or as several where one array cannot hold it."""
     for column in columns.values():
         if column.num_rows != num_rows:
             raise FormatError(

@@ -1,4 +1,4 @@
-"""A file's metadata as Arrow tables, to query instead of walking objects.
+"""A file's metadata as Arrow tables, which can be queried.
 
     row_groups   one row per row group
     chunks       one row per column chunk: row group by row group, the leaves in schema order
@@ -31,10 +31,16 @@ from .arrow_types import leaf_type
 from .arrow_values import leaf_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from enum import IntEnum
+
+    from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import Leaf
+
+    I64Array = NDArray[np.int64]
 
 __all__ = [
     "chunks",
@@ -46,17 +52,6 @@ __all__ = [
     "shown",
     "texts_by_leaf",
 ]
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from enum import IntEnum
-
-    from numpy.typing import NDArray
-
-    from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf
-
-    I64Array = NDArray[np.int64]
 
 
 _COUNTS = (
@@ -123,7 +118,7 @@ def gathered(buffer: NDArray[np.uint8], start: I64Array, length: I64Array) -> pa
 
 
 def names(values: I64Array, kind: type[IntEnum]) -> pa.Array:
-    """Names of an enumeration; a number that has none stays a number."""
+    """Names of an enumeration; a number without a name stays a number."""
     found, places = np.unique(values.reshape(-1), return_inverse=True)
     known = {int(each): each.name for each in kind}
     names = [None if each < 0 else known.get(each, str(each)) for each in found.tolist()]
@@ -143,7 +138,7 @@ def _encodings(masks: I64Array) -> pa.Array:
 
 
 def shown(name: str) -> str:
-    """A name that Arrow takes as text: bytes of a file that are no text become escapes."""
+    """A name as text for Arrow: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -234,9 +229,9 @@ def _file_paths(footer: FooterArrays) -> pa.Array:
 
 
 def texts_by_leaf(values: pa.Array, ordinals: I64Array, leaves: Sequence[Leaf | None]) -> pa.Array:
-    """``readable`` over values of many leaves: once for all leaves that mean the same.
+    """``readable`` over values of many leaves: once for all leaves of the same type.
 
-    ``ordinals`` say of each value to which of the ``leaves`` it belongs.
+    ``ordinals`` are the places of the values' leaves in ``leaves``.
     """
     kinds: dict[Any, int] = {}
     first: list[Leaf] = []
@@ -322,7 +317,7 @@ def _fitting(values: ByteArrays, leaf: Leaf) -> Any:
 
 
 def _texts(values: ByteArrays, leaf: Leaf) -> pa.Array:
-    """Of values that have the width of their type."""
+    """Texts of values that have the width of their type."""
     show: Callable[[bytes], str] = _guessed
     logical = leaf.element.logicalType
     if logical is not None and logical.UUID is not None and leaf.type_length == 16:
@@ -392,7 +387,7 @@ def _printed(array: pa.Array) -> pa.Array:
     texts = array.cast(pa.string())
     if not zone:
         return texts
-    # Arrow prints what no calendar holds as <value out of range: …>.
+    # Arrow prints values outside its calendar as <value out of range: …>.
     return pc.if_else(
         pc.starts_with(texts, "<"), texts, pc.binary_join_element_wise(texts, "Z", "")
     )

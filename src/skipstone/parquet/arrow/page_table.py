@@ -1,8 +1,8 @@
 """The pages of a file as an Arrow table, from an index or from page headers.
 
-``PagesOf`` holds what is known of the pages of one column chunk, one entry per page: of an index
-that is where they lie, their rows and bounds; of the headers themselves all the rest. What is not
-known is ``None`` for all of them, or -1 (of bounds and checksums ``None``) for one.
+``PagesOf`` describes the pages of one column chunk, one entry per page. An index knows their
+places, rows and bounds; page headers know all the rest. An unknown field is ``None`` for all pages,
+or -1 (``None`` for bounds and checksums) for one page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NUMBERS = (
 class PagesOf:
     """Pages of the chunk of ``leaf`` in ``row_group``; sequences of one entry per page.
 
-    ``compressed_size`` is all that a page takes in the file, header included; ``page_type`` and
+    ``compressed_size`` is the size of a page in the file, header included; ``page_type`` and
     ``encoding`` are numbers of their enumerations; ``crc`` is the i32 of the header;
     ``first_row_index`` counts from the first row of the row group.
     """
@@ -77,9 +77,9 @@ class PagesOf:
         offset_index: OffsetIndexArrays,
         column_index: ColumnIndexArrays | None = None,
     ) -> Self:
-        """What the page index says of the data pages of a row group of ``num_rows`` rows.
+        """The data pages of a row group of ``num_rows`` rows, from the page index.
 
-        The bounds of null pages are placeholders, and left out.
+        The bounds of null pages are placeholders and left out.
         """
         known: dict[str, Any] = {}
         if column_index is not None:
@@ -104,9 +104,9 @@ class PagesOf:
 
     @classmethod
     def from_pages(cls, row_group: int, leaf: Leaf, walked: Iterable[Page]) -> Self:
-        """What the headers of a chunk's pages say, dictionary and unknown pages included.
+        """All pages of a chunk, from their headers; dictionary and unknown pages included.
 
-        Rows are known of v2 pages, and of all pages of a leaf that is not repeated.
+        Rows are known for v2 pages, and for all pages of a leaf that is not repeated.
         """
         found = list(walked)
         v2 = [page.type == PageType.DATA_PAGE_V2 for page in found]
@@ -124,7 +124,7 @@ class PagesOf:
         first = 0
         for count, is_data in zip(rows, data, strict=True):
             firsts.append(first if is_data else -1)
-            # From the first page on whose rows only its levels tell, nothing is known.
+            # After the first page whose row count only its levels tell, row numbers are unknown.
             if is_data:
                 first = first + count if first >= 0 and count >= 0 else -1
         return cls(

@@ -1,7 +1,7 @@
-"""Encodings of values and levels: one module each, decode and encode, and the choice among them.
+"""Decodes and encodes values and levels: one module per encoding, and the choice among them.
 
-``decode_values`` and ``encode_values`` are for the values of data pages; levels are the business
-of ``rle`` and ``bit_packed`` themselves. Which encoding holds which type:
+``decode_values`` and ``encode_values`` are for the values of data pages; ``rle`` and ``bit_packed``
+also do levels. The types that each encoding holds:
 
 =========================  ===========================================================
 PLAIN                      all
@@ -55,7 +55,7 @@ _HOLDS: Final[Mapping[Encoding, Set[Type]]] = {
     Encoding.DELTA_BYTE_ARRAY: {Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY},
     Encoding.BYTE_STREAM_SPLIT: {*_INTEGERS, Type.FLOAT, Type.DOUBLE, Type.FIXED_LEN_BYTE_ARRAY},
 }
-# By number, which is quicker than to make and to hash members of an enumeration for each page.
+# By number: making and hashing members of an enumeration for each page takes longer.
 _PAIRS: Final = {
     (int(encoding), int(type_)): encoding for encoding, types in _HOLDS.items() for type_ in types
 }
@@ -74,13 +74,12 @@ def decode_values(
 ) -> Values:
     """``count`` values of a data page, whose bytes after the levels are ``data``.
 
-    They are in ``out`` if it is given: an array of these values, contiguous, for all types but
-    BYTE_ARRAY. So the pages of a chunk need not be put together afterwards.
+    They are in ``out`` if it is given: a contiguous array of these values, for all types except
+    BYTE_ARRAY. So the pages of a chunk need no concatenation afterwards.
 
-    ``count`` is without nulls. What comes out of how many bytes is bounded by ``count`` alone where
-    one value is repeated: check it against the page and the row group first. FormatError where the
-    data cannot be read, or the encoding does not hold the type; UnsupportedError for ALP and
-    unknown encodings.
+    ``count`` excludes nulls. A repeated value takes few bytes, and only ``count`` bounds the
+    result: check it against the page and the row group first. FormatError where the data cannot be
+    read, or the encoding does not hold the type; UnsupportedError for ALP and unknown encodings.
     """
     known = _known(encoding, type_)
     if out is not None:
@@ -130,8 +129,8 @@ def encode_values(
 ) -> bytes:
     """``values`` as the bytes of a data page after its levels; dictionary encodings take indices.
 
-    A dictionary page is its values, PLAIN: ``dictionary.factorise`` tells both apart. ValueError
-    where rows of bytes are not of ``type_length``.
+    A dictionary page has its values PLAIN. ValueError where rows of bytes are not of
+    ``type_length``.
     """
     known = _known(encoding, type_)
     if not isinstance(values, ByteArrays) and values.ndim == 2:

@@ -5,9 +5,9 @@
     values 0 to 7 in 3 bits:   00000101 00111001 01110111
                                AAABBBCC CDDDEEEF FFGGGHHH
 
-No runs, no length, no padding but in the last byte: ``count`` values take
-``ceil(count * width / 8)`` bytes. The bits of a byte run the other way than those of rle.py. Files
-may declare this encoding for levels of width 0, where it means nothing.
+There are no runs, no length, and padding only in the last byte: ``count`` values take
+``ceil(count * width / 8)`` bytes. The order of bits in a byte is the reverse of that in rle.py.
+Files may declare this encoding for levels of width 0, where it has no effect.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def decode(
     made = np.zeros(count, dtype)
     if not bit_width:
         return made, 0
-    for start in range(0, count, 8_192):  # whole bytes, and bits that stay in the cache
+    for start in range(0, count, 8_192):  # whole bytes, and few enough for the cache
         here = made[start : start + 8_192]
         packed = view[start * bit_width >> 3 : (start + len(here)) * bit_width + 7 >> 3]
         bits = np.zeros((len(here), 32), np.uint8)

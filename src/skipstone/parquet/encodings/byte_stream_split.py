@@ -5,8 +5,8 @@
     values          AA BB CC DD   00 11 22 33   A3 B4 C5 D6
     encoded         AA 00 A3   BB 11 B4   CC 22 C5   DD 33 D6
 
-For FLOAT, DOUBLE, INT32, INT64 and FIXED_LEN_BYTE_ARRAY (float16 is one of 2 bytes). Nothing tells
-where a stream ends but the number of values, so there is no padding: ``count * width`` bytes.
+For FLOAT, DOUBLE, INT32, INT64 and FIXED_LEN_BYTE_ARRAY (float16 is one of 2 bytes). Only the
+number of values determines where a stream ends, so there is no padding: ``count * width`` bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def decode(
 ) -> npt.NDArray[Any]:
     """``count`` values of the type; in ``out`` if given.
 
-    FormatError where the data are not their streams exactly.
+    FormatError where the data have another length than the streams.
     """
     check_count(count)
     view = as_bytes(data)

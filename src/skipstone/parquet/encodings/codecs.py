@@ -1,16 +1,16 @@
 """Compression of pages: each codec both ways, and never more bytes than the page header declares.
 
-A page is compressed whole. Its header states both sizes, so what a codec may yield is known:
+A page is compressed as a whole. Its header states both sizes, so the size of the result is known:
 
 =============  ==================================================================================
 UNCOMPRESSED   the bytes themselves
 SNAPPY         one raw Snappy block; its own length must be the declared one
-GZIP           RFC 1952, one or more members (zlib's own framing is understood too)
+GZIP           RFC 1952, one or more members (zlib's own framing is accepted too)
 BROTLI         RFC 7932
 ZSTD           RFC 8878, one or more frames
 LZ4_RAW        one LZ4 block
-LZ4            three things in the wild, see below
-LZO            not supported: no library is left that is worth its risk
+LZ4            three framings, see below
+LZO            not supported: there is no maintained library
 =============  ==================================================================================
 
 ``LZ4`` (deprecated) is tried as the LZ4 frame format if the frame magic ``04 22 4D 18`` leads, then
@@ -19,10 +19,10 @@ match would refer to bytes before the block. Hadoop's framing, integers big-endi
 
     (uint32 size  (uint32 compressed size, LZ4 block)+)+      # blocks of the group yield `size`
 
-It is taken only if all lengths meet the end of the data and the declared size exactly.
+It is accepted only if all lengths match the end of the data and the declared size exactly.
 
-Each codec has a greatest ratio of output to input, by its format. A declared size beyond it is a
-lie and refused before anything is allocated.
+The format of each codec limits the ratio of output to input. A larger declared size is wrong, and
+is refused before any memory is allocated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["MAX_PAGE_SIZE", "compress", "decompress"]
 #: Sizes in a page header are signed 32-bit integers.
 MAX_PAGE_SIZE: Final = (1 << 31) - 1
 
-# Bytes that one compressed byte can stand for, rounded up: Snappy copies 64 bytes by 3; deflate 258
+# Bytes that one compressed byte can represent, rounded up: Snappy copies 64 bytes by 3; deflate 258
 # by 2 bits; an LZ4 length byte adds 255; a Zstandard block yields 128 KiB from 4 bytes; a Brotli
 # meta-block 16 MiB from about 4.
 _RATIO: Final[Mapping[CompressionCodec, int]] = {

@@ -12,13 +12,13 @@
                                             # from the least significant bit of a byte on
     value      := value before + min delta + packed value      (mod 2^32 or 2^64)
 
-The last miniblock that is needed is padded, though some writers leave the padding away; those
-beyond it have a width, of any value, and no bytes. All sums wrap around. INT32 is decoded with 64
-bits and cut: the low bits of a sum depend on nothing else, so writers that calculate either way are
-understood.
+The last miniblock with values is padded, but some writers omit the padding. Miniblocks after it
+have a width, of any value, and no bytes. All sums wrap around. INT32 is decoded with 64 bits and
+truncated: the low bits of a sum depend only on low bits, so the results of writers that calculate
+with either width are correct.
 
-Blocks are limited to 2^16 values (writers use 128 to 1,024): one byte would stand for any number of
-values otherwise.
+Blocks are limited to 2^16 values (writers use 128 to 1,024). Otherwise one byte could represent any
+number of values.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def encode(values: npt.NDArray[Any], block_size: int = 128, miniblocks: int = 4)
     widths = [int(each).bit_length() for each in packed.max(axis=1, initial=0)]
     for number in range(blocks):
         these = range(number * miniblocks, (number + 1) * miniblocks)
-        # Miniblocks beyond the last value have a width, and no bytes: so has one of width 0.
+        # Miniblocks after the last value have a width and no bytes, like one of width 0.
         parts += [uleb128(_zigzag(int(least[number]))), bytes(widths[each] for each in these)]
         parts += [pack(packed[each], widths[each]) for each in these if widths[each]]
     return b"".join(parts)

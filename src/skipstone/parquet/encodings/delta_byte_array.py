@@ -1,12 +1,12 @@
-"""DELTA_BYTE_ARRAY: how much of the value before is kept, and what follows (front compression).
+"""DELTA_BYTE_ARRAY: a prefix length into the previous value, and a suffix (front compression).
 
 ::
 
     DELTA_BINARY_PACKED prefix lengths (INT32), then DELTA_LENGTH_BYTE_ARRAY suffixes
-    value := first `prefix` bytes of the value before, suffix
+    value := first `prefix` bytes of the previous value, suffix
 
-For BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. A prefix is never longer than the value before, and that of
-the first value is 0. A page may stand for far more bytes than it has: ``values.MAX_BYTES`` at most.
+For BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. A prefix is never longer than the previous value; the
+first one is 0. A page may represent far more bytes than it has: ``values.MAX_BYTES`` at most.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def decode_fixed(
 
 
 def encode(values: ByteArrays, *, kernels: Kernels | None = None) -> bytes:
-    """The values; each keeps all that it can of the one before."""
+    """The values, each with the longest prefix that it shares with the previous one."""
     offsets = np.ascontiguousarray(values.offsets)
     chosen = kernels or choose(len(values))
     prefixes = chosen.shared(as_bytes(values.data), offsets)
     lengths = values.lengths - prefixes
-    # Of each value the bytes from its prefix on, as places in the data.
+    # Places in the data of the bytes after each prefix.
     places = np.repeat(offsets[1:] - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
     ends = np.zeros(len(values) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])

@@ -5,8 +5,8 @@
     data page        := uint8 bit width (0 to 32), hybrid of indices (rle.py, without a length)
     dictionary page  := the distinct values, PLAIN
 
-Both names mean the same: old writers say PLAIN_DICTIONARY for dictionary and data pages. A page of
-no values may be empty, and a dictionary may have no entries.
+Both names mean the same: old writers name PLAIN_DICTIONARY for dictionary and data pages. A page
+without values may be empty, and a dictionary may have no entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skipstone.errors import FormatError
 
 from . import rle
 from .kernels import choose
-from .values import ByteArrays, as_bytes, check_count, check_room, empty_like, gather
+from .values import as_bytes, check_count, check_room, empty_like, gather
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .kernels import Kernels
     from .values import I32, U8, Buffer, Values
 
-__all__ = ["decode", "decode_indices", "encode_indices", "factorise"]
+__all__ = ["decode", "decode_indices", "encode_indices"]
 
 
 def decode_indices(data: Buffer, count: int, *, kernels: Kernels | None = None) -> I32:
@@ -55,7 +55,7 @@ def decode(
 ) -> Values:
     """``count`` values of the ``dictionary``; in ``out`` if given (not for byte arrays).
 
-    FormatError where an index is none of it.
+    FormatError where an index is outside it.
     """
     width, runs = _width(data, count)
     if width and isinstance(dictionary, np.ndarray) and _is_plain(dictionary):
@@ -64,7 +64,7 @@ def decode(
             out = empty_like(dictionary, count) if out is None else out
             if chosen.coded(runs, width, dictionary, out) >= 0:
                 return out
-        # What is wrong is found by going the longer way.
+        # The longer way below finds the error.
     indices = decode_indices(data, count, kernels=kernels)
     try:
         return gather(dictionary, indices, out=out, kernels=kernels)
@@ -92,41 +92,7 @@ def _width(data: Buffer, count: int) -> tuple[int, U8]:
 
 
 def encode_indices(indices: npt.NDArray[np.integer[Any]], bit_width: int | None = None) -> bytes:
-    """A data page of ``indices``; the width is that of the largest unless given, and at least 1."""
+    """A data page of ``indices``; the default width is that of the largest, and at least 1."""
     if bit_width is None:
         bit_width = max(1, int(indices.max(initial=0)).bit_length())
     return bytes([bit_width]) + rle.encode(indices, bit_width)
-
-
-def factorise(values: Values) -> tuple[Values, I32]:
-    """The distinct values in the order in which they first occur, and the index of each value.
-
-    Distinct by their bytes: both zeros and all kinds of NaN are kept apart.
-    """
-    import pyarrow as pa
-
-    if isinstance(values, ByteArrays):
-        coded = values.to_arrow().dictionary_encode()
-        found: Values = ByteArrays.from_arrow(coded.dictionary)
-    elif values.ndim == 2:
-        flat = np.ascontiguousarray(values).reshape(-1)
-        # Arrow has rows of no bytes, but nothing to count them by.
-        if not values.shape[1]:
-            return values[:1], np.zeros(len(values), np.int32)
-        rows = pa.Array.from_buffers(
-            pa.binary(values.shape[1]), len(values), [None, pa.py_buffer(flat)]
-        )
-        coded = rows.dictionary_encode()
-        whole = np.frombuffer(coded.dictionary.buffers()[1], np.uint8)
-        start = coded.dictionary.offset * values.shape[1]
-        size = len(coded.dictionary) * values.shape[1]
-        found = whole[start : start + size].reshape(-1, values.shape[1])
-    elif values.dtype == np.bool_:
-        distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        return distinct[order], np.argsort(order).astype(np.int32)[inverse]
-    else:
-        words = np.ascontiguousarray(values).view(f"i{values.itemsize}")
-        coded = pa.array(words).dictionary_encode()
-        found = coded.dictionary.to_numpy(zero_copy_only=False).view(values.dtype)
-    return found, coded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)

@@ -9,7 +9,7 @@ BYTE_ARRAY              4 bytes of length, little-endian, then the bytes
 FIXED_LEN_BYTE_ARRAY    ``type_length`` bytes
 ======================  ===========================================================
 
-Also the form of dictionary pages. Bytes after the last value are padding and not looked at.
+Dictionary pages have this form too. Bytes after the last value are padding and are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DTYPES", "decode", "encode", "fixed_length"]
 
-#: The types that are numbers of NumPy's own.
+#: The types that are NumPy numbers.
 DTYPES: Final[Mapping[Type, np.dtype[Any]]] = {
     Type.INT32: np.dtype("<i4"),
     Type.INT64: np.dtype("<i8"),
@@ -64,7 +64,7 @@ def decode(
 ) -> Values:
     """The first ``count`` values; in ``out`` if given (not for byte arrays).
 
-    Numbers share the memory of ``data`` where they lie aligned there, and are read-only then.
+    Numbers share the memory of ``data`` where they are aligned; then they are read-only.
     FormatError where the data hold fewer values.
     """
     check_count(count)

@@ -38,7 +38,6 @@ __all__ = [
     "count_held",
     "decode",
     "decode_booleans",
-    "decode_prefixed",
     "encode",
     "encode_booleans",
     "encode_prefixed",
@@ -97,26 +96,12 @@ def count_held(data: U8, count: int, bit_width: int, kernels: Kernels) -> int:
 
 
 def prefixed(data: Buffer) -> U8:
-    """The bytes that the 4-byte length before them tells of."""
+    """The bytes after a 4-byte length."""
     view = as_bytes(data)
     check_room("length of runs", 4, len(view))
     length = int.from_bytes(view[:4].tobytes(), "little")
     check_room("runs", length, len(view) - 4, 4)
     return view[4 : 4 + length]
-
-
-def decode_prefixed(
-    data: Buffer,
-    count: int,
-    bit_width: int,
-    *,
-    dtype: npt.DTypeLike = np.int32,
-    kernels: Kernels | None = None,
-) -> tuple[npt.NDArray[Any], int]:
-    """As ``decode``, of runs after their length; the bytes used are the prefix and all of them."""
-    runs = prefixed(data)
-    values, _ = decode(runs, count, bit_width, dtype=dtype, kernels=kernels)
-    return values, 4 + len(runs)
 
 
 def decode_booleans(

@@ -54,14 +54,14 @@ __all__ = [
 ]
 
 _LARGE = 1 << 15
-#: Bytes of a page: an array of uint8, or whatever else gives its memory.
+#: Bytes of a page: an array of uint8, or another object with a buffer.
 Buffer: TypeAlias = "ReadableBuffer | npt.NDArray[Any]"
 
 
 def as_bytes(data: Buffer) -> U8:
     """The buffer as a read-only array of bytes, not copied where it is contiguous.
 
-    Read-only whatever was given: compiled kernels would be compiled once more for the other kind.
+    Always read-only: for writable arrays the kernels would be compiled once more.
     """
     if isinstance(data, np.ndarray) and data.dtype == np.uint8 and _is_fixed(data):
         return data
@@ -78,10 +78,10 @@ def _is_fixed(data: npt.NDArray[Any]) -> bool:
 
 
 def room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array to be written, of Arrow's memory where it is large.
+    """An uninitialised array, in Arrow's memory where it is large.
 
-    Arrow keeps memory that was given back. NumPy returns it to the system, which clears every page
-    of it again: that takes longer than most decoding.
+    Arrow keeps freed memory. NumPy returns it to the system, which clears every page again: that
+    takes longer than most decoding.
     """
     size = count * np.dtype(dtype).itemsize
     if size < _LARGE:
@@ -189,7 +189,7 @@ class ByteArrays:
 
     @property
     def content(self) -> U8:
-        """The bytes of all values, without what lies before the first or after the last."""
+        """The bytes of all values, without bytes before the first and after the last."""
         return self.data[self.offsets[0] : self.offsets[-1]]
 
     @property
@@ -295,17 +295,17 @@ def no_index(size: int, indices: npt.NDArray[np.integer[Any]]) -> IndexError:
 
 
 def check_count(count: int) -> None:
-    """FormatError where a number of values is negative."""
+    """FormatError for a negative number of values."""
     if count < 0:
         raise FormatError("number of values", expected="0 or more", got=count)
 
 
 def check_room(what: str, needed: int, available: int, offset: int = 0) -> None:
-    """FormatError where ``needed`` bytes are not ``available``."""
+    """FormatError where fewer than ``needed`` bytes are ``available``."""
     if needed > available:
         raise too_short(what, offset, f"{needed} bytes", f"{available} bytes")
 
 
 def too_short(what: str, offset: int, expected: object, got: object) -> FormatError:
-    """The error of data that end before what they should hold, at ``offset`` of the data."""
+    """The error for data that are too short at ``offset``."""
     return FormatError(what, offset=offset, expected=expected, got=got)

@@ -1,8 +1,8 @@
 """Parquet's own metadata as evidence, for row groups and for pages.
 
-``IndexedFile`` is a file as evidence sees it; ``row_group_source`` and ``page_source`` are the two
-levels of the plan. ``stored_values.py`` decodes the bytes of bounds; ``pruning/interval.py``
-decides what bounds prove, as at every level.
+``IndexedFile`` holds the footer and the indexes of a file; ``row_group_source`` and ``page_source``
+are two levels of the plan. ``stored_values.py`` decodes the bytes of bounds;
+``pruning/interval.py`` decides what bounds prove, as at every level.
 """
 
 from .indexed_file import IndexedFile

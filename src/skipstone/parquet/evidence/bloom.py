@@ -8,7 +8,7 @@ filter is two modules that are read and decrypted whole.
 A filter proves absence, never presence: it excludes row groups for ``=`` and ``IN``.
 
 Writers hash a value's PLAIN bytes (byte arrays without their length). A literal is looked up under
-the hashes of **all** byte patterns that stand for it:
+the hashes of **all** byte patterns that represent it:
 
 | column | patterns of a literal |
 |---|---|
@@ -18,7 +18,7 @@ the hashes of **all** byte patterns that stand for it:
 | BYTE_ARRAY, FLBA: text, bytes, UUID | its bytes; in an FLBA none of another length |
 | FLBA decimals | two's complement, big-endian, of the column's length |
 
-A literal without a pattern is in no row. Nothing is concluded where there are too many patterns:
+A literal without a pattern is in no row. There is no answer where there are too many patterns:
 NaN (millions), nanoseconds and INT96 (a thousand in every microsecond), decimals in BYTE_ARRAY (any
 length), booleans.
 """
@@ -80,10 +80,10 @@ _REQUEST = 8_192
 
 @dataclass(slots=True, eq=False)
 class _Filters:
-    """What is known of the filters of one leaf of one file, per row group.
+    """The filters of one leaf of one file, per row group.
 
-    ``bitset`` is where the bitset begins in the file and ``blocks`` how many it has: 0 unknown yet,
-    -1 none that could be used. ``header`` is how many bytes to read for the header.
+    ``bitset`` is where the bitset begins in the file, and ``blocks`` its number of blocks: 0 not
+    known yet, -1 no usable filter. ``header`` is the number of bytes to read for the header.
     """
 
     offset: IntArray
@@ -282,7 +282,7 @@ _UNREAD = Reason(cause=Cause.UNREADABLE, subject="bloom filter", text="not fetch
 
 
 def _filters(file: IndexedFile, leaf: int) -> _Filters:
-    """What is known about the filters of a leaf; made once per file."""
+    """The filters of a leaf; made once per file."""
     key = ("bloom", leaf)
     known: _Filters | None = file.cache.get(key)
     if known is not None:

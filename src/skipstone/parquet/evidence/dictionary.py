@@ -1,13 +1,14 @@
 """Dictionaries as evidence: the exact set of values that a chunk may hold.
 
-Used only where ``encoding_stats`` prove that every data page of the chunk is dictionary-encoded.
-A leaf is evaluated on each value of the dictionary, so it is exact for every operator, LIKE with
-its whole pattern included. A dictionary may hold values that no row uses: a leaf that none of them
-matches has no row; a leaf that all of them match (and no null) has every row.
+They are used only where ``encoding_stats`` prove that every data page of the chunk is
+dictionary-encoded. A leaf is evaluated on each value of the dictionary, so it is exact for every
+operator, LIKE with its whole pattern included. A dictionary may hold values that no row uses: a
+leaf that none of them matches has no row; a leaf that all of them match (and no null) has every
+row.
 
 Cost: only dictionary pages of at most an eighth of their row group's bytes are read. Skipping the
-row group then saves at least eight times as much; and if it is not skipped, its dictionary page is
-read to decode the column anyway. Decoded dictionaries are cached, up to 64 MiB per file.
+row group then saves at least eight times as much. If it is not skipped, decoding the column needs
+its dictionary page anyway. Decoded dictionaries are cached, up to 64 MiB per file.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Values:
     counts: IntArray
 
 
-#: the row group is at least this many times as large as the dictionary page
+#: dictionary pages are read if the row group is at least this many times as large
 PAYS = 8
 _MOST_BYTES = 64 << 20
 
@@ -145,7 +146,7 @@ class DictionaryEvidence(ColumnEvidence):
     def _keys(
         self, file: IndexedFile, leaf: int, group: int, have: Fetched
     ) -> Keys | Reason | None:
-        """The values of one dictionary as keys; ``None`` where there is none that pays."""
+        """The values of one dictionary as keys; ``None`` where reading it does not pay."""
         offset, length = _places(file, leaf)
         if length[group] <= 0:
             return None
@@ -169,7 +170,7 @@ class DictionaryEvidence(ColumnEvidence):
 
 
 def _sums(match: NDArray[np.bool_], counts: IntArray) -> IntArray:
-    """How many match in each run of ``counts`` values."""
+    """The number of matches in each run of ``counts`` values."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(match)))
     ends = np.cumsum(counts)
     return np.asarray(before[ends] - before[ends - counts])

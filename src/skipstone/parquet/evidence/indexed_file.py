@@ -100,7 +100,7 @@ def bounds_of_parts(
 ) -> Bounds[BoolArray] | None:
     """Bounds of ``count`` units, from positions, their places in bounds, and the bounds.
 
-    Units without bounds may match. ``None`` where nothing is said about ``leaf``.
+    Units without bounds may match. ``None`` where no part decides ``leaf``.
     """
     must, may = np.zeros(count, np.bool_), np.ones(count, np.bool_)
     decided = False
@@ -122,7 +122,7 @@ class ColumnEvidence(BaseEvidence):
 
     @property
     def subject(self) -> str:
-        """What reasons call it."""
+        """The name of this evidence in reasons."""
         return f"{self.name}({self.column})"
 
     def silent(self, leaf: Leaf) -> Answer:
@@ -164,7 +164,7 @@ class IndexedFile:
         self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
         self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}
         self.page_bounds: dict[tuple[int, int], ValueBounds | Reason] = {}
-        #: what the kinds of evidence cache, by their own keys
+        #: caches of the kinds of evidence, by keys of their own
         self.cache: dict[Any, Any] = {}
         self._stored: dict[int, Stored] = {}
         self._bounds: dict[int, ValueBounds] = {}
@@ -177,13 +177,13 @@ class IndexedFile:
         }
 
     def named(self, columns: Mapping[str, int]) -> IndexedFile:
-        """The same file with everything cached, under other names of columns."""
+        """The same file and caches, under other names of columns."""
         other = copy.copy(self)
         other.columns = self._reachable(columns)
         return other
 
     def stored(self, leaf: int) -> Stored:
-        """What a leaf stores."""
+        """The stored type of a leaf."""
         found = self._stored.get(leaf)
         if found is None:
             found = self._stored[leaf] = Stored.of(self.footer.schema.leaves[leaf])
@@ -212,7 +212,7 @@ class IndexedFile:
         return found
 
     def elsewhere(self, row_group: int, leaf: int) -> bool:
-        """True where the chunk lies in another file that is not known: its offsets count there."""
+        """True where the chunk lies in an unknown other file, in which its offsets count."""
         if leaf in self._homes:
             return False
         return bool(self.footer.value_bytes("file_path", row_group, leaf))
@@ -231,7 +231,7 @@ class IndexedFile:
     # -- the page index ----------------------------------------------------------------------------
 
     def index_range(self, kind: str, row_group: int, leaf: int) -> ByteRange | None:
-        """Where the ``column_index`` or ``offset_index`` of a chunk lies, ``None`` for nowhere."""
+        """Where the ``column_index`` or ``offset_index`` of a chunk lies, ``None`` if absent."""
         offset = int(self.footer.chunk(f"{kind}_offset")[row_group, leaf])
         length = int(self.footer.chunk(f"{kind}_length")[row_group, leaf])
         if not self.fits(offset, length, leaf) or self.elsewhere(row_group, leaf):
@@ -319,7 +319,7 @@ class IndexedFile:
         return None
 
     def bounds_of_pages(self, row_group: int, leaf: int) -> ValueBounds | Reason:
-        """Bounds of the pages of a chunk, after both indexes were parsed."""
+        """Bounds of the pages of a chunk, once both indexes are parsed."""
         key = (row_group, leaf)
         found = self.page_bounds.get(key)
         if found is not None:
@@ -377,15 +377,15 @@ def _page_index_of(
     size: int | None,
     num_rows: int,
 ) -> tuple[OffsetIndexArrays, ColumnIndexArrays | None]:
-    """What the roots at the start of ``data``, at byte ``base`` of the file, say of the pages of a
-    chunk that begins at ``start``.
+    """Both indexes of a chunk that begins at ``start``, from the roots at the start of ``data``, at
+    byte ``base`` of the file.
 
-    ``FormatError`` where they are damaged, ``UnsupportedError`` where they do not say enough.
+    ``FormatError`` where they are damaged, ``UnsupportedError`` where they lack what is needed.
     """
     root, ordinals = read_root(data, leaf.type, leaf.type_length, base=base)
     rows = root if root.keys is None else ordinals
     if rows is None or rows.ordinals is None:
-        raise UnsupportedError("index pages that do not say the rows of their pages")
+        raise UnsupportedError("index pages without the rows of their pages")
     if int(rows.page_offset[0]) != data_page_offset - start:
         raise UnsupportedError("index pages of several levels")
     if not np.array_equal(rows.page_offset, root.page_offset):
@@ -395,12 +395,12 @@ def _page_index_of(
         compressed_page_size=rows.page_len,
         first_row_index=rows.ordinals,
     )
-    # Parsed again, so that it is checked as an offset index of the file is.
+    # Parsed again, so that it gets the checks of an offset index.
     places = OffsetIndexArrays.from_bytes(made.to_bytes(), size=size, num_rows=num_rows, base=base)
     if root.keys is None:
         return places, None
     count = len(root)
-    # Nothing bounds the first page from below: empty bytes are the least text, and not a number.
+    # Nothing bounds the first page from below: empty bytes are the least text, and no number.
     lower = ByteArrays.concat([ByteArrays.from_list([b""]), root.keys[: count - 1]])
     return places, ColumnIndexArrays(
         null_pages=np.zeros(count, np.bool_),

@@ -1,12 +1,12 @@
-"""The page level: row groups cut at page boundaries, and what the column index says about them.
+"""The page level: splits row groups at page boundaries, with evidence from the column index.
 
 The pages of two columns do not begin at the same rows. A unit of this level is a run of rows
 between the page boundaries of **any** predicate column that has an offset index, so that it lies
 within one page of each of them.
 
-``PageSource.split`` has to know the boundaries, so it fetches: the offset index of every predicate
-column in the remaining row groups, and in the same wave the column index, which the evidence
-needs next. Nothing of other columns or row groups is read. Parsed indexes stay in the file;
+``PageSource.split`` needs the boundaries, so it fetches the offset index of every predicate
+column in the remaining row groups, and in the same wave the column index, which the evidence needs
+next. Nothing of other columns or row groups is read. Parsed indexes stay in the file;
 ``spent`` counts what this source fetched.
 """
 
@@ -147,7 +147,7 @@ def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> IntAr
 
 
 class PageIndexEvidence(ColumnEvidence):
-    """Bounds and null counts of pages (``page_bounds.py``) of one column."""
+    """Bounds and null counts of the pages of one column (``written_bounds.py``)."""
 
     name = "page index"
     level = Level.PAGE

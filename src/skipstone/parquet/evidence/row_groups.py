@@ -1,8 +1,8 @@
-"""The row group level: files cut into row groups, and what the footer says about each.
+"""The row group level: splits files into row groups, with evidence from the footer.
 
 ``RowGroupSource`` splits files by the row counts of their row groups. Its evidence: ``statistics``
-from the footer, which cost nothing; ``bloom filter``, a header and a block per value;
-``dictionary``, a page per row group where that is cheap enough.
+from the footer, without reads; ``bloom filter``, a header and a block per value; ``dictionary``, a
+page per row group where that is cheap enough.
 """
 
 from __future__ import annotations

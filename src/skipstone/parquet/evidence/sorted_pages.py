@@ -1,19 +1,19 @@
-"""Pages of a sorted column without bounds: found by reading a few of them.
+"""Searches the pages of a sorted column without bounds by reading a few of them.
 
-Where a row group is known to be sorted by a leaf (``IndexedFile.verified``, and the first of its
-``sorting_columns`` says so), the values of one page bound those of all pages before and after it:
+Where a row group is sorted by a leaf (``IndexedFile.verified``, and the first of its
+``sorting_columns``), the values of one page bound those of all pages before and after it:
 
     ascending    page a | … | page p | … | page b       last(a) <= v <= first(b) for every v of p
 
-So a page is fetched from the middle of each run of undecided pages, and the predicate is evaluated
-again with its values (``interval.py``), until no run is longer than reading it is worth. This is
-binary search for any leaf that ranges can answer; with many pages several are fetched at a time, so
-that seven rounds are enough. For a column with a column index nothing is fetched.
+So the search fetches a page from the middle of each run of undecided pages and evaluates the
+predicate again with its values (``interval.py``), until every run is short enough to be read. This
+is binary search for any leaf that ranges can answer. With many pages it fetches several at a time,
+so seven rounds are enough. For a column with a column index it fetches nothing.
 
 Sorted means: the values that are not null ascend (or descend) in the order of their keys, NaN
-largest, and all nulls are at one end. Spark writes INT96 timestamps without a column index: this
-search is for sorted ones. Page places come from the offset index, or from a walk over the page
-headers that put them into ``IndexedFile.offset_indexes``. Values of read pages are cached.
+largest, and all nulls are at one end. Spark writes INT96 timestamps without a column index; this
+search helps where they are sorted. Page places come from the offset index, or from a walk over the
+page headers that put them into ``IndexedFile.offset_indexes``. Values of read pages are cached.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _FOUND = frozenset((Op.EQ, Op.IN, Op.LT, Op.LE, Op.GT, Op.GE, Op.STARTS_WITH, Op
 
 @dataclass(frozen=True, slots=True)
 class _ReadPage:
-    """A page that was read: its least and its largest key, ``None`` if it holds only nulls, and its
+    """A page that was read: its least and largest key (``None`` if it has only nulls), and its
     number of nulls."""
 
     lo: Key | None
@@ -74,7 +74,7 @@ class _ReadPage:
 
 
 class _Search:
-    """What is known about the pages of one chunk."""
+    """The state of the search in one chunk."""
 
     def __init__(
         self, file: IndexedFile, group: int, leaf: int, places: OffsetIndexArrays, descending: bool
@@ -299,7 +299,7 @@ def _search(file: IndexedFile, group: int, leaf: int) -> _Search | None:
     places, bounds = file.offset_indexes.get((group, leaf)), file.bounds_of_pages(group, leaf)
     unread = isinstance(bounds, Reason) and bounds.cause is Cause.UNREADABLE
     if (group, leaf) not in file.verified or not isinstance(places, OffsetIndexArrays) or unread:
-        return None  # that may still change
+        return None  # a later call may find one
     made: _Search | None = None
     order = file.footer.sorting_columns(group)
     sound = isinstance(bounds, Reason) and not file.elsewhere(group, leaf)

@@ -1,4 +1,4 @@
-"""PLAIN bytes of statistics as keys in Spark's order: what the bounds of a leaf column mean.
+"""Converts PLAIN bytes of statistics into keys in Spark's order, by the type of the leaf column.
 
 | physical | logical | canonical type | keys from |
 |---|---|---|---|
@@ -12,13 +12,13 @@
 | FLOAT, DOUBLE, FLBA(2) FLOAT16 | | float, double | ``literals.float_keys`` |
 | BYTE_ARRAY, FLBA | STRING, ENUM, JSON, BSON, UUID, none | string, binary | the bytes, unsigned |
 
-Nanoseconds are rounded down for a lower bound and up for an upper one: so they bound the values
-whether a reader floors them or keeps them. Everything else (INTERVAL, TIME, GEOMETRY, GEOGRAPHY,
-VARIANT, FILE, annotations that are unknown or do not fit the physical type) has no order here: its
-bounds say nothing, its null counts still do.
+Nanoseconds are rounded down for a lower bound and up for an upper one, so they bound the values
+whether a reader floors them or keeps them. All other types (INTERVAL, TIME, GEOMETRY, GEOGRAPHY,
+VARIANT, FILE, annotations that are unknown or do not fit the physical type) have no order here:
+their bounds are ignored, their null counts are used.
 
-Bytes whose length is not that of the type, decimals beyond 16 bytes and instants beyond 64 bits of
-microseconds are unknown, never an error. A whole column of bounds is converted at once.
+Bytes of a wrong length, decimals of more than 16 bytes and instants beyond 64 bits of microseconds
+are unknown, never an error. A whole column of bounds is converted at once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a leaf column stores: its canonical ``type`` (``None`` where no order is known)."""
+    """The values of a leaf column: its canonical ``type`` (``None`` where no order is known)."""
 
     column: Column
     form: Form
@@ -89,7 +89,7 @@ class Stored:
         return cls(column, form, type_, unit)
 
     def restate(self, leaf: Leaf) -> StoredLeaf | None:
-        """``leaf`` over what is stored here; ``None`` where it has no exact counterpart."""
+        """``leaf`` over the stored values; ``None`` where it has no exact counterpart."""
         if self.type is None:
             return None
         if self.form is Form.TEXT and is_text(leaf.type):
@@ -100,7 +100,7 @@ class Stored:
 
     @property
     def rounds(self) -> bool:
-        """True where keys are coarser than values: of nanoseconds."""
+        """True where keys are coarser than values, which are nanoseconds."""
         return self.form is Form.INT96 or self.unit == "ns"
 
     def keys(self, values: ByteArrays, known: BoolArray, *, upper: bool = False) -> Keys:
@@ -167,7 +167,7 @@ class Stored:
         if len(at):
             starts, size = values.offsets[at], lengths[at]
             negative = values.data[starts] >= 0x80
-            # Aligned to the right; the sign fills the left.
+            # Aligned to the right; sign bytes fill the left.
             place = np.arange(16) - (16 - size[:, None])
             inside = place >= 0
             gathered = values.data[np.where(inside, starts[:, None] + place, 0)]
@@ -233,7 +233,7 @@ def _int96(found: NDArray[np.uint8], valid: BoolArray, upper: bool) -> Keys:
     """Nanoseconds of the day, then the Julian day."""
     nanos = np.ascontiguousarray(found[:, :8]).view("<i8").ravel().astype(np.int64)
     days = np.ascontiguousarray(found[:, 8:]).view("<i4").ravel().astype(np.int64) - _JULIAN_EPOCH
-    # More nanoseconds than a day has break the order, which is by day.
+    # The order is by day: more nanoseconds than a day has break it.
     fits = (nanos >= 0) & (nanos < 1000 * _DAY) & (np.abs(days) < (1 << 63) // _DAY - 1)
     days, nanos = np.where(fits, days, 0), np.where(fits, nanos, 0)
     return Keys(days * _DAY + (-(-nanos // 1000) if upper else nanos // 1000), valid & fits)

@@ -1,30 +1,29 @@
-"""Bounds and null counts as files write them: of chunks from ``Statistics``, of pages from indexes.
+"""Bounds and null counts in files: of chunks from ``Statistics``, of pages from page indexes.
 
-**Chunks.** ``min_value`` and ``max_value`` count where ``column_orders`` says what order they are
-in. The deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the type.
-They count where the others are absent and
+**Chunks.** ``min_value`` and ``max_value`` are used where ``column_orders`` names their order. The
+deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the type. They are
+used where the others are absent and
 
 - the type's own order is that one: signed integers, dates, timestamps, booleans, floats, decimals
   stored as integers; or
-- they are equal: then all values are equal, in any order. For byte arrays this takes a known
-  writer, and not parquet-mr before 1.8, which wrote other values' bytes there (PARQUET-251).
+- they are equal: then all values are equal, in any order. For byte arrays the writer must be known,
+  and must not be parquet-mr before 1.8, which wrote bytes of other values there (PARQUET-251).
 
-Never for INT96. A null count is unknown where absent, and 0 where the column cannot be null.
-Arrow's C++ writer counts, for dictionary-encoded strings and bytes, only their own nulls, not those
-of the group above them: a null count below an optional group says nothing there. A chunk that does
-not hold one value per row contradicts itself, and so does one with bounds that has only nulls:
-nothing of it is used.
+They are never used for INT96. An absent null count is unknown, and 0 where the column cannot be
+null. For dictionary-encoded strings and bytes, Arrow's C++ writer counts only the nulls of the
+column, not those of its group: there a null count below an optional group is ignored. A chunk that
+does not hold one value per row contradicts itself. So does a chunk with bounds that has only nulls.
+Nothing of such a chunk is used.
 
 **Pages.** The rows of a page come from the offset index; the column must have one value per row. A
-null page is believed where the column can be null and its null count, if there is one, is that of
-the rows: some writers mark pages like this whose statistics they did not keep. Nothing of a page
-that contradicts itself is used. ``boundary_order`` says that bounds ascend, never that pages are
-disjoint, and nothing here depends on it.
+null page is accepted where the column can be null and its null count, if there is one, equals its
+rows: some writers mark pages without statistics as null pages. Nothing of a page that contradicts
+itself is used. ``boundary_order`` says that bounds ascend, never that pages are disjoint, and
+nothing here depends on it.
 
-A page index is trusted as far as it agrees with its chunk. One that a rewritten file kept from its
-old version, or that belongs to another chunk, is well-formed and wrong: its pages lie elsewhere,
-its null counts add up to another number, or its bounds lie outside those of the chunk. Then nothing
-of it is used.
+A page index must agree with its chunk. An index of an older version of the file, or of another
+chunk, is well-formed and wrong: its pages lie elsewhere, its null counts add up to another number,
+or its bounds lie outside those of the chunk. Then nothing of it is used.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
     """Bounds of all row groups of one leaf, in their order.
 
     ``below_lists``: also bounds of a leaf that has any number of values per row. They bound values,
-    and say nothing about rows.
+    not rows.
     """
     leaf = stored.column.ordinal
     order = order_of(footer, leaf)
@@ -116,7 +115,7 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
     if order == Order.ABSENT:
         known_lo, known_hi = np.zeros_like(known_lo), np.zeros_like(known_hi)
     if _is_long_decimal(stored):
-        # The sign is in the first byte and the size in the length: a prefix bounds nothing.
+        # The first byte has the sign and the length the magnitude: a prefix bounds nothing.
         known_lo &= footer.chunk("is_min_value_exact")[:, leaf] != 0
         known_hi &= footer.chunk("is_max_value_exact")[:, leaf] != 0
     if order in (Order.ABSENT, Order.TYPE) and stored.form not in (Form.NONE, Form.INT96):
@@ -139,7 +138,7 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
             )
             known_lo, known_hi = known_lo | old, known_hi | old
         order = Order.TYPE
-    # A chunk of nulls only has no bounds.
+    # A chunk of only nulls has no bounds.
     odd = (nulls == rows) & (rows > 0) & (known_lo | known_hi)
     nulls, whole = np.where(odd, -1, nulls), whole & ~odd
     known_lo, known_hi = known_lo & whole, known_hi & whole
@@ -218,7 +217,7 @@ def page_bounds(
         claimed = index.null_pages
         null_pages = claimed & ((counted == rows) | (index.null_counts is None))
         nulls = np.where(null_pages, rows, counted)
-    # The bounds of a page that is marked as null, and is not, are placeholders.
+    # The bounds of a page that is wrongly marked as null are placeholders.
     known = ~index.null_pages
     nulls = np.where(claimed & ~null_pages & (nulls != 0), -1, nulls)
     nans = unknown if index.nan_counts is None else index.nan_counts

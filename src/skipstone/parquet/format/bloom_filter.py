@@ -1,16 +1,16 @@
-"""Split-block Bloom filters: whether a value can be in a column chunk at all.
+"""Split-block Bloom filters: they prove that a value is not in a column chunk.
 
     BloomFilterHeader   numBytes, algorithm BLOCK, hash XXHASH, compression UNCOMPRESSED
     bitset              z blocks of 32 bytes = eight little-endian words of 32 bits
 
-A value of hash ``h`` (XXH64, seed 0, of its PLAIN bytes; see ``xxh64.py``) belongs to one block,
-and sets one bit in each word of it:
+A value with the hash ``h`` (XXH64, seed 0, of its PLAIN bytes; see ``xxh64.py``) belongs to one
+block and sets one bit in each of its words:
 
     block = ((h >> 32) × z) >> 32
     bit of word i = ((h mod 2^32) × SALT[i] mod 2^32) >> 27
 
-A value whose bits are not all set was never inserted; one whose bits are may have been: absence is
-proved, never presence. A probe takes the header and one block, not the bitset.
+A value whose bits are not all set was never inserted. A value whose bits are all set may have been
+inserted: a filter proves absence, never presence. A probe reads the header and one block.
 
 Bits for ``ndv`` distinct values and a false positive probability ``fpp``, as parquet-java and Arrow
 compute it, rounded up to a power of two of bytes:
@@ -25,9 +25,9 @@ compute it, rounded up to a power of two of bytes:
 | 1,000,000 | 1 MiB | 1 MiB | 2 MiB | 2 MiB |
 
 ``numBytes`` is a multiple of 32 between 32 and 128 MiB. An encrypted filter is two modules, header
-and bitset, each with its length before it; a part of a module cannot be decrypted. Filters from
-before the header was Thrift (Murmur3 hashes) begin with numBytes, hash strategy and algorithm
-as u32 each; they are refused. Source: BloomFilter.md of parquet-format.
+and bitset, each with its length before it; a part of a module cannot be decrypted. Older filters
+(Murmur3 hashes, no Thrift header) begin with numBytes, hash strategy and algorithm as u32 each;
+they are refused. Source: BloomFilter.md of parquet-format.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Insertion:
     words: Callable[[NDArray[np.uint32], Hashes], None]
 
 
-#: For filters of many values only: they always pay for the loading.
+#: Only for filters of many values, which always pay for the loading.
 COMPILED = CompiledKernels[Insertion](module=f"{__package__}.bloom_jit", once=0)
 
 
@@ -119,9 +119,9 @@ def read_header(
 ) -> tuple[int, int]:
     """``(num_bytes, header_length)`` of the filter at the start of ``data``.
 
-    ``end``: bytes from the start of the filter to what it must not reach beyond (the file's end).
-    ``FormatError`` where it is no header; ``UnsupportedError`` where it is one of another
-    algorithm, hash or compression.
+    ``end``: bytes from the start of the filter to the end of the file, which limits the filter.
+    ``FormatError`` where the header is malformed; ``UnsupportedError`` for another algorithm, hash
+    or compression.
     """
     reader = Reader(data, base=base)
     try:
@@ -164,7 +164,8 @@ def _is_murmur3(data: bytes | memoryview) -> bool:
 def guess_bitset(length: int) -> tuple[int, int] | None:
     """``(num_bytes, header_length)`` of a filter of ``length`` bytes with the usual header.
 
-    Good for an early read, not for an answer: the header may have fields of a later format.
+    Use it for an early read only, never for an answer: the header may have fields of a later
+    format.
     """
     for varint in range(1, 6):
         size = length - 14 - varint
@@ -227,11 +228,6 @@ class BloomFilter:
         return cls(np.zeros((num_bytes // BLOCK_BYTES, 8), np.uint32))
 
     @classmethod
-    def of_ndv(cls, ndv: int, fpp: float = 0.01) -> Self:
-        """An empty filter for ``ndv`` distinct values."""
-        return cls.of_size(optimal_bytes(ndv, fpp))
-
-    @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, base: int = 0) -> Self:
         """The filter at the start of ``data``: header and bitset."""
         size, at = read_header(data, base=base, end=len(data))
@@ -272,7 +268,7 @@ class BloomFilter:
             self.blocks[:, word] |= np.packbits(row, bitorder="little").view("<u4")
 
     def check(self, hashes: Hashes) -> BoolArray:
-        """Per hash: False where it was surely never inserted."""
+        """Per hash: False where it was never inserted."""
         return set_in(self.blocks[block_of(hashes, len(self.blocks))], hashes)
 
     def bitset(self) -> bytes:

@@ -27,7 +27,7 @@ _HALF, _ONE, _SHIFT = np.uint64(32), np.uint32(1), np.uint32(27)
 _RUN = 1_024
 
 
-# Spelled out: so the compiler sees one vector of eight words.
+# Written out, so that the compiler sees one vector of eight words.
 @register_jitable
 def _set(blocks: Any, h: Any) -> None:
     block = np.int64(((h >> _HALF) * np.uint64(len(blocks))) >> _HALF)
@@ -47,7 +47,7 @@ def _insert(blocks: Any, hashes: Any) -> None:
         _set(blocks, hashes[i])
 
 
-# XXH64 of eight bytes, as ``xxh64.py`` has it: a loop without memory between, some at a time.
+# XXH64 of eight bytes, as in ``xxh64.py``, for a run of values at a time.
 def _insert_words(blocks: Any, words: Any) -> None:
     hashes = np.empty(_RUN, np.uint64)
     for start in range(0, len(words), _RUN):

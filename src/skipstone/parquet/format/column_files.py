@@ -1,15 +1,15 @@
-"""A file whose columns lie in several others: ``ColumnChunk.file_path``.
+"""A file whose columns lie in other files: ``ColumnChunk.file_path``.
 
     events.parquet                PAR1  FileMetaData: every chunk names one of the files below
     _events.parquet.<token>.0     a Parquet file of some of the columns, whole in itself
     _events.parquet.<token>.1     …
 
 Offsets of a chunk (pages, dictionary, index pages, page index, Bloom filter) count in the file that
-it names, which lies in the same directory. The specification leaves open how a reader knows that it
-is still that file; the key ``skipstone.columns`` of the footer says it: size and CRC-32 of the last
-bytes of each, which hold a footer with a token of its own. The token is in the names too: files of
-another version never stand in the place of these. Names begin with an underscore, which hides them
-from Spark and others who list the directory.
+it names, which lies in the same directory. The specification does not say how a reader recognises
+that file. The key ``skipstone.columns`` of the footer does: it holds the size of each file and the
+CRC-32 of its last bytes, which contain a footer with a token of its own. The names contain the
+token too, so files of another version never replace these. Names begin with an underscore, which
+hides them from Spark and other readers that list the directory.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY", "MOST_TAIL", "TOKEN_KEY", "ColumnFile", "column_files", "note_of"]
 
-#: what the other files are
+#: the key in the footer that describes the other files
 KEY: Final = "skipstone.columns"
-#: in each of them, which writing it is of
+#: the key in each of them, whose value is the token
 TOKEN_KEY: Final = "skipstone.column_file"
-#: bytes at the end of a file that are looked at, at most
+#: most bytes at the end of a file that are checked
 MOST_TAIL: Final = 64 * 1024
 _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFile:
-    """One of the other files: ``size`` in bytes, and ``crc32`` of the last ``tail`` of them."""
+    """One of the other files: ``size`` in bytes, ``crc32`` of the last ``tail`` bytes."""
 
     size: int
     tail: int
@@ -60,8 +60,10 @@ def note_of(files: Mapping[str, ColumnFile]) -> str:
 
 
 def column_files(footer: FooterArrays) -> dict[str, ColumnFile]:
-    """What a footer says of the files that its columns lie in, by ``file_path``; nothing where it
-    does not. ``FormatError`` for what is no such note, ``UnsupportedError`` for a later version."""
+    """The files that contain columns, by ``file_path``; empty where the footer does not name any.
+
+    ``FormatError`` where the key is malformed, ``UnsupportedError`` for a later version.
+    """
     if not (footer.places("file_path")[0] >= 0).any():
         return {}
     notes = [each.value for each in footer.key_value_metadata or () if each.key == KEY]

@@ -1,8 +1,8 @@
-"""``ColumnMetaData`` of one chunk into its slots of ``footer_layout``.
+"""Scans ``ColumnMetaData`` of one chunk into its slots of ``footer_layout``.
 
 In the style of ``kernel_wire``. ``row`` is the chunk's number among ``n``, so that slot ``S`` of it
-is ``S * n + row``; ``stack`` is scratch for ``skip``. A field that occurs twice counts as its last
-occurrence, as the declared structs have it.
+is ``S * n + row``; ``stack`` is scratch for ``skip``. Of a field that occurs twice the last value
+counts, as in the declared structs.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def size_statistics(
 
 
 def encodings(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
-    """The list of encodings as a bit mask; those that no mask can hold are its highest bit."""
+    """The list of encodings as a bit mask; numbers beyond the mask set its highest bit."""
     element, size, at = items(data, at, end)
     if at < 0:
         return at
@@ -219,10 +219,10 @@ def encodings(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
 
 
 def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: Any) -> Any:
-    """``dict_only`` out of the pages per type and encoding: 1, 0, or absent if none is a data page.
+    """``dict_only`` from the pages per type and encoding: 1, 0, or absent without data pages.
 
-    A negative count proves nothing, and neither does a type of page that is not known: it may be
-    a data page of tomorrow.
+    A negative count proves nothing. Neither does an unknown type of page, which may be a data page
+    of a later format.
     """
     element, size, at = items(data, at, end)
     if at < 0:
@@ -357,10 +357,10 @@ def meta_data(
         or not wide[TOTAL_COMPRESSED_SIZE * n + row]
     ):
         return failed(start, MISSING)
-    # Without page counts the list of encodings may prove it, as parquet-java holds too: it names
-    # all encodings used. PLAIN_DICTIONARY (bit 2) for data pages is what writers of v1 say, who
-    # then say PLAIN as soon as one page falls back; RLE (3) and BIT_PACKED (4) are the levels'.
-    # RLE_DICTIONARY proves nothing: PLAIN may be its dictionary's. Of booleans RLE is for values.
+    # Without page counts the list of encodings may prove it, as in parquet-java: it names all
+    # encodings used. Writers of v1 pages name PLAIN_DICTIONARY (bit 2) for data pages, and PLAIN as
+    # soon as one page falls back; RLE (3) and BIT_PACKED (4) encode levels. RLE_DICTIONARY proves
+    # nothing, because PLAIN may be the dictionary's. In booleans RLE encodes values.
     if not narrow[AT_ENCODING_STATS * n + row] and physical != 0:
         mask = wide[ENCODINGS * n + row] - 1
         if mask & 4 and not mask & ~(4 | 8 | 16):

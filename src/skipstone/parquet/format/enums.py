@@ -30,7 +30,7 @@ class Type(IntEnum):
 
 
 class ConvertedType(IntEnum):
-    """Annotations of the time before ``LogicalType``."""
+    """The older annotations, which ``LogicalType`` replaced."""
 
     UTF8 = 0
     MAP = 1
@@ -80,7 +80,7 @@ class Encoding(IntEnum):
 
 
 class CompressionCodec(IntEnum):
-    """Compression of pages; ``LZ4`` means Hadoop's framing, or what old writers took for it."""
+    """Compression of pages; ``LZ4`` is Hadoop's framing or another one (``codecs.py``)."""
 
     UNCOMPRESSED = 0
     SNAPPY = 1
@@ -93,7 +93,7 @@ class CompressionCodec(IntEnum):
 
 
 class PageType(IntEnum):
-    """What a page holds."""
+    """Kinds of pages."""
 
     DATA_PAGE = 0
     INDEX_PAGE = 1
@@ -110,7 +110,7 @@ class BoundaryOrder(IntEnum):
 
 
 class EdgeInterpolationAlgorithm(IntEnum):
-    """How edges of a GEOGRAPHY run between two points."""
+    """How the edges of a GEOGRAPHY run between two points."""
 
     SPHERICAL = 0
     VINCENTY = 1

@@ -1,11 +1,11 @@
-"""Where the footer of a file lies, and ``FileMetaData`` out of it.
+"""Finds the footer of a file, and reads ``FileMetaData`` from it.
 
     PAR1  pages … page index, bloom filters …  FileMetaData [nonce 12, tag 16]  length u32  PAR1
     PARE  …                FileCryptoMetaData  encrypted FileMetaData           length u32  PARE
 
-``length`` counts everything between the index structures and itself. Under ``PAR1`` with an
-``encryption_algorithm`` the last 28 bytes of the footer are its signature. Source: README.md and
-Encryption.md of parquet-format.
+``length`` is the number of bytes between the index structures and itself. In a ``PAR1`` file with
+an ``encryption_algorithm``, the last 28 bytes of the footer are its signature. Source: README.md
+and Encryption.md of parquet-format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
 TAIL_LENGTH = 8
 SIGNATURE_LENGTH = 28
-# The smallest file: magic, an empty struct would not do, but its length and the second magic must.
+# The first magic, the length and the second magic; a footer of 0 bytes fails later.
 _SMALLEST = len(MAGIC) + TAIL_LENGTH
 
 

@@ -1,13 +1,13 @@
 """A footer as arrays: one pass over its bytes; the rest is decoded on first use.
 
 ``FileMetaData`` of 10,000 columns and 10 row groups is 100,000 chunks: seconds as objects,
-milliseconds as arrays. What planning needs of every chunk is an int64 array of shape (R, C), for R
-row groups and C leaves; what is rarely needed (a whole ``RowGroup``, ``ColumnChunk`` or
-``FileMetaData``, the schema tree, key-value pairs) is a lazy view of the same bytes.
+milliseconds as arrays. Fields of chunks that planning needs are int64 arrays of shape (R, C), for R
+row groups and C leaves. Values that are rarely needed (a whole ``RowGroup``, ``ColumnChunk`` or
+``FileMetaData``, the schema tree, key-value pairs) are lazy views of the same bytes.
 
--1 is absent: a count that is unknown, an index that is not there. A ``dictionary_page_offset`` of 0
-and a negative count are absent, too. ``num_rows`` of the footer is kept as written; ``first_row``
-adds up the row groups' own, which may differ (parquet-testing has a file that says 0 for 6).
+-1 means absent: an unknown count, no index. A ``dictionary_page_offset`` of 0 and a negative count
+are absent, too. ``num_rows`` of the footer is kept as written; ``first_row`` adds up the counts of
+the row groups, which may differ (parquet-testing has a file of 6 rows whose footer says 0).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = ["FooterArrays"]
 _IDS = field_ids(FileMetaData)
 # Footers up to this length have their schema checked at once.
 _EAGER = 256 << 10
-# Schemas up to this length are shared by files that have the same, as those of a table do.
+# Files with the same schema, as those of a table, share it up to this length.
 _SHARED = 32 << 10
 
 
@@ -75,8 +75,8 @@ def _shared(schema: bytes) -> tuple[tuple[SchemaElement, ...], Schema]:
 class FooterArrays:
     """The metadata of one file; made by ``scan``.
 
-    ``data`` holds the Thrift bytes, and after them what ``adopt`` added: places are indices into
-    it. ``base`` is where ``data`` begins in the file. Arrays are not to be written to.
+    ``data`` holds the Thrift bytes, and after them the bytes that ``adopt`` added; places are
+    indices into it. ``base`` is where ``data`` begins in the file. Do not write to the arrays.
     """
 
     data: bytes
@@ -91,10 +91,10 @@ class FooterArrays:
     ) -> FooterArrays:
         """From the Thrift bytes of ``FileMetaData``, which lie at ``base`` of the file.
 
-        ``FormatError`` where they are not what the format says: cut, lying about sizes, a required
-        field missing, negative sizes or offsets, a row group without exactly one chunk of the right
-        type per leaf. Time and memory are linear in the bytes. Whether the places named lie inside
-        the file is for ``check_extent``.
+        ``FormatError`` where they break the format: truncated, wrong sizes, a required field
+        missing, negative sizes or offsets, a row group without exactly one chunk of the right type
+        per leaf. Time and memory are linear in the bytes. ``check_extent`` checks that places lie
+        inside the file.
         """
         data = bytes(data)
         found = cls(
@@ -104,7 +104,7 @@ class FooterArrays:
         )
         _ = found.version, found.num_rows, found.row_starts
         if len(data) < _EAGER:
-            _ = found.schema  # refused here where it costs little, on first use where it is large
+            _ = found.schema  # small schemas are checked here, large ones on first use
         return found
 
     @property
@@ -119,7 +119,7 @@ class FooterArrays:
 
     @property
     def end(self) -> int:
-        """Where ``FileMetaData`` ends in ``data``: a signature may follow."""
+        """Where ``FileMetaData`` ends in ``data``; a signature may follow."""
         return self.scanned.end
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class FooterArrays:
 
     @cached_property
     def version(self) -> int:
-        """``FileMetaData.version``: 1 and 2 say nothing about the features used."""
+        """``FileMetaData.version``; neither 1 nor 2 tells which features the file uses."""
         found = self._value("version", I32)
         if found is None:
             raise FormatError("footer: a required field is missing: version", offset=self.base)
@@ -156,9 +156,9 @@ class FooterArrays:
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows of the file, as the footer says; the row groups may say otherwise.
+        """Rows of the file, as the footer says; the sum of the row groups may differ.
 
-        Of a selection of row groups: their own.
+        For a selection of row groups, the sum of their rows.
         """
         if self.selected is not None:
             return int(self.row_starts[-1])
@@ -201,19 +201,19 @@ class FooterArrays:
 
     @cached_property
     def schema_elements(self) -> tuple[SchemaElement, ...]:
-        """The schema as it is written."""
+        """The schema as written."""
         written = self.schema_bytes
         if len(written) <= _SHARED:
             try:
                 return _shared(written)[0]
             except FormatError:
-                pass  # again, for the place in this file
+                pass  # read again below, so that the error has its place in this file
         found: tuple[SchemaElement, ...] = self._structs("schema", SchemaElement)
         return found
 
     @cached_property
     def schema(self) -> Schema:
-        """The schema as a tree; ``FormatError`` where it is none."""
+        """The schema as a tree; ``FormatError`` where it is not one."""
         written = self.schema_bytes
         if len(written) <= _SHARED:
             try:
@@ -224,12 +224,12 @@ class FooterArrays:
 
     @property
     def schema_bytes(self) -> bytes:
-        """The field ``schema`` as it lies in the file."""
+        """The bytes of the field ``schema``."""
         return self._bytes_of("schema")
 
     @property
     def key_value_bytes(self) -> bytes:
-        """The field ``key_value_metadata`` as it lies in the file; empty where there is none."""
+        """The bytes of the field ``key_value_metadata``; empty where there is none."""
         return self._bytes_of("key_value_metadata")
 
     def _bytes_of(self, name: str) -> bytes:
@@ -238,7 +238,7 @@ class FooterArrays:
 
     @cached_property
     def metadata(self) -> FileMetaData:
-        """All of it as frozen values: seconds for 100,000 chunks."""
+        """The whole footer as frozen values, which takes seconds for 100,000 chunks."""
         whole = FileMetaData.read(self._reader(0, self.end))
         groups = whole.row_groups
         if self.selected is not None:
@@ -284,7 +284,7 @@ class FooterArrays:
         encodings      bit mask of all encodings used; bit 61 for any that is out of range
         dict_only      1 if all data pages are proved to be dictionary-encoded, 0 if one is not
         encrypted      1 if the chunk has ``crypto_metadata``, else 0
-        has_meta_data  1 if ``ColumnMetaData`` is there in the clear or adopted, else 0
+        has_meta_data  1 if ``ColumnMetaData`` is plaintext or adopted, else 0
         start, stop    computed: the bytes of the chunk's pages in its file
         """
         found: I64Array | None = self._cache.get(field)
@@ -372,7 +372,7 @@ class FooterArrays:
         return chunk
 
     def column_meta_data(self, r: int, c: int) -> ColumnMetaData | None:
-        """Its metadata alone, ``None`` where it is encrypted and was not adopted."""
+        """The metadata of one chunk, ``None`` where it is encrypted and was not adopted."""
         start = int(self.scanned.narrow[PARTS["meta_data"], self._row(r, c)]) - 1
         return None if start < 0 else ColumnMetaData.read(self._reader(start))
 
@@ -407,9 +407,9 @@ class FooterArrays:
         return start - 1, length - 1
 
     def check_extent(self, size: int) -> None:
-        """``FormatError`` if a chunk of this file (not of a ``file_path``) reaches beyond ``size``.
+        """``FormatError`` if a chunk of this file (without ``file_path``) reaches beyond ``size``.
 
-        So do its column index, its offset index and its Bloom filter, as far as their places say.
+        The same for its column index, offset index and Bloom filter, where their places are known.
         """
         here = self.places("file_path")[0] < 0
         for name, offset, length in (
@@ -433,7 +433,7 @@ class FooterArrays:
     def adopt(self, decrypted: Mapping[tuple[int, int], bytes]) -> FooterArrays:
         """With the decrypted ``ColumnMetaData`` bytes of chunks (row group, leaf) filled in.
 
-        They take the place of what the footer says of them in the clear.
+        They replace the plaintext metadata of these chunks.
         """
         if not decrypted:
             return self

@@ -1,7 +1,7 @@
-"""The kernels of ``footer_kernel`` compiled by numba: imported only for footers that are large.
+"""The kernels of ``footer_kernel``, compiled by numba: imported only for large footers.
 
-The functions called lie in several files, so a fingerprint of these is bound into each compiled
-function (see ``_numba.fingerprint``).
+The kernels lie in several files, so each compiled function closes over a fingerprint of these files
+(see ``_numba.fingerprint``).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def compiled() -> Kernels:
         metadata,
         thrift,
     )
-    # Code without checks of bounds must not be loaded by a run with them, nor the other way round.
+    # A run with bounds checks must not load code without them, nor the other way round.
     version = found or 0, bool(getattr(config, "BOUNDSCHECK", None))
     compile = partial(compile_kernel, cache=found is not None, **_NO_COUNTING)
     skip, schema, row_groups = map(compile, _bound(version))

@@ -1,7 +1,7 @@
-"""One pass over the row groups of a footer: the structs of parquet.thrift into flat arrays.
+"""Scans the row groups of a footer into flat arrays, in one pass.
 
-In the style of ``kernel_wire``: plain Python and compiled by numba alike. ``wide``, ``narrow`` and
-``groups`` are laid out by ``footer_layout``; ``stack`` is scratch for ``skip``.
+Each function runs as plain Python and compiled by numba (see ``kernel_wire``). ``wide``, ``narrow``
+and ``groups`` are laid out by ``footer_layout``; ``stack`` is scratch for ``skip``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from .footer_layout import (
 
 __all__ = ["HELPERS", "SMALLEST_CHUNK", "SMALLEST_ROW_GROUP", "row_groups", "schema"]
 
-# What the required fields alone take; encrypted metadata has a nonce and a tag, 28 bytes.
+# Bytes of the required fields; encrypted metadata has a nonce and a tag of 28 bytes more.
 SMALLEST_CHUNK = 17
 SMALLEST_ROW_GROUP = 7
 
@@ -99,7 +99,7 @@ def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) 
                 at = skip(data, at, end, kind, stack)
             if at < 0:
                 return 0, at
-        # The root is a group, whatever a writer says of its type.
+        # The root is a group, even if a writer gave it a type.
         if physical >= 0 and i > 0:
             types[leaves] = physical
             leaves += 1
@@ -219,7 +219,7 @@ def row_groups(
     return at
 
 
-# What is compiled.
+# The functions that are compiled.
 HELPERS = (
     schema,
     row_groups,

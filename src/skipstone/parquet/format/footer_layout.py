@@ -4,10 +4,10 @@
     narrow  int32, slot × chunk: small values, and places: indices into the footer's bytes
     groups  int64, row group × slot
 
-They hold each value plus one, so that 0 is "absent": memory that begins as zeros costs nothing
-where nothing is written, and most fields are absent from a whole file. A footer is at most 2 GiB
-long here, so that places fit 32 bits. Compiled code wants plain constants: so each slot number
-is repeated under a name, and so is each field id of the structs that ``metadata`` declares.
+They hold each value plus one, so 0 means "absent". Zeroed memory costs nothing where nothing is
+written, and most fields are absent from a whole file. A footer is at most 2 GiB long here, so
+places fit 32 bits. Compiled code wants plain constants: so each slot number is repeated under a
+name, and so is each field id of the structs that ``metadata`` declares.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ AT_FILE_PATH: Final = 15
 AT_ENCRYPTED: Final = 17
 AT_CHUNK: Final = 19
 
-# Places of structs and lists, which know their end themselves.
+# Places of structs and lists, which need no length.
 PARTS = {
     "meta_data": 21,
     "statistics": 22,

@@ -36,7 +36,7 @@ LONGEST = (1 << 31) - 2
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """``skip``, ``schema`` and ``row_groups``, and how they like their memory."""
+    """``skip``, ``schema`` and ``row_groups``, and the kinds of memory that they take."""
 
     skip: Callable[..., Any]
     schema: Callable[..., Any]
@@ -63,7 +63,7 @@ COMPILED = CompiledKernels[Kernels](module=f"{__package__}.footer_jit", total=LA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """What the kernel noted.
+    """The results of a scan.
 
     ``fields``: by id, wire type, start and stop of each field of ``FileMetaData``; ``groups``
     (R, slots), ``wide`` and ``narrow`` (slots, R × C) as ``footer_layout`` says.
@@ -119,7 +119,7 @@ def scan(data: bytes, base: int, kernels: Kernels) -> Scanned:
     stop = reader.at
     if types is None or fields.get(FILE_ROW_GROUPS, (0,))[0] != LIST:
         raise FormatError("footer: a required field is missing: schema or row_groups", offset=base)
-    if groups is None:  # they lie before the schema
+    if groups is None:  # the row groups lie before the schema
         reader.at = fields[FILE_ROW_GROUPS][1]
         _, size = reader.list_head()
         groups = _row_groups(kernels, source, reader, size, leaves, types, stack)

@@ -1,4 +1,4 @@
-"""Index pages: the trees over the data pages of a column chunk that the README of 2013 describes.
+"""Index pages: trees over the data pages of a column chunk, as the README of 2013 describes them.
 
     PageHeader   type INDEX_PAGE, sizes, crc, IndexPageHeader { 1: i32 num_entries }
     body         entry × num_entries, values_buffer                           little-endian
@@ -14,8 +14,8 @@ data pages of the chunk, in their order. ``ColumnMetaData.index_page_offset`` is
 
 A key is the **upper bound** of its page, inclusive, whatever the name of the field: of entries
 {100, 0, 64K}, {500, 64K, 64K}, {502, 128K, 64K} the first page holds all values up to 100, the
-second those in [100, 500], the third those in [500, 502], and there is none above 502. Keys need
-not be unique: a value that is a bound may be in the page after it too, and in further ones of the
+second those in [100, 500], the third those in [500, 502], and no value is above 502. Keys need not
+be unique: a value that equals a bound may also be in the next page, and in further pages with the
 same bound. An ordinal is the **first** row of its page; the page ends where the next one begins.
 
 Pages come in post order, children before their parents: DataPage, DataPage, IndexPage (of these
@@ -65,7 +65,7 @@ LONGEST_BODY: Final = 16 << 20
 _ENTRY = np.dtype([("key", "<i4"), ("page_offset", "<i4"), ("page_len", "<i4")])
 _WIDTHS: Final = {Type.INT32: 4, Type.INT64: 8, Type.INT96: 12, Type.FLOAT: 4, Type.DOUBLE: 8}
 _PREFIX: Final = 4
-# Keys may share bytes; so much more than there are is no sharing but an attack.
+# Keys may share bytes. More key bytes than this multiple of the buffer are an attack.
 _SHARED: Final = 4
 
 
@@ -105,7 +105,7 @@ class IndexPage:
 
     @classmethod
     def from_page(cls, page: Page, type_: Type, type_length: int = 0) -> Self:
-        """Of an index page as it lies in the file; its checksum is held against it."""
+        """From an index page of a file; verifies its checksum."""
         if page.type != PageType.INDEX_PAGE:
             raise FormatError(
                 "a page that is no index page",
@@ -140,8 +140,8 @@ class IndexPage:
     ) -> Self:
         """The body ``data``, which lies at byte ``base``, of a column of this physical type.
 
-        ``FormatError`` where it cannot be one. The order of keys is the column's, which is not
-        known here; that of ordinals is checked.
+        ``FormatError`` where it is malformed. Ordinals must ascend; the order of keys is not
+        checked, because it is the column's.
         """
         if len(data) > LONGEST_BODY:
             raise FormatError(
@@ -171,7 +171,7 @@ class IndexPage:
         return cls(page_offset=offset, page_len=length, keys=keys)
 
     def body(self, type_: Type, type_length: int = 0) -> bytes:
-        """What ``from_bytes`` reads."""
+        """The bytes that ``from_bytes`` reads."""
         entries = np.zeros(len(self), _ENTRY)
         entries["page_offset"], entries["page_len"] = self.page_offset, self.page_len
         if self.keys is None:
@@ -201,7 +201,7 @@ class IndexPage:
         )
         return header.to_bytes() + body
 
-    # -- what it says ------------------------------------------------------------------------------
+    # -- description ------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """The entries by the names of the specification, JSON-ready: keys as hex."""
@@ -220,11 +220,11 @@ class IndexPage:
 def read_root(
     data: memoryview | bytes, type_: Type, type_length: int = 0, *, base: int = 0
 ) -> tuple[IndexPage, IndexPage | None]:
-    """The index page at the start of ``data``, which is that of a chunk from byte ``base`` of the
-    file on, and the one of ordinals behind it, if one is.
+    """The index page at the start of ``data``, at byte ``base`` of the file, and a page of ordinals
+    directly after it, if there is one.
 
-    A chunk with keys has a second tree, whose root is the page behind the root of the keys, where
-    this house wrote it (``rewrite/index_pages.py``). What else lies there is passed over.
+    Skipstone writes a second tree for a chunk with keys (``rewrite/index_pages_file.py``): its root
+    follows the root of the keys. Other bytes there are ignored.
     """
     page = read_page(data, base=base)
     root = IndexPage.from_page(page, type_, type_length)

@@ -1,7 +1,7 @@
 """Logical types: what the values of a column mean (format 2.14).
 
-``LogicalType`` is a union: one of its fields is set, or none where the type is newer than this
-reader (then it is in ``unknown``, and the column reads as its physical type).
+``LogicalType`` is a union: one of its fields is set. A type that is newer than this reader is in
+``unknown``, and the column is read as its physical type.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TimeUnit(Declared):
 
     @property
     def arrow(self) -> str | None:
-        """Arrow's name of the unit, ``None`` for one that is not known."""
+        """Arrow's name of the unit, ``None`` for an unknown unit."""
         if self.MILLIS is not None:
             return "ms"
         if self.MICROS is not None:
@@ -117,7 +117,7 @@ class TimeUnit(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeType(Declared):
-    """Since midnight: INT32 for MILLIS, else INT64."""
+    """Time since midnight: INT32 for MILLIS, else INT64."""
 
     isAdjustedToUTC: bool = required(1, BOOL)
     unit: TimeUnit = required(2, struct(TimeUnit))
@@ -125,7 +125,7 @@ class TimeType(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampType(Declared):
-    """Since the epoch, INT64; an instant when adjusted to UTC, else a local date and time."""
+    """Time since the epoch, INT64: an instant if adjusted to UTC, else a local date and time."""
 
     isAdjustedToUTC: bool = required(1, BOOL)
     unit: TimeUnit = required(2, struct(TimeUnit))
@@ -218,5 +218,5 @@ class LogicalType(Declared):
 
     @property
     def name(self) -> str | None:
-        """Which of them it is; ``None`` for one that is not known."""
+        """The name of the type that is set; ``None`` for an unknown type."""
         return next(iter(self.to_dict()), None) if not self.unknown else None

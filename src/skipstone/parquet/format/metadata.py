@@ -1,4 +1,4 @@
-"""``FileMetaData`` and what it holds, with the names of parquet.thrift (format 2.14).
+"""``FileMetaData`` and the structs in it, with the names of parquet.thrift (format 2.14).
 
     FileMetaData
       schema       SchemaElement*          depth first, the root first; see ``schema.py``
@@ -8,8 +8,8 @@
             statistics, size_statistics, geospatial_statistics
 
 Offsets are bytes from the start of the file, or of ``file_path`` where a chunk names another file
-(``_metadata`` summaries). Sizes of chunks include page headers. To read 100,000 chunks as these
-objects takes seconds: ``footer_arrays.py`` scans them into arrays instead.
+(``_metadata`` summaries). Sizes of chunks include page headers. Reading 100,000 chunks into these
+objects takes seconds, so ``footer_arrays.py`` scans them into arrays instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Declared):
-    """Of a column chunk or a page."""
+    """Statistics of a column chunk or a page."""
 
     max: bytes | None = optional(1, BINARY)
     min: bytes | None = optional(2, BINARY)
@@ -102,7 +102,7 @@ class BoundingBox(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeospatialStatistics(Declared):
-    """Of GEOMETRY and GEOGRAPHY columns; ``geospatial_types`` are WKB codes."""
+    """Statistics of GEOMETRY and GEOGRAPHY columns; ``geospatial_types`` are WKB codes."""
 
     bbox: BoundingBox | None = optional(1, struct(BoundingBox))
     geospatial_types: tuple[int, ...] | None = optional(2, list_of(I32))
@@ -141,7 +141,7 @@ class EncryptionWithFooterKey(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionWithColumnKey(Declared):
-    """The column has a key of its own; ``key_metadata`` tells how to get it."""
+    """The column has a key of its own; ``key_metadata`` says how to get it."""
 
     path_in_schema: tuple[str, ...] = required(1, list_of(STRING))
     key_metadata: bytes | None = optional(2, BINARY)
@@ -161,7 +161,7 @@ class ColumnCryptoMetaData(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCryptoMetaData(Declared):
-    """What lies before an encrypted footer, in the clear."""
+    """The plaintext struct before an encrypted footer."""
 
     encryption_algorithm: EncryptionAlgorithm = required(1, struct(EncryptionAlgorithm))
     key_metadata: bytes | None = optional(2, BINARY)
@@ -211,7 +211,7 @@ class PageEncodingStats(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMetaData(Declared):
-    """Where a column chunk lies, and what is in it."""
+    """Where a column chunk lies, and what it contains."""
 
     type: Type | int = required(1, enum(Type))
     encodings: tuple[Encoding | int, ...] = required(2, list_of(enum(Encoding)))
@@ -279,7 +279,7 @@ class Int96TimestampOrder(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOrder(Declared):
-    """The order of ``min_value`` and ``max_value``; of one that is not known, ignore both."""
+    """The order of ``min_value`` and ``max_value``; readers ignore both in an unknown order."""
 
     TYPE_ORDER: TypeDefinedOrder | None = optional(1, struct(TypeDefinedOrder))
     IEEE_754_TOTAL_ORDER: IEEE754TotalOrder | None = optional(2, struct(IEEE754TotalOrder))

@@ -1,9 +1,9 @@
-"""The header that lies before every page, and the one before a bloom filter's bitset.
+"""Page headers, the header of a Bloom filter, and the two structs of the page index.
 
 ``compressed_page_size`` counts the bytes after the header, as stored. ``crc`` covers exactly these,
-after compression and encryption, as a signed i32. Of v2 pages the levels come first (repetition,
-then definition), never compressed; the values after them are compressed unless ``is_compressed`` is
-false.
+after compression and encryption, as a signed i32. A v2 page begins with its levels (repetition,
+then definition), which are never compressed; the values after them are compressed unless
+``is_compressed`` is false.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPageHeader(Declared):
-    """Of a v1 data page; ``num_values`` counts nulls too."""
+    """Header of a v1 data page; ``num_values`` includes nulls."""
 
     num_values: int = required(1, I32)
     encoding: Encoding | int = required(2, enum(Encoding))
@@ -58,7 +58,7 @@ class DataPageHeader(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPageHeader(Declared):
-    """Of an index page of 2013 (``index_pages.py``): how many entries it has.
+    """Header of an index page of 2013 (``index_pages.py``): the number of its entries.
 
     parquet.thrift leaves the struct empty; README.md of 2013 says that the number is in it.
     """
@@ -68,7 +68,7 @@ class IndexPageHeader(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryPageHeader(Declared):
-    """Of the dictionary, the first page of its chunk."""
+    """Header of the dictionary, the first page of its chunk."""
 
     num_values: int = required(1, I32)
     encoding: Encoding | int = required(2, enum(Encoding))
@@ -77,7 +77,7 @@ class DictionaryPageHeader(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPageHeaderV2(Declared):
-    """Of a v2 data page; it begins with a row."""
+    """Header of a v2 data page, which begins with a row."""
 
     num_values: int = required(1, I32)
     num_nulls: int = required(2, I32)
@@ -91,7 +91,7 @@ class DataPageHeaderV2(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageHeader(Declared):
-    """Before every page. One of the four headers is set; of an unknown type, none."""
+    """The header before every page, with one of four inner headers; none for an unknown type."""
 
     type: PageType | int = required(1, enum(PageType))
     uncompressed_page_size: int = required(2, I32)
@@ -141,7 +141,7 @@ class BloomFilterCompression(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomFilterHeader(Declared):
-    """Before the bitset of ``numBytes`` bytes."""
+    """The header before the bitset of ``numBytes`` bytes."""
 
     numBytes: int = required(1, I32)
     algorithm: BloomFilterAlgorithm = required(2, struct(BloomFilterAlgorithm))

@@ -1,22 +1,22 @@
-"""The page index of a column chunk as arrays: where its P pages lie, and what bounds their values.
+"""The page index of a column chunk as arrays: places and bounds of its P pages.
 
     OffsetIndex     page_locations                     P × (offset, compressed_page_size,
                                                             first_row_index)
                     unencoded_byte_array_data_bytes    P numbers, or absent
     ColumnIndex     null_pages                         P flags
                     min_values, max_values             P byte strings each, PLAIN without length
-                    boundary_order                     of the pages that are no null pages
+                    boundary_order                     of the pages that are not null pages
                     null_counts, nan_counts            P numbers each; absent or -1: unknown
                     repetition_level_histograms        P × (max_repetition_level + 1), or absent
                     definition_level_histograms        P × (max_definition_level + 1), or absent
 
 ``compressed_page_size`` includes the page's header; ``first_row_index`` counts from the first row
 of the row group, and a page begins with a row. The bounds of a null page are placeholders. Some
-writers leave -1 in ``null_counts``, and call the page a null page, where they kept no statistics.
-Both structs are Thrift compact (``indexes.py``); the lists in them are read as arrays: a run of
-varints ends at its bytes below 128, and so does every part of a run of page locations, because the
-heads of their fields (``16 v 15 v 16 v 00``) are bytes below 128 too. What is written in another
-way is read value by value. Source: PageIndex.md and parquet.thrift of parquet-format.
+writers without statistics leave -1 in ``null_counts`` and mark the page as a null page.
+Both structs are Thrift compact (``page_header.py``). Their lists are read as arrays: each varint of
+a list ends at a byte below 128, and so does every part of a list of page locations, because the
+heads of their fields (``16 v 15 v 16 v 00``) are bytes below 128 too. Lists that are written in
+another way are read value by value. Source: PageIndex.md and parquet.thrift of parquet-format.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOCATION = bytes((0x16, 0x15, 0x16, 0x00))
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class OffsetIndexArrays:
-    """Where the pages of a chunk lie: int64 ``(P,)`` each; see the module."""
+    """Places of the pages of a chunk, int64 ``(P,)`` each; see the module."""
 
     offset: IntArray
     compressed_page_size: IntArray
@@ -71,7 +71,7 @@ class OffsetIndexArrays:
         limits: Limits | None = None,
     ) -> OffsetIndexArrays:
         """The index at the start of ``data``, of a file of ``size`` bytes and a row group of
-        ``num_rows`` rows where these are given. ``FormatError`` when it cannot be one."""
+        ``num_rows`` rows where these are given. ``FormatError`` where it is malformed."""
         reader = Reader(bytes(data), base=base, limits=limits)
         locations: tuple[IntArray, IntArray, IntArray] | None = None
         unencoded: IntArray | None = None
@@ -171,7 +171,7 @@ class ColumnIndexArrays:
     def from_bytes(
         cls, data: bytes | memoryview, *, base: int = 0, limits: Limits | None = None
     ) -> ColumnIndexArrays:
-        """The index at the start of ``data``. ``FormatError`` when it cannot be one."""
+        """The index at the start of ``data``. ``FormatError`` where it is malformed."""
         reader = Reader(bytes(data), base=base, limits=limits)
         flags: BoolArray | None = None
         bounds: dict[int, ByteArrays] = {}
@@ -302,7 +302,7 @@ def _tokens(reader: Reader, buffer: U8, count: int) -> tuple[IntArray, IntArray]
 
 
 def _zigzag(reader: Reader, buffer: U8, starts: IntArray, ends: IntArray) -> IntArray:
-    """The zigzag varints that lie there."""
+    """The zigzag varints between these places."""
     lengths = ends - starts
     longest = int(lengths.max(initial=0))
     if longest > 9 or (longest == 9 and buffer[ends[lengths == 9]].max() > 1):
@@ -341,7 +341,7 @@ def _locations(reader: Reader) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _binaries(reader: Reader, nulls: BoolArray | None) -> ByteArrays:
-    """A list of byte strings; ``nulls`` tells where a writer of fixed widths left them empty."""
+    """A list of byte strings; ``nulls`` marks those that a writer of fixed widths left empty."""
     size = _list(reader, thrift.BINARY)
     if nulls is not None and len(nulls) == size:
         fixed = _fixed(reader, nulls)

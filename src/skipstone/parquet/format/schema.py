@@ -1,4 +1,4 @@
-"""The schema as a tree: groups, leaves, and the levels that their values carry.
+"""The schema as a tree: groups, leaves, and the levels of their values.
 
 ``FileMetaData.schema`` lists the nodes depth first, the root first, each group with its
 ``num_children``. Going down, a node raises the levels of everything below it:
@@ -7,9 +7,9 @@
     OPTIONAL   max_definition_level + 1
     REPEATED   max_definition_level + 1, max_repetition_level + 1
 
-A value of definition level ``max_definition_level`` is there; a lower one is null or empty at the
-ancestor that the level names. Repetition level 0 begins a row. Source: Dremel, and README.md of
-parquet-format.
+An entry with the definition level ``max_definition_level`` has a value; at a lower level it is null
+or empty at the ancestor of that level. Repetition level 0 begins a row. Source: Dremel, and
+README.md of parquet-format.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DEEPEST = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node with its place in the tree; ``path`` leaves the root out.
+    """A node with its place in the tree; ``path`` excludes the root.
 
     ``first_leaf`` and ``stop_leaf`` are the ordinals of the leaves below it (or of itself).
     """
@@ -65,7 +65,7 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
-        """True for a primitive column; DuckDB says of these, too, that they have 0 children."""
+        """True for a primitive column; DuckDB writes ``num_children`` 0 for these."""
         return self.element.type is not None and not self.element.num_children
 
     @property
@@ -124,12 +124,12 @@ class Leaf:
 
     @property
     def max_definition_level(self) -> int:
-        """Level of a value that is there."""
+        """The definition level of a value that is not null."""
         return self.node.max_definition_level
 
     @property
     def max_repetition_level(self) -> int:
-        """0 for a column with one value a row."""
+        """0 for a column with one value per row."""
         return self.node.max_repetition_level
 
     @property
@@ -147,7 +147,7 @@ class Schema:
 
     @classmethod
     def of(cls, elements: Sequence[SchemaElement]) -> Schema:
-        """From the flattened list; ``FormatError`` where it is no tree."""
+        """From the flattened list; ``FormatError`` where it is not a tree."""
         if not elements:
             raise FormatError("a schema without a root", expected="at least 1 element", got=0)
         builder = _Builder(elements)
@@ -251,7 +251,7 @@ def _collect(node: Node, above: tuple[Node, ...], leaves: list[Leaf]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafShape:
-    """One leaf; ``definition_level`` is that of a value that is there."""
+    """One leaf; ``definition_level`` is that of a value that is not null."""
 
     name: str
     ordinal: int
@@ -261,7 +261,7 @@ class LeafShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructShape:
-    """Children side by side; below ``definition_level`` the struct itself is null."""
+    """A struct; below ``definition_level`` the struct itself is null."""
 
     name: str
     nullable: bool
@@ -301,7 +301,7 @@ Shape: TypeAlias = LeafShape | StructShape | ListShape | MapShape
 def field_shape(node: Node, leaves: Container[int] | None = None) -> Shape:
     """The shape of a node (mostly a field of the root), pruned to ``leaves`` (ordinals) if given.
 
-    FormatError for lists and maps that are none, UnsupportedError where no leaf is left.
+    FormatError for malformed lists and maps, UnsupportedError where no leaf remains.
     """
     shape = _shape(node, leaves)
     if shape is None:
@@ -310,7 +310,7 @@ def field_shape(node: Node, leaves: Container[int] | None = None) -> Shape:
 
 
 def arrow_name(node: Node) -> str:
-    """The node's name; bytes that are not UTF-8, which Arrow would not take, are replaced."""
+    """The node's name; bytes that are not UTF-8 are replaced, because Arrow refuses them."""
     return node.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -325,7 +325,7 @@ def _shape(node: Node, leaves: Container[int] | None) -> Shape | None:
 
 
 def _plain(node: Node, leaves: Container[int] | None) -> Shape | None:
-    # A repeated node stands here for one of its elements, which is never null.
+    # A repeated node represents one of its elements here, which is never null.
     nullable = node.repetition is FieldRepetitionType.OPTIONAL
     if node.is_leaf:
         if leaves is not None and node.first_leaf not in leaves:
@@ -374,7 +374,7 @@ def _list(node: Node, leaves: Container[int] | None) -> Shape | None:
 
 
 def _shape_of_element(repeated: Node, leaves: Container[int] | None) -> Shape | None:
-    # A list or map that is repeated without a group of its own around it.
+    # A list or map that is repeated, without an outer group.
     return _list(repeated, leaves) if repeated.is_list else _map(repeated, leaves)
 
 

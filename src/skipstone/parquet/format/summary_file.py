@@ -1,21 +1,21 @@
-"""A ``_metadata`` file that says of which versions of its files it is.
+"""A ``_metadata`` summary file, with the versions of the files that it describes.
 
     PAR1
-    Versions       JSON: of each file path, size, mtime, etag; what its footer says but row groups
+    Versions       JSON: path, size, mtime, etag and head of each file
     FileMetaData   the row groups of all files, file by file, each chunk with its ``file_path``
     length u32, PAR1
 
-A summary is one footer over the row groups of many files. It has no data of its own: each chunk's
+A summary is one footer for the row groups of many files. It has no data of its own: each chunk's
 ``file_path`` names the file that its offsets count in, relative to the summary's directory. A chunk
 without a path lies in the summary's own file. Other readers ignore the bytes before the footer.
 
-The key ``skipstone.summary`` of the footer says where ``Versions`` lie, and their CRC-32. They hold
-the CRC-32 of the bytes of ``row_groups``, so that damage anywhere in between is detected. Key and
-checksums go stale together when another writer rewrites the file.
+The key ``skipstone.summary`` of the footer holds the place and the CRC-32 of ``Versions``, which
+hold the CRC-32 of the bytes of ``row_groups``: so any damage in between is detected. A writer that
+rewrites the file removes the key and the checksums together.
 
-What a file says besides its row groups (schema, key-values, writer, orders of columns) is kept
-once for all files of which it is the same, as a footer without row groups: a *head*. Head and row
-groups make up what the file's own footer holds, down to fields of a later format.
+A *head* is a footer without row groups: schema, key-values, writer, column orders. Files with equal
+heads share one. Head and row groups together contain everything in the file's own footer, including
+fields of later formats.
 """
 
 from __future__ import annotations
@@ -52,11 +52,9 @@ __all__ = [
     "Summary",
     "Versions",
     "common_file",
-    "escapes",
     "head_of",
     "is_own",
     "is_summary",
-    "path_beside",
     "row_groups_by_file",
     "split",
     "summary_file",
@@ -67,16 +65,18 @@ KEY: Final = "skipstone.summary"
 _VERSION: Final = 1
 _INT64 = 1 << 63
 _UNITS = get_args(TimeUnit)
-# Of a part nothing else is read that stands in no row group.
+# The only values of a part that are read besides its row groups.
 _SHARED = ("version", "created_by", "key_value_metadata", "column_orders", "schema_elements")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVersion:
-    """One file: its ``path`` from the summary's folder, which version of it, and what of it lies
-    where: ``row_groups`` many, after those of the files before, under the head of that number.
-    ``footer_length`` is in bytes, ``mtime`` in the unit of ``Versions``."""
+    """One file: its ``path`` relative to the summary's folder, and its version.
+
+    The number of its ``row_groups``, which follow those of the previous files; the number of its
+    ``head``. ``footer_length`` is in bytes, ``mtime`` in the unit of ``Versions``.
+    """
 
     path: str
     size: int
@@ -89,7 +89,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """See the module; ``row_groups_crc32`` is of the list of all row groups, as it is written."""
+    """See the module; ``row_groups_crc32`` covers the bytes of the list of all row groups."""
 
     unit: TimeUnit
     files: tuple[FileVersion, ...]
@@ -118,7 +118,7 @@ class Versions:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Versions:
-        """``FormatError`` for what is none, ``UnsupportedError`` for one of a later version."""
+        """``FormatError`` for malformed bytes, ``UnsupportedError`` for a later version."""
         held = _json(bytes(data), "the versions of a summary")
         if held.get("version") != _VERSION:
             raise UnsupportedError(f"a summary of version {held.get('version')!r}")
@@ -206,8 +206,10 @@ def summary_file(
     row_groups: Sequence[bytes],
     num_rows: int,
 ) -> bytes:
-    """The whole file. ``top`` is a footer without row groups: what the summary says of all files;
-    ``row_groups`` are those of the files, in their order, and name them."""
+    """The whole file. ``top`` is a footer without row groups, for all files together.
+
+    ``row_groups`` are those of the files, in their order; their chunks name the files.
+    """
     editor = FooterEditor.of(top).with_row_groups([num_rows], row_groups)
     bare = FooterArrays.scan(editor.to_bytes())
     _, start, stop = bare.scanned.fields[FILE_ROW_GROUPS]
@@ -227,7 +229,7 @@ def summary_file(
 
 
 def common_file(top: bytes) -> bytes:
-    """``_common_metadata``: a file of no rows with the schema and key-values of all."""
+    """``_common_metadata``: a file without rows, with the schema and key-values of all files."""
     return _file(b"", top)
 
 
@@ -245,22 +247,21 @@ def _file(before: bytes, footer: bytes) -> bytes:
 
 
 def is_own(tail: bytes | memoryview) -> bool:
-    """Whether the last bytes of a file look as if it says of which versions it is: else it need not
-    be read any further."""
+    """Whether the last bytes of a file contain the key; otherwise the rest need not be read."""
     return KEY.encode() in bytes(tail)
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A summary that was read: its ``versions``, and the footer of each of its files as a part."""
+    """A summary that was read: its ``versions``, and a part for the footer of each file."""
 
     footer: FooterArrays
     versions: Versions
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Summary:
-        """The whole file. ``FormatError`` where it is damaged, ``UnsupportedError`` where it is
-        another's, or of a later version."""
+        """From the whole file. ``FormatError`` where it is damaged, ``UnsupportedError`` for a file
+        of another writer or of a later version."""
         view = memoryview(data)
         tail, metadata = find_footer(view)
         if tail.encrypted:
@@ -295,12 +296,12 @@ class Summary:
 
     @cached_property
     def first_group(self) -> list[int]:
-        """Row groups before each file, and all at the end."""
+        """The number of row groups before each file, and of all at the end."""
         return list(accumulate((each.row_groups for each in self.versions.files), initial=0))
 
     @cached_property
     def _heads(self) -> list[FooterArrays | FormatError]:
-        """Each head, or what is wrong with it."""
+        """Each head, or the error in it."""
         return [self._head(each) for each in self.versions.heads]
 
     def _head(self, data: bytes) -> FooterArrays | FormatError:
@@ -318,30 +319,30 @@ class Summary:
 
     @cached_property
     def _bytes(self) -> tuple[bytes, list[int]]:
-        """The bytes that places of parts count in, and where the heads begin in them."""
+        """The bytes that the places of parts refer to, and where the heads begin in them."""
         heads = self.versions.heads
         starts = list(accumulate((len(each) for each in heads), initial=len(self.footer.data)))
         return b"".join([self.footer.data, *heads]), starts
 
     @cached_property
     def _narrow(self) -> Any:
-        """Without ``file_path``: a part is of one file."""
+        """The narrow array without ``file_path``: all chunks of a part lie in one file."""
         narrow = self.footer.scanned.narrow.copy()
         narrow[BYTES["file_path"] : BYTES["file_path"] + 2] = 0
         return narrow
 
     def is_sound(self, at: int) -> bool:
-        """Whether file ``at`` has a footer here: its head may be none."""
+        """Whether the head of file ``at`` is valid."""
         return not isinstance(self._heads[self.versions.files[at].head], FormatError)
 
     def head_file(self, at: int) -> bytes:
-        """A Parquet file of no rows that says what file ``at`` says but for its row groups."""
+        """A Parquet file without rows, whose footer is that of file ``at`` without row groups."""
         return _file(b"", self.versions.heads[self.versions.files[at].head])
 
     def part(self, at: int) -> FooterArrays:
-        """The footer of file ``at``: over the bytes of the summary, without copying them.
+        """The footer of file ``at``, over the bytes of the summary, which are not copied.
 
-        As values (``metadata``) only its own file has it. ``FormatError`` where its head is none.
+        It has no ``metadata``. ``FormatError`` where the head is invalid.
         """
         number = self.versions.files[at].head
         head = self._heads[number]
@@ -367,15 +368,15 @@ class Summary:
             ),
             selected=tuple(range(first, stop)),
         )
-        # What all files share is decoded once.
+        # Values that all files share are decoded once.
         for name in (*_SHARED, "schema"):
             made.__dict__[name] = getattr(head, name)
         return made
 
 
 def head_of(footer: FooterArrays) -> bytes:
-    """What a footer says but for its row groups. ``UnsupportedError`` for one of a file with
-    encrypted columns: their statistics must not leak."""
+    """A footer without its row groups. ``UnsupportedError`` for a file with encrypted columns,
+    because their statistics must not leak."""
     if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted, and a summary would hold them in clear")
     return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()
@@ -412,28 +413,3 @@ def split(footer: FooterArrays) -> dict[str | None, FooterArrays]:
     """The part of the footer of each file, by ``file_path``."""
     parts = row_groups_by_file(footer)
     return {path: footer.select(rows.tolist()) for path, rows in parts.items()}
-
-
-def escapes(path: str) -> str | None:
-    """Why a ``file_path`` may lead out of the summary's directory, ``None`` if it cannot.
-
-    Advice: readers that do not trust the summary ask first.
-    """
-    if not path or "\0" in path:
-        return "no path"
-    if path.startswith(("/", "\\")):
-        return "absolute"
-    head = path.split("/", 1)[0]
-    if ":" in head:
-        return "a scheme or a drive"
-    if ".." in path.replace("\\", "/").split("/"):
-        return "goes up"
-    return None
-
-
-def path_beside(summary: str, path: str) -> str:
-    """Where ``file_path`` leads from the summary at ``summary``: a path or a URL alike."""
-    if path.startswith("/") or "://" in path:
-        return path
-    folder, slash, _ = summary.rpartition("/")
-    return f"{folder}{slash}{path}"

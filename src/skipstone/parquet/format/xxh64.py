@@ -1,8 +1,8 @@
-"""XXH64 with seed 0, over columns of values: what Parquet's Bloom filters hash.
+"""XXH64 with seed 0 over columns of values, for Parquet's Bloom filters.
 
     32 bytes or more   four lanes v1 … v4 take 8 bytes each per stripe of 32, then are merged
     below              h = P5
-    then               h += length; what is left goes in by 8, by 4, by single bytes; avalanche
+    then               h += length; the rest goes in by 8, by 4, by single bytes; avalanche
 
 All arithmetic is modulo 2^64, all reads little-endian. A value's bytes are its PLAIN encoding,
 byte arrays without their length. Values of one width go through NumPy, one operation for all of

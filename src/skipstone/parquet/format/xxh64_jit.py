@@ -1,4 +1,4 @@
-"""XXH64 of many byte strings, compiled by numba: imported only where there are enough of them.
+"""XXH64 of many byte strings, compiled by numba: imported only for many strings.
 
 Machine code is cached in a folder that can be written. The kernel gets whole arrays and checks each
 string's ends against the data before it reads.
@@ -27,7 +27,7 @@ _LANE1 = np.uint64((xxh64.P1 + xxh64.P2) & 0xFFFF_FFFF_FFFF_FFFF)
 _LANE4 = np.uint64((1 << 64) - xxh64.P1)
 
 
-# Spelled out: so the compiler sees that it is one load.
+# Written out, so that the compiler sees one load.
 @register_jitable
 def _four(data: Any, at: Any) -> Any:
     return (

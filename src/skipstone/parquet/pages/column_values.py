@@ -2,10 +2,10 @@
 
     entry               0     1     2     3     4
     repetition level    0     1     0     0     1      0 begins a row
-    definition level    2     2     0     2     1      the highest: there is a value
+    definition level    2     2     0     2     1      the highest level has a value
     values              a     b           c
 
-A ``LeafColumn`` holds only values that are there, so ``values`` are at most as many as entries.
+A ``LeafColumn`` holds no nulls, so it has at most as many values as entries.
 Dictionary-encoded values stay indices into their dictionary until they are needed.
 
     page v1   decompress(body)  ->  levels, values
@@ -59,7 +59,7 @@ __all__ = [
 class Run:
     """Values in a row: ``values`` themselves, or ``indices`` into them as a dictionary.
 
-    Indices are below the dictionary's length: who makes a run has checked it.
+    Indices are below the dictionary's length: the caller has checked it.
     """
 
     values: Values
@@ -98,7 +98,7 @@ class LeafColumn:
 
     @property
     def num_values(self) -> int:
-        """Values that are there."""
+        """The number of values, without nulls."""
         return sum(map(len, self.runs))
 
     @property
@@ -114,14 +114,14 @@ class LeafColumn:
         return self.num_entries - int(np.count_nonzero(self.repetition_levels))
 
     def values(self) -> Values:
-        """The values that are there, in order."""
+        """The values without nulls, in order."""
         return join_values([run.plain() for run in self.runs], self.leaf)
 
     def rows(self, start: int, stop: int) -> LeafColumn:
-        """The rows ``start`` to ``stop`` of those that begin here, clipped to what there is.
+        """The rows ``start`` to ``stop`` of those that begin here, clipped to the existing rows.
 
-        Entries before the first row's beginning continue a row of the page before; row 0 is the
-        first that begins here, and leaves them out.
+        Row 0 is the first row that begins here. Entries before it continue a row of the previous
+        page and are left out.
         """
         start = max(start, 0)
         stop = max(min(stop, self.num_rows), start)
@@ -255,14 +255,14 @@ _NUMBERS: Mapping[Type, type[np.generic]] = {
 }
 
 
-# A page of a few bytes may stand for any number of equal values. More than these, for so few bytes,
-# only hostile files have: writers end pages at 20,000 rows, and in old times at 64 Mi.
+# A page of a few bytes may represent any number of equal values. Only hostile files have more than
+# these: writers end pages at 20,000 rows, and older ones at 64 Mi.
 MOST_VALUES = 1 << 27
 _MOST_PER_BYTE = 1 << 10
 
 
 def check_num_values(num_values: int, size: int) -> None:
-    """UnsupportedError for more values than ``size`` bytes should be trusted to stand for."""
+    """UnsupportedError for more values than ``size`` bytes may represent."""
     most = MOST_VALUES + _MOST_PER_BYTE * size
     if num_values > most:
         raise UnsupportedError(f"{num_values} values in {size} bytes: at most {most} are read")
@@ -295,7 +295,7 @@ def decode_data_page(
                 "levels longer than their page", expected=page.uncompressed_page_size, got=at
             )
         data = body[at:]
-        # A writer may compress nothing to nothing, whatever its codec makes of it.
+        # A writer may write no bytes for no values, whatever its codec writes for empty input.
         data = _decompressed(codec if page.is_compressed else 0, data, size) if size else data[:0]
     else:
         data = _decompressed(codec, body, page.uncompressed_page_size)
@@ -379,10 +379,10 @@ def decode_pages(
     decryptor: PageDecryptor | None = None,
     verify_crc: bool = False,
 ) -> LeafColumn:
-    """The entries of these pages together; pages that are neither data nor dictionary hold none.
+    """The entries of these pages together; other pages than data and dictionary pages hold none.
 
-    ``dictionary`` is one that was read before; a dictionary page takes its place. Errors say the
-    offset of the page.
+    ``dictionary`` was read earlier; a dictionary page replaces it. Errors name the offset of the
+    page.
     """
     parts: list[LeafColumn] = []
     for page in pages:
@@ -403,7 +403,7 @@ def decode_pages(
 
 
 def _at(error: FormatError, page: Page, leaf: Leaf) -> FormatError:
-    # What is inside a page has no offset in the file once the page is decompressed.
+    # Places inside a decompressed page have no offset in the file.
     where = f"page of column {leaf.name}"
     if error.offset is not None:
         where += f", byte {error.offset} of its content"

@@ -3,12 +3,12 @@
     chunk   [dictionary page]  data page*            index pages and unknown ones may lie between
     page    PageHeader (Thrift)  body                body: ``compressed_page_size`` bytes as stored
 
-Of an encrypted column both are modules: ``u32 length, nonce, ciphertext, tag``; the header's
-``compressed_page_size`` is then that of the whole module. Source: README.md and Encryption.md of
+In an encrypted column both are modules: ``u32 length, nonce, ciphertext, tag``. There the header's
+``compressed_page_size`` is that of the whole module. Source: README.md and Encryption.md of
 parquet-format.
 
 A walk reads no more of a header than it needs (a few microseconds); ``Page.header`` reads it whole.
-Where chunks really begin and end is not quite what their metadata say: see ``chunk_range``.
+Some writers note wrong ends of chunks: see ``chunk_range``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from skipstone.parquet.format.page_header import (
     PageHeader,
 )
 from skipstone.parquet.thrift.compact import Reader
+from skipstone.parquet.thrift.structs import field_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from skipstone.parquet.format.metadata import ColumnMetaData
+    from skipstone.parquet.thrift.structs import Declared
 
 __all__ = ["Page", "PageDecryptor", "chunk_range", "read_page", "walk_pages"]
 
@@ -44,7 +46,7 @@ _HEADER_ALLOWANCE = 100
 
 
 class PageDecryptor(Protocol):
-    """What is needed of an ``encryption.column_decryptor.ColumnDecryptor``."""
+    """The methods of ``encryption.column_decryptor.ColumnDecryptor`` that pages need."""
 
     def decrypt_page_header(
         self,
@@ -253,26 +255,31 @@ def read_page(
 
 _Values = dict[str, Any]
 
-# Field ids of PageHeader and of its three kinds of page, in the order of parquet.thrift.
-_TOP = {1: "type", 2: "uncompressed_page_size", 3: "compressed_page_size", 4: "crc"}
+# Field ids. The fast parser reads only these fields, which are integers, and ``is_compressed``.
+_NO_INTEGERS = ("statistics", "is_sorted", "is_compressed")
+
+
+def _integers(kind: type[Declared]) -> dict[int, str]:
+    return {id: name for name, id in field_ids(kind).items() if name not in _NO_INTEGERS}
+
+
+_IDS = field_ids(PageHeader)
+_CRC = _IDS["crc"]
+_V1 = _IDS["data_page_header"]
+_DICTIONARY = _IDS["dictionary_page_header"]
+_V2 = _IDS["data_page_header_v2"]
+_IS_COMPRESSED = field_ids(DataPageHeaderV2)["is_compressed"]
+_TOP = {id: name for name, id in _IDS.items() if id <= _CRC}
 _KINDS = {
-    5: (
-        "num_values",
-        "encoding",
-        "definition_level_encoding",
-        "repetition_level_encoding",
-    ),
-    7: ("num_values", "encoding"),
-    8: (
-        "num_values",
-        "num_nulls",
-        "num_rows",
-        "encoding",
-        "definition_levels_byte_length",
-        "repetition_levels_byte_length",
-    ),
+    _V1: _integers(DataPageHeader),
+    _DICTIONARY: _integers(DictionaryPageHeader),
+    _V2: _integers(DataPageHeaderV2),
 }
-_KIND_OF_TYPE = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
+_KIND_OF_TYPE = {
+    PageType.DATA_PAGE: _V1,
+    PageType.DICTIONARY_PAGE: _DICTIONARY,
+    PageType.DATA_PAGE_V2: _V2,
+}
 _TYPES = {int(member): member for member in PageType}
 
 
@@ -287,7 +294,7 @@ def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
         value = top.get(id)
         if type(value) is int:
             values[name] = value
-        elif id != 4 or value is not None:
+        elif id != _CRC or value is not None:
             return None
     kind = values["type"]
     values["type"] = _TYPES.get(kind, kind)
@@ -296,14 +303,14 @@ def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
         inner = top.get(wanted)
         if type(inner) is not dict:
             return None
-        for id, name in enumerate(_KINDS[wanted], 1):
+        for id, name in _KINDS[wanted].items():
             value = inner.get(id)
             # Not a boolean, which is an integer to Python but another type to Thrift.
             if type(value) is not int:
                 return None
             values[name] = value
-        if wanted == 8:
-            values["is_compressed"] = inner.get(7) is not False
+        if wanted == _V2:
+            values["is_compressed"] = inner.get(_IS_COMPRESSED) is not False
     return values, stop
 
 
@@ -355,16 +362,16 @@ def _fields(header: PageHeader) -> _Values:
     inner: DataPageHeader | DictionaryPageHeader | DataPageHeaderV2 | None
     match header.type:
         case PageType.DATA_PAGE:
-            kind, inner = 5, header.data_page_header
+            kind, inner = _V1, header.data_page_header
         case PageType.DICTIONARY_PAGE:
-            kind, inner = 7, header.dictionary_page_header
+            kind, inner = _DICTIONARY, header.dictionary_page_header
         case PageType.DATA_PAGE_V2:
-            kind, inner = 8, header.data_page_header_v2
+            kind, inner = _V2, header.data_page_header_v2
         case _:
             return values
     if inner is None:
         raise FormatError("a page without the header of its type", got=int(header.type))
-    values.update((name, int(getattr(inner, name))) for name in _KINDS[kind])
+    values.update((name, int(getattr(inner, name))) for name in _KINDS[kind].values())
     if isinstance(inner, DataPageHeaderV2):
         values["is_compressed"] = inner.is_compressed is not False
     return values

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, lossless: every field is kept, in its order, also unknown ones.
+"""Thrift's compact protocol, lossless: every field is kept in its order, unknown ones included.
 
     struct      field* 00
     field       (delta << 4 | type) value          delta = id - previous id, 1..15
@@ -10,9 +10,9 @@
     type        1 true  2 false  3 byte  4 i16  5 i32  6 i64  7 double  8 binary  9 list  10 set
                 11 map  12 struct  13 uuid
 
-A boolean field has no value beyond its type; a boolean element is one byte, 1 for true. Integers
-but ``byte`` are zigzag varints of at most 10 bytes; a double is 8 bytes little-endian; binary is a
-varint length and the bytes. Source: thrift-compact-protocol.md of Apache Thrift.
+A boolean field has no value besides its type; a boolean element is one byte, 1 for true. Integers
+except ``byte`` are zigzag varints of at most 10 bytes; a double is 8 bytes little-endian; binary is
+a varint length and the bytes. Source: thrift-compact-protocol.md of Apache Thrift.
 
 Hostile bytes: every element takes at least one byte, so a size beyond the bytes left is refused
 before anything is allocated; nesting and the number of values are limited (``Limits``).
@@ -61,7 +61,7 @@ _DOUBLE = _struct.Struct("<d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a reader accepts: ``depth`` nested values, and ``values`` in all."""
+    """The limits of a reader: ``depth`` of nesting, and number of ``values`` in all."""
 
     depth: int = 40
     values: int = 1 << 23
@@ -86,7 +86,7 @@ class Struct:
         return next((field.value for field in self.fields if field.id == id), None)
 
     def replace(self, id: int, type: int, value: Any) -> Struct:
-        """With another value of a field, at its place, or else where its id belongs."""
+        """With this value of the field: in its place, or inserted by its id."""
         fields = list(self.fields)
         for at, field in enumerate(fields):
             if field.id == id:
@@ -122,7 +122,7 @@ class MapOf:
 
 
 class Reader:
-    """Reads values from ``data[at:end]``; ``base`` is what offsets in errors count from."""
+    """Reads values from ``data[at:end]``; ``base`` is added to the offsets in errors."""
 
     __slots__ = ("at", "base", "budget", "data", "depth", "end")
 
@@ -365,7 +365,7 @@ class Writer:
         self.stop()
 
     def value(self, kind: int, value: Any) -> None:
-        """The value of a field of wire type ``kind``, which is no boolean."""
+        """The value of a field of wire type ``kind``, which is not a boolean."""
         if kind in _INTS:
             self.integer(value)
         elif kind == BINARY:

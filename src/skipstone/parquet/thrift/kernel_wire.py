@@ -1,9 +1,9 @@
 """Thrift's compact protocol as bare functions over integers, for the hot loop over a footer.
 
 Every function runs as plain Python over ``bytes`` and lists, and compiled by numba over arrays
-(``footer_jit``): one source for both. Hence the style: no exceptions, no objects, only
-integers. A place is an index into ``data``; a negative place is an error that carries its own place
-and cause (``failed``, ``cause``). Every read checks ``end`` first. ``compact.py`` draws the layout.
+(``footer_jit``), from one source. So there are no exceptions and no objects, only integers. A place
+is an index into ``data``; a negative place is an error that carries its own place and cause
+(``failed``, ``cause``). Every read checks ``end`` first. ``compact.py`` describes the layout.
 
 Integers are zigzag varints of 10 bytes at most. They are built halved, sign apart, because the raw
 64 bits would not fit a signed register.
@@ -106,7 +106,7 @@ def zigzag(data: Any, at: Any, end: Any) -> Any:
 
 
 def count(data: Any, at: Any, end: Any) -> Any:
-    """A length or size, which is at most the bytes that are left, and the place after it."""
+    """A length or size, at most the number of bytes left, and the place after it."""
     value = 0
     shift = 0
     while True:

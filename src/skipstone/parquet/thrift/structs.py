@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How one declared type reads and writes; ``kinds`` are the wire types that it takes."""
+    """How one declared type is read and written; ``kinds`` are the wire types that it accepts."""
 
     kinds: tuple[int, ...]
     read: Callable[[Reader], Any]
@@ -125,7 +125,7 @@ def list_of(item: Wire) -> Wire:
         return values
 
     def write(writer: Writer, values: tuple[Any, ...]) -> None:
-        # Writers of lists of booleans differ in which of the two types they name; 2 is commonest.
+        # Writers name either boolean type for the elements of a list; most name 2.
         writer.list_head(item.kinds[-1], len(values))
         for value in values:
             item.write(writer, value)
@@ -142,7 +142,7 @@ class _Slot:
 
 
 def required(id: int, wire: Wire) -> Any:
-    """A field that must be there."""
+    """A field that must be present."""
     return field(metadata={"thrift": (id, wire, True)})
 
 
@@ -175,11 +175,11 @@ class Declared:
     unknown: tuple[Field, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        # Each dataclass would make its own, with every field that is absent.
+        # Each dataclass would make its own, which also shows absent fields.
         cls.__repr__ = Declared._shown  # type: ignore[assignment]
 
     def _shown(self) -> str:
-        """The fields that are there."""
+        """The fields that are set."""
         every = ((each.name, getattr(self, each.name)) for each in fields(self))
         given = [f"{name}={value!r}" for name, value in every if value is not None and value != ()]
         return f"{type(self).__name__}({', '.join(given)})"
@@ -188,7 +188,7 @@ class Declared:
     def from_bytes(
         cls, data: bytes | memoryview, *, base: int = 0, limits: Limits | None = None
     ) -> Self:
-        """The struct at the start of ``data``; what follows it is not looked at."""
+        """The struct at the start of ``data``; bytes after it are ignored."""
         return cls.read(Reader(data, base=base, limits=limits))
 
     @classmethod
@@ -249,7 +249,7 @@ class Declared:
         writer.stop()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are there, by the spec's names, JSON-ready: bytes as hex, NaN as text."""
+        """The fields that are set, by the spec's names, JSON-ready: bytes as hex, NaN as text."""
         found: dict[str, Any] = {}
         for slot in _slots(type(self)).values():
             value = getattr(self, slot.name)

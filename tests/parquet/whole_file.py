@@ -1,0 +1,79 @@
+"""Decodes whole files in memory by Skipstone's own decoders, without the reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.arrow.arrow_types import arrow_schema
+from skipstone.parquet.arrow.assembly import assemble_rows
+from skipstone.parquet.format.footer import read_metadata
+from skipstone.parquet.format.schema import Leaf, Schema
+from skipstone.parquet.pages.column_values import LeafColumn, decode_chunk
+from skipstone.parquet.pages.page import chunk_range
+
+if TYPE_CHECKING:
+    from skipstone.parquet.format.metadata import FileMetaData, RowGroup
+
+__all__ = ["read_row_group", "read_table"]
+
+
+def read_table(data: bytes | memoryview, *, verify_crc: bool = False) -> pa.Table:
+    """All rows of an unencrypted file in memory.
+
+    FormatError where the file is damaged (with ``verify_crc`` also where a page has another
+    checksum than it states), UnsupportedError for what is not read.
+    """
+    metadata = read_metadata(data)
+    schema = Schema.of(metadata.schema)
+    wanted = arrow_schema(schema, metadata.schema, metadata.key_value_metadata)
+    chunks: list[list[pa.Array]] = [[] for _ in wanted]
+    num_rows = 0
+    for row_group in metadata.row_groups:
+        columns = read_row_group(data, metadata, row_group, schema, verify_crc=verify_crc)
+        for index, (node, field) in enumerate(zip(schema.root.children, wanted, strict=True)):
+            mine = {k: columns[k] for k in range(node.first_leaf, node.stop_leaf)}
+            chunks[index] += assemble_rows(node, mine, field.type, row_group.num_rows)
+        num_rows += row_group.num_rows
+    arrays = [
+        pa.chunked_array(mine, field.type) for mine, field in zip(chunks, wanted, strict=True)
+    ]
+    if not arrays:
+        return pa.table({"": pa.nulls(num_rows)}).select([])
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def read_row_group(
+    data: bytes | memoryview,
+    metadata: FileMetaData,
+    row_group: RowGroup,
+    schema: Schema,
+    *,
+    verify_crc: bool = False,
+) -> dict[int, LeafColumn]:
+    """All leaves of a row group, by ordinal, of a whole file in memory."""
+    if len(row_group.columns) != len(schema.leaves):
+        raise FormatError(
+            "columns of a row group", expected=len(schema.leaves), got=len(row_group.columns)
+        )
+    view = memoryview(data)
+    found: dict[int, LeafColumn] = {}
+    for leaf, chunk in zip(schema.leaves, row_group.columns, strict=True):
+        meta = chunk.meta_data
+        if meta is None or chunk.crypto_metadata is not None:
+            raise UnsupportedError(f"column {leaf.name} is encrypted")
+        if chunk.file_path is not None:
+            raise UnsupportedError(f"column {leaf.name} lies in another file, {chunk.file_path}")
+        start, stop = chunk_range(meta, file_size=len(data), created_by=metadata.created_by)
+        _check_rows(leaf, meta.num_values, row_group.num_rows)
+        found[leaf.ordinal] = decode_chunk(
+            view[start:stop], meta, leaf, base=start, verify_crc=verify_crc
+        )
+    return found
+
+
+def _check_rows(leaf: Leaf, num_values: int, num_rows: int) -> None:
+    if num_rows < 0 or (num_values != num_rows and not leaf.max_repetition_level):
+        raise FormatError(f"values of column {leaf.name}", expected=num_rows, got=num_values)
