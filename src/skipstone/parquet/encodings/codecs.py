@@ -10,7 +10,7 @@ BROTLI         RFC 7932
 ZSTD           RFC 8878, one or more frames
 LZ4_RAW        one LZ4 block
 LZ4            three framings, see below
-LZO            not supported: there is no maintained library
+LZO            not supported: no library is worth its risk
 =============  ==================================================================================
 
 ``LZ4`` (deprecated) is tried as the LZ4 frame format if the frame magic ``04 22 4D 18`` leads, then

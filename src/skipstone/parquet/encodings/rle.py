@@ -96,7 +96,7 @@ def count_held(data: U8, count: int, bit_width: int, kernels: Kernels) -> int:
 
 
 def prefixed(data: Buffer) -> U8:
-    """The bytes after a 4-byte length."""
+    """The runs after their 4-byte length."""
     view = as_bytes(data)
     check_room("length of runs", 4, len(view))
     length = int.from_bytes(view[:4].tobytes(), "little")

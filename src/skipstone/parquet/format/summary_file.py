@@ -1,7 +1,7 @@
 """A ``_metadata`` summary file, with the versions of the files that it describes.
 
     PAR1
-    Versions       JSON: path, size, mtime, etag and head of each file
+    Versions       JSON: version, number of row groups and head of each file; the heads
     FileMetaData   the row groups of all files, file by file, each chunk with its ``file_path``
     length u32, PAR1
 
@@ -10,8 +10,8 @@ A summary is one footer for the row groups of many files. It has no data of its 
 without a path lies in the summary's own file. Other readers ignore the bytes before the footer.
 
 The key ``skipstone.summary`` of the footer holds the place and the CRC-32 of ``Versions``, which
-hold the CRC-32 of the bytes of ``row_groups``: so any damage in between is detected. A writer that
-rewrites the file removes the key and the checksums together.
+hold the CRC-32 of the bytes of ``row_groups``: so any damage in between is detected. Where another
+writer rewrites the file, key and checksums become stale together.
 
 A *head* is a footer without row groups: schema, key-values, writer, column orders. Files with equal
 heads share one. Head and row groups together contain everything in the file's own footer, including
@@ -269,7 +269,7 @@ class Summary:
         footer = FooterArrays.scan(metadata, tail.offset)
         notes = [each.value for each in footer.key_value_metadata or () if each.key == KEY]
         if not notes:
-            raise UnsupportedError("the summary does not say of which versions of its files it is")
+            raise UnsupportedError("the summary does not name the versions of its files")
         place = _json((notes[-1] or "").encode("utf-8", "replace"), "the place of versions")
         offset, length, crc = (place.get(name) for name in ("offset", "length", "crc32"))
         if not (_is_int(offset) and _is_int(length)):
@@ -342,7 +342,7 @@ class Summary:
     def part(self, at: int) -> FooterArrays:
         """The footer of file ``at``, over the bytes of the summary, which are not copied.
 
-        It has no ``metadata``. ``FormatError`` where the head is invalid.
+        Its ``metadata`` cannot be read. ``FormatError`` where the head is invalid.
         """
         number = self.versions.files[at].head
         head = self._heads[number]
