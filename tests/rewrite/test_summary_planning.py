@@ -357,7 +357,7 @@ def test_hostile_versions_are_a_format_error(data: st.DataObject, made: Path) ->
     def change(held: dict[str, Any]) -> Any:
         for name in data.draw(st.lists(st.sampled_from(_FIELDS), min_size=1, max_size=3)):
             value = data.draw(_VALUES)
-            if isinstance(held[name], list) and data.draw(st.booleans()):
+            if isinstance(held[name], list) and held[name] and data.draw(st.booleans()):
                 held[name][data.draw(st.integers(0, len(held[name]) - 1))] = value
             else:
                 held[name] = value
