@@ -34,7 +34,7 @@ from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.murmur3 import hash_longs
-from skipstone.xskipper.format.sketch import BloomFilter, optimal_bits, optimal_hashes, positions
+from skipstone.xskipper.format.sketch import SketchFilter, optimal_bits, optimal_hashes, positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ def _filters(numbers: NDArray[np.int64]) -> pa.Array:
     bits = optimal_bits(KEYS_PER_FILE, FPP)
     hashes = optimal_hashes(KEYS_PER_FILE, bits)
     words = -(-bits // 64)
-    empty = BloomFilter(version=1, num_hash_functions=hashes, words=np.zeros(words, np.uint64))
+    empty = SketchFilter(version=1, num_hash_functions=hashes, words=np.zeros(words, np.uint64))
     blank = np.frombuffer(BloomFilterMetaData.of(empty).to_bytes(), np.uint8)
     keys = np.concatenate([keys_of_file(number) for number in numbers.tolist()])
     h1, h2 = hash_longs(keys)

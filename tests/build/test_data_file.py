@@ -108,9 +108,9 @@ def test_one_pass_gives_all(tmp_path: Path) -> None:
 
 def len_of_small_blob() -> int:
     from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
-    from skipstone.xskipper.format.sketch import BloomBuilder
+    from tests.xskipper.format.reference_bloom import SketchBuilder
 
-    return len(BloomFilterMetaData.of(BloomBuilder.sized(2, 0.1).build()).to_bytes())
+    return len(BloomFilterMetaData.of(SketchBuilder.sized(2, 0.1).build()).to_bytes())
 
 
 @given(table=tables(ARROW_TYPES), group=st.integers(1, 5), data=st.data())

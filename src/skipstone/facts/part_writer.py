@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from skipstone._version import __version__
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer import find_footer
-from skipstone.xskipper.format.encryption import Encryption
+from skipstone.xskipper.format.encryption import StoreEncryption
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY
 from skipstone.xskipper.format.types import spark_type
 
@@ -107,7 +107,7 @@ def encode_part(
 
 def _encryption_of(
     encryption: WriteEncryption, fields: Sequence[FactField], leaves: Sequence[str]
-) -> tuple[Encryption, Any]:
+) -> tuple[StoreEncryption, Any]:
     """How a part of these leaves is encrypted, and Arrow's properties for it.
 
     ``KeyUnavailableError`` where a label that is needed has no key.
@@ -123,7 +123,7 @@ def _encryption_of(
         column_keys.setdefault(label_of.get(named, footer), []).append(path)
     plaintext = labels.plaintext_footer
     return (
-        Encryption.of(footer, column_keys, plaintext_footer=plaintext),
+        StoreEncryption.of(footer, column_keys, plaintext_footer=plaintext),
         arrow_encryption(encryption.keys, footer, column_keys, plaintext_footer=plaintext),
     )
 

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
 from skipstone.storage import LocalStorage
-from skipstone.xskipper.format.encryption import Encryption
+from skipstone.xskipper.format.encryption import StoreEncryption
 
 from .part_columns import OWN, FactField
 
@@ -67,7 +67,7 @@ class Part:
     schema: pa.Schema
     fields: tuple[FactField, ...]
     inline_limit: int | None = None
-    encryption: Encryption | None = None
+    encryption: StoreEncryption | None = None
 
     @property
     def rows(self) -> int:
@@ -281,7 +281,9 @@ def open_part(
         schema = metadata.schema.to_arrow_schema()
         document = json.loads((metadata.metadata or {})[DOCUMENT_KEY])
         version, entries = document["version"], document["fields"]
-        encryption = None if opened is None else Encryption.from_json(document.get("encryption"))
+        encryption = (
+            None if opened is None else StoreEncryption.from_json(document.get("encryption"))
+        )
         if opened is not None and encryption is None:
             raise FormatError("an encrypted part does not say how")
     except Exception as error:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .part_columns import Definition, FactField
     from .parts import Part
 
-__all__ = ["Column", "MatchedFacts", "Snapshot", "in_pieces"]
+__all__ = ["FactColumn", "MatchedFacts", "Snapshot", "in_pieces"]
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
@@ -59,7 +59,7 @@ _SERIAL = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class FactColumn:
     """A piece of one index column: ``values`` of the fact rows ``at`` (ascending).
 
     ``cache`` is what a kind derives from the values; it lives as long as the snapshot.
@@ -72,7 +72,7 @@ class Column:
 
 def in_pieces(
     chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
-) -> Iterator[Column]:
+) -> Iterator[FactColumn]:
     """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
     arrays over these for the ``cache``."""
     rows: list[NDArray[np.int64]] = []
@@ -95,10 +95,10 @@ def _column(
     rows: list[NDArray[np.int64]],
     chunks: list[pa.Array],
     derived: list[Mapping[str, NDArray[Any]]],
-) -> Column:
+) -> FactColumn:
     values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     cache = {name: np.concatenate([each[name] for each in derived]) for name in derived[0]}
-    return Column(np.concatenate(rows), values, cache)
+    return FactColumn(np.concatenate(rows), values, cache)
 
 
 class Snapshot:
@@ -122,7 +122,7 @@ class Snapshot:
         self._warn = warn
         # Not a copy: it grows while packs are read.
         self._pack_reasons = {} if pack_reasons is None else pack_reasons
-        self._columns: dict[tuple[str, str, str], list[Column]] = {}
+        self._columns: dict[tuple[str, str, str], list[FactColumn]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
         self._matched: MatchedFacts | None = None
 
@@ -262,7 +262,7 @@ class Snapshot:
             self._own[name] = pa.chunked_array(chunks, type_)
         return self._own[name]
 
-    def values(self, field_: FactField) -> list[Column]:
+    def values(self, field_: FactField) -> list[FactColumn]:
         """One column over all parts that have it, in pieces of at most about 1 GiB."""
         if field_.key not in self._columns:
             self._columns[field_.key] = list(in_pieces(self._chunks(field_)))
@@ -404,7 +404,7 @@ class MatchedFacts(FileMatch):
         reason = Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text)
         self._unusable.setdefault(reason)
 
-    def _row_of_file(self, piece: Column) -> NDArray[np.int64]:
+    def _row_of_file(self, piece: FactColumn) -> NDArray[np.int64]:
         """For each file the newest of the rows of ``piece`` that is about it and has a value."""
         file = self.file_of_row[piece.at]
         usable = np.flatnonzero((file >= 0) & nonnull(piece.values))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.schema import IndexColumn
     from skipstone.xskipper.reader import StorePart
 
-    from .snapshot import Column
+    from .snapshot import FactColumn
 
 __all__ = ["XskipperMatched", "XskipperPart", "XskipperSnapshot"]
 
@@ -285,7 +285,7 @@ class XskipperMatched(MatchedFacts):
             found.append(index.read_back(stored))
         return found
 
-    def _agreeing(self, piece: Column) -> NDArray[np.int64]:
+    def _agreeing(self, piece: FactColumn) -> NDArray[np.int64]:
         """For each file its row in ``piece``, where all of its rows there say the same."""
         row_of_file = self._row_of_file(piece)
         file = self.file_of_row[piece.at]

@@ -37,7 +37,7 @@ from skipstone.pruning.kind import Builder, Built, PerFile, Rows
 from skipstone.xskipper.format import murmur3
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
-from skipstone.xskipper.format.sketch import BloomFilter, optimal_bits, optimal_hashes
+from skipstone.xskipper.format.sketch import SketchFilter, optimal_bits, optimal_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -203,10 +203,10 @@ class BloomBuilder(Builder):
             words = np.zeros(min(wanted, self.max_bytes // 8), np.uint64)
             for pairs in self.pairs:
                 self.kernels.put(pairs, hashes, words)
-            found = BloomFilter(version=1, num_hash_functions=hashes, words=words)
+            found = SketchFilter(version=1, num_hash_functions=hashes, words=words)
         else:
             hashes = _hashes(_MANY, self.fpp)
-            found = BloomFilter(version=1, num_hash_functions=hashes, words=self.words)
+            found = SketchFilter(version=1, num_hash_functions=hashes, words=self.words)
             found = found.fold_down(self.fpp)
         if found.expected_fpp() > _WORTHLESS:
             return Built(None, f"too many distinct values for {self.max_bytes:,} bytes")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray
     from skipstone.storage import Storage
 
-    from .format.part import Footer, Part
+    from .format.part import Footer, PartContents
     from .format.rows import IndexRows, StoreRows
 
 __all__ = ["IndexValues", "StorePart", "open_parts", "same_values", "stored_values"]
@@ -60,7 +60,7 @@ class StorePart:
         """The file's name."""
         return self.path.rpartition("/")[2]
 
-    def read(self, storage: Storage, columns: Collection[str] | None) -> Part:
+    def read(self, storage: Storage, columns: Collection[str] | None) -> PartContents:
         """The part with these columns and ``obj_name``; errors as ``read_part`` has them."""
         with open_file(storage, self.path) as file:
             return read_part(file, columns=columns, file=self.path, decryption=self.decryption)

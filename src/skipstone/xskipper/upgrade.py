@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.storage import Storage
 
-    from .format.part import Part
+    from .format.part import PartContents
 
 __all__ = ["UpgradeReport", "upgrade", "upgrade_store"]
 
@@ -117,7 +117,7 @@ def upgrade_store(
     )
 
 
-def _read(storage: Storage, home: str, decryption: object | None) -> list[Part]:
+def _read(storage: Storage, home: str, decryption: object | None) -> list[PartContents]:
     found = []
     for path in part_files(storage, home):
         with open_file(storage, path) as file:
@@ -144,7 +144,7 @@ def _read(storage: Storage, home: str, decryption: object | None) -> list[Part]:
     return found
 
 
-def _partitions(parts: Sequence[Part], names: Sequence[pa.Array]) -> Mapping[str, pa.Array]:
+def _partitions(parts: Sequence[PartContents], names: Sequence[pa.Array]) -> Mapping[str, pa.Array]:
     """The partition values of all rows, one part after the other, typed as Spark infers them."""
     root = parts[0].footer.schema.table_identifier
     paths = pa.concat_arrays(list(names)).to_pylist()
@@ -158,8 +158,8 @@ def upgrade(
 ) -> tuple[pa.Table, StoreSchema]:
     """The same rows as a version 4 store; of version 4 already, both as they are.
 
-    ``table``: all columns of the parts (``Part.table``), nothing left out; ``virtual``: partition
-    column -> values, which older stores do not hold (without them the real Xskipper reads in full
+    ``table``: all columns of the parts, nothing left out; ``virtual``: partition column -> values,
+    which older stores do not hold (without them the real Xskipper reads in full
     where a query names a partition column). Kinds that are not known keep their content. Filters
     that do not parse become null, which every reader takes for "nothing known".
 

@@ -24,7 +24,6 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.part import Calendar, Footer, to_bytes
-from skipstone.xskipper.format.sketch import BloomBuilder
 from skipstone.xskipper.format.v4_store import (
     BloomFacts,
     Facts,
@@ -35,6 +34,7 @@ from skipstone.xskipper.format.v4_store import (
 )
 from tests import oracle, strategies
 from tests.oracle import sort_key, values_of
+from tests.xskipper.format.reference_bloom import SketchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def valuelist(name: str, columns: Sequence[pa.Array]) -> ValueListFacts:
 def bloomfilter(name: str, columns: Sequence[pa.Array]) -> BloomFacts:
     blobs = []
     for column in columns:
-        builder = BloomBuilder.sized(20, 0.1)
+        builder = SketchBuilder.sized(20, 0.1)
         builder.put(column.drop_null())
         blobs.append(BloomFilterMetaData.of(builder.build()).to_bytes())
     return BloomFacts(

@@ -21,10 +21,10 @@ from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.naming import directory_name
 from skipstone.xskipper.format.part import read_footer, read_part, to_bytes
 from skipstone.xskipper.format.schema import IndexColumn
-from skipstone.xskipper.format.sketch import BloomBuilder
 from skipstone.xskipper.format.v4_store import BloomFacts, published
 from skipstone.xskipper.upgrade import upgrade_store
 from tests.facts.xskipper.foreign import minmax_store, obj_name, write_store
+from tests.xskipper.format.reference_bloom import SketchBuilder
 
 if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan
@@ -154,7 +154,7 @@ def test_lists_and_filters_that_disagree_say_nothing(files: list[Path], tmp_path
     lists = [["v0"], ["v1"], ["v2"], ["v0"], ["v1", "x"], ["v2"]]
     blobs = []
     for texts in (["v0"], ["v1"], ["v2"], ["v0"], ["v1"], ["other"]):
-        builder = BloomBuilder.sized(10, 0.01)
+        builder = SketchBuilder.sized(10, 0.01)
         builder.put(pa.array(texts))
         blobs.append(BloomFilterMetaData.of(builder.build()).to_bytes())
     keys = [obj_name(files[at % 3]) for at in range(6)]

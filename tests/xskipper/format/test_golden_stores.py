@@ -14,7 +14,7 @@ import pytest
 
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.naming import column_name, directory_name, parse_column_name
-from skipstone.xskipper.format.part import Calendar, Part, read_footer, read_part, to_bytes
+from skipstone.xskipper.format.part import Calendar, PartContents, read_footer, read_part, to_bytes
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, StoreRows, ValueListRows, decode
 from skipstone.xskipper.upgrade import upgrade
 from tests.xskipper.format.golden import golden_parts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[PartContents]:
     found = [read_part(path.read_bytes()) for path in sorted(folder.rglob("part-*.parquet"))]
     assert found
     return found

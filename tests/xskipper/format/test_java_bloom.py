@@ -21,15 +21,16 @@ from skipstone.xskipper.format.java_bloom import (
     parse_header,
 )
 from skipstone.xskipper.format.part import read_part
-from skipstone.xskipper.format.sketch import BloomBuilder, BloomFilter
+from skipstone.xskipper.format.sketch import SketchFilter
 from tests.xskipper.format.golden import golden_blobs, golden_parts
+from tests.xskipper.format.reference_bloom import SketchBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def blob(words: int = 5, version: int = 1) -> bytes:
-    built = BloomBuilder(words=words, num_hash_functions=3, version=version).build()
+    built = SketchBuilder(words=words, num_hash_functions=3, version=version).build()
     return BloomFilterMetaData.of(built).to_bytes()
 
 
@@ -75,7 +76,7 @@ def test_every_length_of_the_last_block(words: int, version: int) -> None:
 
 
 def test_blocks_cut_otherwise_are_read_too() -> None:
-    payload = BloomBuilder(words=300, num_hash_functions=3).build().to_bytes()
+    payload = SketchBuilder(words=300, num_hash_functions=3).build().to_bytes()
     blocks = b"".join(
         struct.pack(">BB", 0x77, len(part)) + part
         for part in (payload[at : at + 7] for at in range(0, len(payload), 7))
@@ -97,7 +98,7 @@ def test_signatures_by_reference() -> None:
             JavaField(code="Z", name="flag"),
         ),
     )
-    filter_ = BloomBuilder(words=1, num_hash_functions=1).build()
+    filter_ = SketchBuilder(words=1, num_hash_functions=1).build()
     written = BloomFilterMetaData(filter=filter_, outer=METADATA, inner=inner).to_bytes()
     assert written.count(signature.encode()) == 1
     assert written.count(b"\x71\x00\x7e\x00") == 2
@@ -120,7 +121,7 @@ ROTTEN = {
     "a null filter": header(METADATA, impl_class(1))[: len(header(None, METADATA))] + b"\x70",
     "a foreign class": header(None, JavaClass(name="java.util.HashMap", suid=1, flags=3)),
     "a filter of version 2 as version 1": header(METADATA, impl_class(1))
-    + block_data(BloomBuilder(words=1, num_hash_functions=1, version=2).build().to_bytes()),
+    + block_data(SketchBuilder(words=1, num_hash_functions=1, version=2).build().to_bytes()),
     "more after the end": blob() + b"\x00",
     "no end": blob()[:-1],
     "a block of negative length": header(METADATA, impl_class(1)) + b"\x7a\xff\xff\xff\xff",
@@ -150,4 +151,4 @@ def test_errors_say_where() -> None:
 def test_a_filter_of_a_gigabyte_is_not_believed() -> None:
     head = struct.pack(">iii", 1, 3, 1 << 27)
     with pytest.raises(FormatError, match="length of a Bloom filter"):
-        BloomFilter.from_bytes(head + bytes(64))
+        SketchFilter.from_bytes(head + bytes(64))

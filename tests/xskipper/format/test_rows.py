@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.xskipper.format.part import Calendar, Footer, Part, read_part, to_bytes
+from skipstone.xskipper.format.part import Calendar, Footer, PartContents, read_part, to_bytes
 from skipstone.xskipper.format.rows import IndexRows, MinMaxRows, UnreadRows, ValueListRows, decode
 from skipstone.xskipper.format.schema import StoreSchema
 from skipstone.xskipper.format.v4_store import Facts, MinMaxFacts, ValueListFacts, published
 
 
-def part(facts: list[Facts], *, names: list[str], own: bool, spark: str = "3.5.0") -> Part:
+def part(facts: list[Facts], *, names: list[str], own: bool, spark: str = "3.5.0") -> PartContents:
     table, schema = published(table_identifier="/t", obj_names=pa.array(names), facts=facts)
     footer = Footer(
         schema=schema,
@@ -128,14 +128,14 @@ def test_flags_of_the_footer_name_the_calendar_too() -> None:
     assert Calendar.of({}) == Calendar()
 
 
-def changed(part: Part, **columns: pa.Array) -> Part:
+def changed(part: PartContents, **columns: pa.Array) -> PartContents:
     table = part.table
     for name, column in columns.items():
         table = table.set_column(table.column_names.index(name), name, column)
     return replace(part, table=table)
 
 
-def two() -> Part:
+def two() -> PartContents:
     fact = bounds("n", pa.int64(), [1, 2], [3, 4])
     values = ValueListFacts(column="n", values=pa.array([[1], [2]]), empty=np.zeros(2, np.bool_))
     return part([fact, values], names=["/t/a#1", "/t/b#2"], own=False)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.xskipper.format.encryption import Encryption
+from skipstone.xskipper.format.encryption import StoreEncryption
 from skipstone.xskipper.format.schema import (
     BLOOM_UDT,
     IndexColumn,
@@ -200,7 +200,7 @@ def test_an_encrypted_index_is_never_described_in_clear() -> None:
 
 
 def test_key_labels_of_several_groups() -> None:
-    encryption = Encryption(footer_key="f", column_keys="k1:a.min,a.max;k2:b;k1:c;f:obj_name")
+    encryption = StoreEncryption(footer_key="f", column_keys="k1:a.min,a.max;k2:b;k1:c;f:obj_name")
     assert encryption.labels() == ("f", "k1", "k2")
     assert encryption.paths() == {"k1": ("a.min", "a.max", "c"), "k2": ("b",), "f": ("obj_name",)}
 

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.xskipper.format.bloom_probe import BlobColumn
-from skipstone.xskipper.format.encryption import Encryption
+from skipstone.xskipper.format.encryption import StoreEncryption
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.part import part_name, read_part, slices, to_bytes
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, ValueListRows, decode
 from skipstone.xskipper.format.schema import StoreSchema
-from skipstone.xskipper.format.sketch import BloomBuilder
 from skipstone.xskipper.format.v4_store import (
     BloomFacts,
     Facts,
@@ -32,6 +31,7 @@ from skipstone.xskipper.format.v4_store import (
     supports,
 )
 from skipstone.xskipper.upgrade import upgrade
+from tests.xskipper.format.reference_bloom import SketchBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def lists(name: str, type_: pa.DataType, values: list[Any]) -> ValueListFacts:
 def blooms(values: list[list[str] | None]) -> BloomFacts:
     blobs: list[bytes | None] = []
     for texts in values:
-        builder = BloomBuilder.sized(max(1, len(texts or [])), 0.01)
+        builder = SketchBuilder.sized(max(1, len(texts or [])), 0.01)
         builder.put(pa.array(texts or [], pa.string()))
         blob = BloomFilterMetaData.of(builder.build()).to_bytes()
         blobs.append(None if texts is None else blob)
@@ -257,7 +257,7 @@ def test_nothing_encrypted_is_written_in_clear() -> None:
         "encryption.footer.key": "k1",
     }
     secret = StoreSchema.from_json(json.dumps(fields))
-    assert secret.encryption == Encryption(footer_key="k1", column_keys="k1:obj_name")
+    assert secret.encryption == StoreEncryption(footer_key="k1", column_keys="k1:obj_name")
     with pytest.raises(UnsupportedError, match="encrypted"):
         to_bytes(table, secret)
     # Of version 4 already: an upgrade leaves it as it is, encryption and all.

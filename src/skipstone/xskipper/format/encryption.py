@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from .types import Json
 
-__all__ = ["Encryption"]
+__all__ = ["StoreEncryption"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encryption:
+class StoreEncryption:
     """Which key label encrypts what. Labels only: no key is ever in a file."""
 
     footer_key: str
@@ -39,7 +39,7 @@ class Encryption:
         column_keys: Mapping[str, Iterable[str]],
         *,
         plaintext_footer: bool = False,
-    ) -> Encryption:
+    ) -> StoreEncryption:
         """From the label of the footer, and the leaf columns by label."""
         groups = (f"{label}:{','.join(paths)}" for label, paths in column_keys.items())
         return cls(
@@ -56,7 +56,7 @@ class Encryption:
         leaves: Mapping[str, Iterable[str]],
         *,
         plaintext_footer: bool = False,
-    ) -> Encryption:
+    ) -> StoreEncryption:
         """From the label of each column, and its leaves; one without a label stays in the clear."""
         column_keys: dict[str, list[str]] = {}
         for name, label in labels.items():
@@ -65,7 +65,7 @@ class Encryption:
         return cls.of(footer_key, column_keys, plaintext_footer=plaintext_footer)
 
     @classmethod
-    def from_json(cls, described: object) -> Encryption | None:
+    def from_json(cls, described: object) -> StoreEncryption | None:
         """From the metadata of ``obj_name``; ``FormatError`` for what says something else."""
         if described is None:
             return None

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 
 from skipstone.errors import FormatError
 
-from .sketch import BloomFilter
+from .sketch import SketchFilter
 
 __all__ = [
     "BLOCK",
@@ -280,12 +280,12 @@ def _header(reader: _Reader) -> tuple[JavaClass | None, JavaClass]:
 class BloomFilterMetaData:
     """One blob: the classes it names, and the filter. ``outer`` is ``None`` for a bare filter."""
 
-    filter: BloomFilter
+    filter: SketchFilter
     outer: JavaClass | None = METADATA
     inner: JavaClass = field(default=_IMPL_V1)
 
     @classmethod
-    def of(cls, filter: BloomFilter) -> BloomFilterMetaData:
+    def of(cls, filter: SketchFilter) -> BloomFilterMetaData:
         """The blob that a version 4 store gets."""
         return cls(filter=filter, outer=METADATA, inner=impl_class(filter.version))
 
@@ -297,7 +297,7 @@ class BloomFilterMetaData:
         reader = _Reader(memoryview(data).cast("B"), file, offset)
         outer, inner = _header(reader)
         start = offset + reader.at
-        filter_ = BloomFilter.from_bytes(reader.blocks(), file=file, offset=start)
+        filter_ = SketchFilter.from_bytes(reader.blocks(), file=file, offset=start)
         if filter_.version != _IMPLS[inner.name]:
             raise FormatError(
                 f"version of the filter in a {inner.name.rpartition('.')[2]}",

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["U32", "hash_bytes", "hash_longs", "hash_pair_bytes"]
+__all__ = ["U32", "hash_bytes", "hash_longs"]
 
 U32: TypeAlias = npt.NDArray[np.uint32]
 
@@ -150,11 +150,3 @@ def _mix_one(h: int, blocks: bytes) -> int:
         h = ((h << 13) & _MASK) | (h >> 19)
         h = (h * 5 + 0xE6546B64) & _MASK
     return h
-
-
-def hash_pair_bytes(value: bytes, seed: int = 0) -> tuple[int, int]:
-    """``(h1, h2)`` of one byte string, as unsigned ints."""
-    h1, h2 = hash_bytes(
-        np.frombuffer(value, dtype=np.uint8), np.array([0, len(value)], dtype=np.int64), seed
-    )
-    return int(h1[0]), int(h2[0])

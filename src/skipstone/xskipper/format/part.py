@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Calendar",
     "Footer",
-    "Part",
+    "PartContents",
     "Source",
     "footer_key_label",
     "leaves_of",
@@ -112,7 +112,7 @@ class Footer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class PartContents:
     """One part: ``table`` has the columns that could be read, timestamps in microseconds.
 
     ``unreadable``: (column of the store, reason) of those that could not.
@@ -249,7 +249,7 @@ def read_part(
     columns: Collection[str] | None = None,
     file: str | None = None,
     decryption: object | None = None,
-) -> Part:
+) -> PartContents:
     """The footer and the columns (all, or those named and ``obj_name``) of a part.
 
     Errors: those of ``read_footer``, ``UnsupportedError`` for version 0; and ``obj_name`` itself
@@ -276,7 +276,9 @@ def read_part(
     except _errors(decryption):
         table, more = _read_singly(reader, readable, footer, file, _errors(decryption))
         lost += more
-    return Part(footer=footer, table=table.replace_schema_metadata(None), unreadable=tuple(lost))
+    return PartContents(
+        footer=footer, table=table.replace_schema_metadata(None), unreadable=tuple(lost)
+    )
 
 
 def _read_singly(

@@ -36,7 +36,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from .naming import OBJ_NAME
 
 if TYPE_CHECKING:
-    from .part import Calendar, Part
+    from .part import Calendar, PartContents
     from .schema import IndexColumn, StoreSchema
 
 __all__ = [
@@ -115,7 +115,7 @@ class StoreRows:
         return len(self.path)
 
 
-def decode(part: Part) -> StoreRows:
+def decode(part: PartContents) -> StoreRows:
     """The logical columns of a part. Columns that cannot be decoded say so; nothing else fails.
 
     ``FormatError`` where ``obj_name`` is not a string column.
@@ -152,7 +152,7 @@ def decode(part: Part) -> StoreRows:
     )
 
 
-def _index(part: Part, index: IndexColumn, suspect: Mask) -> IndexRows:
+def _index(part: PartContents, index: IndexColumn, suspect: Mask) -> IndexRows:
     value_type = index.value_type()
     if index.kind == "bloomfilter":
         blobs = part.table.column(index.name)
@@ -224,7 +224,7 @@ def _ancient(values: pa.Array, calendar: Calendar, own: bool) -> Mask:
 
 
 def _minmax(
-    part: Part, index: IndexColumn, column: pa.Array, value_type: pa.DataType, suspect: Mask
+    part: PartContents, index: IndexColumn, column: pa.Array, value_type: pa.DataType, suspect: Mask
 ) -> MinMaxRows:
     if not pa.types.is_struct(column.type) or {f.name for f in column.type} != {"min", "max"}:
         raise FormatError("type of a minmax column", expected="struct<min, max>", got=column.type)
@@ -251,7 +251,7 @@ def _minmax(
 
 
 def _valuelist(
-    part: Part, index: IndexColumn, column: pa.Array, value_type: pa.DataType
+    part: PartContents, index: IndexColumn, column: pa.Array, value_type: pa.DataType
 ) -> ValueListRows:
     if not pa.types.is_list(column.type):
         raise FormatError("type of a valuelist column", expected="a list", got=column.type)

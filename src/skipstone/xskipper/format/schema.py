@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, UnsupportedError
 
-from .encryption import Encryption
+from .encryption import StoreEncryption
 from .naming import CURRENT_VERSION, OBJ_NAME, VIRTUAL_PREFIX
 from .types import arrow_type
 
@@ -219,7 +219,7 @@ class StoreSchema:
     extra: str = "{}"
     version: int = field(init=False)
     table_identifier: str | None = field(init=False)
-    encryption: Encryption | None = field(init=False)
+    encryption: StoreEncryption | None = field(init=False)
     virtual_columns: tuple[VirtualColumn, ...] = field(init=False)
     indexes: tuple[IndexColumn, ...] = field(init=False)
 
@@ -257,7 +257,7 @@ class StoreSchema:
         for name, value in (
             ("version", version),
             ("table_identifier", identifier),
-            ("encryption", Encryption.from_json(master.get("encryption"))),
+            ("encryption", StoreEncryption.from_json(master.get("encryption"))),
             ("virtual_columns", virtual),
             ("indexes", tuple(indexes)),
         ):
@@ -332,7 +332,7 @@ class StoreSchema:
             entry.name: key_metadata.get(entry.name) if entry.name in named else footer_key
             for entry in self.fields
         }
-        found = Encryption.by_column(
+        found = StoreEncryption.by_column(
             footer_key, labels, leaves, plaintext_footer=plaintext_footer
         ).to_json()
         fields = []

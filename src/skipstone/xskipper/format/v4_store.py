@@ -29,7 +29,7 @@ from skipstone.errors import UnsupportedError
 from .java_bloom import BloomFilterMetaData
 from .naming import column_name, virtual_name
 from .schema import BLOOM_UDT, IndexColumn, StoreSchema, VirtualColumn, bloom_params
-from .sketch import BloomFilter
+from .sketch import SketchFilter
 from .types import arrow_type, spark_type
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _column(fact: Facts) -> tuple[IndexColumn, pa.Array]:
             },
         )
     else:
-        nothing_known = BloomFilterMetaData.of(BloomFilter.saturated()).to_bytes()
+        nothing_known = BloomFilterMetaData.of(SketchFilter.saturated()).to_bytes()
         column = pc.fill_null(fact.blobs.cast(pa.large_binary()), nothing_known)
         shape = {"type": "udt", "class": BLOOM_UDT, "pyClass": None, "sqlType": "binary"}
     lower = fact.column.lower()
