@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone.parquet.evidence import page_source
+from skipstone.parquet.evidence import PageSource
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
@@ -291,7 +291,7 @@ class _Top:
             first_row=first_of,
             rows=rows_of,
         )
-        pages = page_source(indexed, self.keys.footers.fetch)
+        pages = PageSource(indexed, self.keys.footers.fetch)
         pages.split(whole, frozenset([column]))  # reads the page indexes, all in one wave
         for ordinal, group in groups:
             file = indexed[ordinal]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import StaleError
-from skipstone.parquet.evidence import page_source, row_group_source
+from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning import Level, Units
 from skipstone.pruning.source import Source
@@ -113,7 +113,7 @@ class FooterRowGroups(Source):
 
     def __init__(self, footers: Footers) -> None:
         self.footers = footers
-        self._source = row_group_source({})
+        self._source = RowGroupSource({})
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """Opens the files and gives the row groups of those that have not changed.
@@ -122,7 +122,7 @@ class FooterRowGroups(Source):
         """
         files = list(dict.fromkeys(units.file.tolist()))
         found = self.footers.index(files, columns)
-        self._source = row_group_source(found)
+        self._source = RowGroupSource(found)
         total = np.full(len(self.footers.listing), -1, np.int64)
         for at, file in found.items():
             total[at] = file.footer.row_starts[-1]
@@ -157,13 +157,13 @@ class PageIndexes(Source):
 
     def __init__(self, footers: Footers) -> None:
         self.footers = footers
-        self._source = page_source({}, footers.fetch)
+        self._source = PageSource({}, footers.fetch)
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """Reads the page indexes of the predicate's columns, in one wave."""
         files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
         found = self.footers.index(files, columns)
-        self._source = page_source(found, self.footers.fetch)
+        self._source = PageSource(found, self.footers.fetch)
         # A unit that was kept whole has no pages.
         at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
         parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.parquet.evidence import IndexedFile, row_group_source
+from skipstone.parquet.evidence import IndexedFile, RowGroupSource
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys, order_keys, stored, to_domain
 from skipstone.predicate.sql import parse_sql
@@ -240,7 +240,7 @@ def encrypted(data: Path, name: str, *, keys: bool = True) -> Written:
     file, fetching = opened(data / f"{name}.parquet.encrypted", keys=keys)
     written = Written()
     written.files[0], written.fetching = file, fetching
-    written.row_groups = row_group_source(written.files)
+    written.row_groups = RowGroupSource(written.files)
     written.pages.fetch = fetching
     written.pages.files = written.files
     written.counts = np.array([int(file.footer.row_starts[-1])], np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.parquet.evidence import IndexedFile, page_source, row_group_source
+from skipstone.parquet.evidence import IndexedFile, PageSource, RowGroupSource
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.pruning import Units
@@ -99,8 +99,8 @@ class Written:
             i: IndexedFile(path, scan(data), columns=columns, size=len(data))
             for i, (path, data) in enumerate(self.fetching.files.items())
         }
-        self.row_groups = row_group_source(self.files)
-        self.pages = page_source(self.files, self.fetching)
+        self.row_groups = RowGroupSource(self.files)
+        self.pages = PageSource(self.files, self.fetching)
         self.counts = np.array(
             [int(file.footer.row_starts[-1]) for file in self.files.values()], np.int64
         )

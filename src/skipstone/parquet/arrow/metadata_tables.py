@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, CompressionCodec, Encoding, Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 
 from .arrow_types import leaf_type
@@ -271,14 +271,6 @@ def _meaning(leaf: Leaf) -> Any:
     return leaf.type, leaf.type_length, type_, uuid
 
 
-_WIDTHS = {
-    Type.BOOLEAN: 1,
-    Type.INT32: 4,
-    Type.INT64: 8,
-    Type.INT96: 12,
-    Type.FLOAT: 4,
-    Type.DOUBLE: 8,
-}
 _DTYPES = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 
 
@@ -313,7 +305,7 @@ def _hex(value: bytes) -> str:
 def _fitting(values: ByteArrays, leaf: Leaf) -> Any:
     if leaf.type is Type.BYTE_ARRAY:
         return np.ones(len(values), np.bool_)
-    return values.lengths == _WIDTHS.get(leaf.type, leaf.type_length)
+    return values.lengths == PLAIN_WIDTHS.get(leaf.type, leaf.type_length)
 
 
 def _texts(values: ByteArrays, leaf: Leaf) -> pa.Array:

@@ -1,12 +1,12 @@
 """Parquet's own metadata as evidence, for row groups and for pages.
 
-``IndexedFile`` holds the footer and the indexes of a file; ``row_group_source`` and ``page_source``
+``IndexedFile`` holds the footer and the indexes of a file; ``RowGroupSource`` and ``PageSource``
 are two levels of the plan. ``stored_values.py`` decodes the bytes of bounds;
 ``pruning/interval.py`` decides what bounds prove, as at every level.
 """
 
 from .indexed_file import IndexedFile
-from .pages import PageSource, page_source
-from .row_groups import RowGroupSource, row_group_source
+from .pages import PageSource
+from .row_groups import RowGroupSource
 
-__all__ = ["IndexedFile", "PageSource", "RowGroupSource", "page_source", "row_group_source"]
+__all__ = ["IndexedFile", "PageSource", "RowGroupSource"]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from .value_bounds import ValueBounds
 
-__all__ = ["ColumnEvidence", "IndexedFile", "bounds_of_parts", "chunk_bytes", "why"]
+__all__ = ["ColumnEvidence", "IndexedFile", "bounds_of_parts", "chunk_bytes", "files_with", "why"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -110,6 +110,11 @@ def bounds_of_parts(
             must[at], may[at] = found.must[place], found.may[place]
             decided = True
     return Bounds(must, may) if decided else None
+
+
+def files_with(column: str, files: Mapping[int, IndexedFile]) -> dict[int, IndexedFile]:
+    """The files that have this column."""
+    return {ordinal: file for ordinal, file in files.items() if column in file.columns}
 
 
 class ColumnEvidence(BaseEvidence):

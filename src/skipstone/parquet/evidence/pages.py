@@ -20,7 +20,7 @@ import numpy as np
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.source import Source
 
-from .indexed_file import ColumnEvidence, bounds_of_parts
+from .indexed_file import ColumnEvidence, bounds_of_parts, files_with
 from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["PageIndexEvidence", "PageSource", "page_source"]
+__all__ = ["PageIndexEvidence", "PageSource"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
@@ -85,9 +85,7 @@ class PageSource(Source):
         """The column indexes of these columns, and searches where they are sorted."""
         found: list[Evidence[Leaf]] = []
         for column in sorted(columns):
-            holding = {
-                ordinal: file for ordinal, file in self.files.items() if column in file.columns
-            }
+            holding = files_with(column, self.files)
             if not holding:
                 continue
             found.append(PageIndexEvidence(column, holding))
@@ -235,8 +233,3 @@ def _groups(units: Units, ordinal: int) -> list[int]:
     """The row groups of a file that contain units."""
     mine = units.ordinal[units.file == ordinal]
     return mine[np.flatnonzero(np.diff(mine, prepend=-1))].tolist() if len(mine) else []
-
-
-def page_source(files: Mapping[int, IndexedFile], fetch: Fetch) -> PageSource:
-    """The page level of these files, by their ordinals in the plan's listing."""
-    return PageSource(files, fetch)

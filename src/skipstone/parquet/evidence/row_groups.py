@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
 from skipstone.pruning.source import Source
 
 from .bloom import BloomEvidence
 from .dictionary import DictionaryEvidence
+from .indexed_file import ColumnEvidence, files_with
 from .value_bounds import ValueBounds
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["FilesBounds", "RowGroupSource", "StatisticsEvidence", "row_group_source"]
+__all__ = ["FilesBounds", "RowGroupSource", "StatisticsEvidence"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
@@ -82,9 +83,7 @@ class RowGroupSource(Source):
         """Statistics, Bloom filters and dictionaries of these columns."""
         found: list[Evidence[Leaf]] = []
         for column in sorted(columns):
-            holding = {
-                ordinal: file for ordinal, file in self.files.items() if column in file.columns
-            }
+            holding = files_with(column, self.files)
             if not holding:
                 continue
             found.append(StatisticsEvidence(column, self._bounds(column, holding)))
@@ -114,7 +113,7 @@ class RowGroupSource(Source):
         return combined
 
 
-class StatisticsEvidence(BaseEvidence):
+class StatisticsEvidence(ColumnEvidence):
     """Bounds and null counts of row groups (``written_bounds.py``)."""
 
     name = "statistics"
@@ -122,7 +121,8 @@ class StatisticsEvidence(BaseEvidence):
     cost = 1.0
 
     def __init__(self, column: str, combined: Sequence[FilesBounds]) -> None:
-        self.column, self.combined = column, combined
+        super().__init__(column, {})
+        self.combined = combined
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """Nothing: statistics are in the footer."""
@@ -147,7 +147,7 @@ class StatisticsEvidence(BaseEvidence):
         absent = len(units) - int(np.count_nonzero(covered))
         if absent:
             text = f"{absent:,} of {len(units):,} row groups have no such column"
-            reasons = (Reason(cause=Cause.ABSENT, subject=self._subject, text=text, units=absent),)
+            reasons = (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=absent),)
         return [self._answer(leaf, chosen, len(units), reasons) for leaf in leaves]
 
     def _answer(
@@ -159,7 +159,7 @@ class StatisticsEvidence(BaseEvidence):
     ) -> Answer:
         if len(chosen) == 1 and chosen[0][0] is None:
             found = chosen[0][1].bounds_of(leaf)
-            return self._silent(leaf) if found is None else Answer(bounds=found, reasons=reasons)
+            return self.silent(leaf) if found is None else Answer(bounds=found, reasons=reasons)
         must, may = np.zeros(count, np.bool_), np.ones(count, np.bool_)
         decided = False
         for here, bounds in chosen:
@@ -167,16 +167,4 @@ class StatisticsEvidence(BaseEvidence):
             if found is not None:
                 must[here], may[here] = found.must, found.may
                 decided = True
-        return Answer(bounds=Bounds(must, may), reasons=reasons) if decided else self._silent(leaf)
-
-    def _silent(self, leaf: Leaf) -> Answer:
-        return Answer.silent(Cause.NOT_APPLICABLE, self._subject, f"says nothing of {leaf.op}")
-
-    @property
-    def _subject(self) -> str:
-        return f"{self.name}({self.column})"
-
-
-def row_group_source(files: Mapping[int, IndexedFile]) -> RowGroupSource:
-    """The row group level of these files, by their ordinals in the plan's listing."""
-    return RowGroupSource(files)
+        return Answer(bounds=Bounds(must, may), reasons=reasons) if decided else self.silent(leaf)

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, ConvertedType, Type
 from skipstone.predicate.literals import Keys, float_keys, wide
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 from skipstone.pruning.column_types import is_text, restate
@@ -120,7 +120,7 @@ class Stored:
                 return self._fixed(values, known, upper)
 
     def _fixed(self, values: ByteArrays, known: BoolArray, upper: bool) -> Keys:
-        width = _WIDTHS.get(self.column.type, self.column.type_length)
+        width = PLAIN_WIDTHS.get(self.column.type, self.column.type_length)
         valid = known & (values.lengths == width)
         found = np.zeros((len(values), width), np.uint8)
         at = np.flatnonzero(valid)
@@ -181,16 +181,6 @@ class Stored:
         number = low.view(np.int64)
         fits = high == number >> 63
         return Keys(np.where(fits, number, 0), valid & fits)
-
-
-_WIDTHS = {
-    Type.BOOLEAN: 1,
-    Type.INT32: 4,
-    Type.INT64: 8,
-    Type.INT96: 12,
-    Type.FLOAT: 4,
-    Type.DOUBLE: 8,
-}
 
 
 def no_keys(type: pa.DataType | None, count: int) -> Keys:

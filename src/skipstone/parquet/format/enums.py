@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 __all__ = [
+    "PLAIN_WIDTHS",
     "BoundaryOrder",
     "CompressionCodec",
     "ConvertedType",
@@ -27,6 +29,17 @@ class Type(IntEnum):
     DOUBLE = 5
     BYTE_ARRAY = 6
     FIXED_LEN_BYTE_ARRAY = 7
+
+
+#: bytes of one value in statistics and dictionaries, for the types of a fixed width
+PLAIN_WIDTHS: Final = {
+    Type.BOOLEAN: 1,
+    Type.INT32: 4,
+    Type.INT64: 8,
+    Type.INT96: 12,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+}
 
 
 class ConvertedType(IntEnum):

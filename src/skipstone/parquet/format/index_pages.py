@@ -44,7 +44,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.pages.page import read_page
 
-from .enums import PageType, Type
+from .enums import PLAIN_WIDTHS, PageType, Type
 from .page_header import IndexPageHeader, PageHeader
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ ROLL_OVER: Final = 64 << 10
 LONGEST_BODY: Final = 16 << 20
 
 _ENTRY = np.dtype([("key", "<i4"), ("page_offset", "<i4"), ("page_len", "<i4")])
-_WIDTHS: Final = {Type.INT32: 4, Type.INT64: 8, Type.INT96: 12, Type.FLOAT: 4, Type.DOUBLE: 8}
 _PREFIX: Final = 4
 # Keys may share bytes. More key bytes than this multiple of the buffer are an attack.
 _SHARED: Final = 4
@@ -76,7 +75,7 @@ def key_bytes(type_: Type, type_length: int = 0) -> int:
         raise UnsupportedError("booleans have no keys in index pages")
     if type_ is Type.BYTE_ARRAY:
         return -1
-    return type_length if type_ is Type.FIXED_LEN_BYTE_ARRAY else _WIDTHS[type_]
+    return type_length if type_ is Type.FIXED_LEN_BYTE_ARRAY else PLAIN_WIDTHS[type_]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone._cache import LruCache
-from skipstone.parquet.evidence import page_source, row_group_source
+from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.predicate.binding import bind
 from skipstone.predicate.dnf import from_dnf
 from skipstone.predicate.render import to_sql
@@ -90,7 +90,7 @@ class FileQueries:
     @cached_property
     def _finer(self) -> tuple[Any, ...]:
         files = {0: self.file.indexed}
-        return row_group_source(files), page_source(files, self.file.reader.fetch)
+        return RowGroupSource(files), PageSource(files, self.file.reader.fetch)
 
     def _bind(self, where: Where, time_zone: str) -> _Predicate:
         if where is None:
