@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from skipstone import ParquetFile, Table
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.rewrite.retrofit_file import retrofit
-from tests.folders import GOLDEN, ROOT
+from tests.folders import GOLDEN
 from tests.oracle import matching_rows
 from tests.processes import FILE_CALLS, environment, killed_before_step
 from tests.strategies import predicates, tables
@@ -361,12 +361,3 @@ def test_the_command_line(tmp_path: Path) -> None:
     same(out, table())
     again = CliRunner().invoke(cli, ["retrofit", out, "--bloom", "id", "--page-rows", "200"])
     assert "has all that is asked already" in again.output
-
-
-def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs/rewriting.md").read_text(encoding="utf-8")
-    section = text[text.index("## Indexes for files that lack them") :]
-    block = section[section.index("```python\n") + 10 :]
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block[: block.index("```")], "docs/rewriting.md", "exec"), {})
-    assert ParquetFile("bare.parquet").verify().ok

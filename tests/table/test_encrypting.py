@@ -29,7 +29,6 @@ from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.rewrite import Encryption, encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
 from skipstone.rewrite.file_jobs import file_budget
-from tests.folders import ROOT
 from tests.parquet.encryption.keys import InMemoryKms
 from tests.processes import environment, killed_before_step
 from tests.rewrite.encrypted_files import KEY, KEYS, equal
@@ -627,12 +626,3 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     _swap(root, NAMES[0], NAMES[2])
     assert run("decrypt", str(root), *key).exit_code == 0
     assert same_rows(root, None)
-
-
-def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs/rewriting.md").read_text(encoding="utf-8")
-    section = text[text.index("## Encrypt whole tables") :]
-    block = section[section.index("```python\n") + 10 :]
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block[: block.index("```")], "docs/rewriting.md", "exec"), {})
-    assert pq.read_table("orders").num_rows == 4
