@@ -1,9 +1,8 @@
-"""What a file's decoded column is as a column of the table, and which types have indexes at all.
+"""Converts a file's decoded column to the table's type, and lists the types that have indexes.
 
-Types are the canonical ones of ``skipstone.predicate.types``. ``exactly`` brings decoded values to
-a table's type where every value of the one type is a value of the other **and Spark reads it as
-that value**. The types alone decide, so that a fact never hangs on which values a file happens to
-hold:
+Types are the canonical ones of ``skipstone.predicate.types``. ``exactly`` converts decoded values
+to a table's type if every value of the one type is a value of the other **and Spark reads it as
+that value**. Only the types decide, so a fact never depends on the values that a file holds:
 
     the file has                     the table may have
     tinyint smallint int bigint      a wider integer, a decimal with room for all its digits
@@ -14,8 +13,8 @@ hold:
     binary                           string (Spark reads the bytes as they are)
     bigint                           interval day to second (its microseconds)
 
-Everything else says nothing: an instant is not a local timestamp, nanoseconds are no microseconds,
-and what is narrower in the table Spark refuses or wraps.
+Any other pair has no facts: an instant is not a local timestamp, nanoseconds are not microseconds,
+and Spark rejects or wraps values of a wider type than the table's.
 
 ``restate`` goes the other way. A column of the table may have been widened since it was indexed. A
 leaf in the table's type becomes the leaf in the indexed type that is TRUE for the same rows
@@ -59,7 +58,7 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def atomic(type: pa.DataType) -> bool:
-    """True for the canonical types: those that a column with an index may have."""
+    """True for the canonical types, which a column with an index may have."""
     return bool(spark_type(type) == type)
 
 
@@ -103,8 +102,8 @@ def widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
 def exactly(values: pa.Array, type: pa.DataType) -> pa.Array | None:
     """Decoded ``values`` as ``type``, value for value, or ``None`` where the types do not allow it.
 
-    A dictionary of byte strings stays one. Bytes that are no UTF-8 stay what they are: they are
-    equal to no literal and ordered like all others.
+    A dictionary of byte strings stays one. Bytes that are not UTF-8 stay as they are: they equal no
+    literal and are ordered like all others.
     """
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
@@ -135,7 +134,7 @@ def _text(values: pa.Array, type: pa.DataType) -> pa.Array:
         values = values.cast(pa.string())
     elif not is_text(values.type):
         values = values.cast(pa.binary())
-    # The layouts of string and binary are one and the same: no check, no copy.
+    # String and binary have the same layout: no check, no copy.
     return pa.Array.from_buffers(
         type, len(values), values.buffers(), values.null_count, values.offset
     )
@@ -176,7 +175,7 @@ def restate(leaf: Leaf, stored: pa.DataType) -> StoredLeaf | None:
         return None
     if local == leaf.type or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return Leaf(leaf.column, local, leaf.op, leaf.values)
-    # Bytes have no ranges of numbers, and an interval is another reading of its number.
+    # Bytes have no numeric ranges, and an interval is another meaning of its number.
     if is_text(leaf.type) or kind_of(leaf.type) is Kind.DURATION or not widens(local, leaf.type):
         return None
     try:
@@ -196,7 +195,7 @@ def _carry(leaf: Leaf, op: str, value: Value, local: pa.DataType) -> StoredLeaf 
     ranges = ranges_of(op, range_key(value, leaf.type), leaf.type)
     found = leaves_of(leaf.column, local, carry_back(ranges, local, leaf.type, None))
     if isinstance(found, And) and op in _SIDE:
-        # The other side is the last date that microseconds can hold: no row is beyond it.
+        # The other side is the last date that microseconds can represent: no row is beyond it.
         sides = [each for each in found.children if isinstance(each, Leaf)]
         return next((each for each in sides if each.op is _SIDE[op]), None)
     return found if isinstance(found, Leaf | Const) else None
@@ -206,7 +205,7 @@ _SIDE = {"<": Op.LE, "<=": Op.LE, ">": Op.GE, ">=": Op.GE}
 
 
 def _members(leaf: Leaf, local: pa.DataType) -> StoredLeaf | None:
-    """IN and NOT IN member by member: a list that became ranges would be no leaf."""
+    """IN and NOT IN member by member: a list that became ranges would not be a leaf."""
     values: list[Value] = []
     for value in leaf.values:
         found = _carry(leaf, "=", value, local)

@@ -1,15 +1,15 @@
-"""Evaluate a bound predicate over the units of one level, by asking evidence stage by stage.
+"""Evaluates a bound predicate over the units of one level, evidence by evidence.
 
-The only place in the house that combines ``Bounds``. Per level:
+The only module that combines ``Bounds``. Per level:
 
-1. every leaf starts from what the level above said of it (or from "says nothing");
-2. evidence is asked in stages of equal ``cost``, cheapest first; a stage's needs are fetched as one
-   wave, again until nothing more is needed; only units that are still undecided are asked about;
-3. each answer sharpens its leaf, the tree is combined anew, and the step is recorded: considered,
-   kept, bytes, milliseconds, and why nothing was said.
+1. every leaf starts with its bounds from the level above (or with "unknown");
+2. evidence is evaluated in stages of equal ``cost``, cheapest first, over the undecided units only;
+   the bytes that a stage needs are fetched in waves until it needs no more;
+3. each answer sharpens its leaf, the tree is combined again, and the step is recorded: considered,
+   kept, bytes, milliseconds, and the reason where nothing was proved.
 
-Keeping bounds per leaf, and not only of the whole tree, lets an OR be excluded by one index at one
-level and another index at a finer one.
+Bounds are kept per leaf, not only for the whole tree. So one index can exclude one side of an OR at
+one level, and another index the other side at a finer level.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -41,8 +41,7 @@ LeafBounds: TypeAlias = Mapping[Leaf, Bounds[Any]]
 def combine(
     tree: Bound, of: LeafBounds, unknown: Bounds[Any], nothing: Bounds[Any], everything: Bounds[Any]
 ) -> Bounds[Any]:
-    """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` and an unlisted leaf say
-    nothing.
+    """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` or unlisted leaf is unknown.
 
     ``unknown``, ``nothing`` and ``everything`` are the constants of the level's kind of set.
     """
@@ -69,7 +68,7 @@ def _bound(children: tuple[Any, ...]) -> tuple[Bound, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Evaluation:
-    """What one level came to: ``bounds`` of the whole predicate over ``units``, and of each
+    """The result of one level: ``bounds`` of the whole predicate over ``units``, and of each
     leaf."""
 
     units: Units
@@ -80,7 +79,7 @@ class Evaluation:
     def descend(self, children: Units, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
         """Each leaf's bounds for finer units: ``parent[i]`` is the unit that child ``i`` lies in.
 
-        Sound both ways: what holds of all rows of a unit, or of none, holds of every part of it.
+        Sound both ways: what holds for all rows of a unit, or for none, holds for every part of it.
         """
         return {
             leaf: Bounds(bounds.must[parent], bounds.may[parent])
@@ -96,10 +95,10 @@ def evaluate(
     fetch: Fetch = no_fetch,
     inherited: LeafBounds | None = None,
 ) -> Evaluation:
-    """Ask ``evidence`` about the leaves of ``tree`` over ``units``; see the module.
+    """Evaluates ``evidence`` for the leaves of ``tree`` over ``units``; see the module.
 
-    ``inherited`` is what the level above said (``Evaluation.descend``). Never raises for what an
-    evidence does: a failing one says nothing, with the reason.
+    ``inherited`` are bounds from the level above (``Evaluation.descend``). Failing evidence raises
+    nothing: it says nothing, with the reason.
     """
     n = len(units)
     found: dict[Leaf, Bounds[Any]] = dict(inherited or {})
@@ -115,7 +114,7 @@ def evaluate(
     steps: list[Step] = []
     for _, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
         at = np.flatnonzero(bounds.may & ~bounds.must)
-        # Mostly the first stages ask about every unit: a million of them need not be copied.
+        # The first stages usually cover every unit: this saves a copy of up to a million.
         open_units = units if len(at) == n else units.where(at)
         asked = [
             Question(item, by_column[item.column], open_units, len(at))
@@ -144,8 +143,8 @@ def evaluate(
 class RowTask:
     """One file at the row level: its unit (the whole file), evidence, and what is known so far.
 
-    ``leaves`` holds ``Bounds[RowSet]`` for the leaves that coarser levels spoke of, and
-    ``alive`` the rows that the whole predicate may still match.
+    ``leaves`` holds ``Bounds[RowSet]`` for leaves with bounds from coarser levels; ``alive`` are
+    the rows that may still match the whole predicate.
     """
 
     unit: Units
@@ -158,13 +157,13 @@ class RowTask:
 def evaluate_rows(
     tree: Bound, tasks: Sequence[RowTask], *, fetch: Fetch = no_fetch
 ) -> tuple[list[Bounds[RowSet]], tuple[Step, ...]]:
-    """Row-level bounds of ``tree`` for each task, all files asked in one wave per stage of cost."""
+    """Row-level bounds of ``tree`` for each task; all files share one wave per stage of cost."""
     by_column = _by_column(tree)
     found = [dict(task.leaves) for task in tasks]
     alive = [task.alive for task in tasks]
     results = [Bounds(_NONE, task.alive) for task in tasks]
     constants = {rows: row_constants(rows) for rows in {task.rows for task in tasks}}
-    steps: dict[tuple[str, str], list[Step]] = {}
+    steps: dict[tuple[str, str], Step] = {}
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
         asked: list[tuple[int, Question]] = []
@@ -173,7 +172,7 @@ def evaluate_rows(
                 continue
             for item in task.evidence:
                 if item.cost == cost:
-                    # What another index has decided need not be read again.
+                    # A leaf that another index has decided needs no more reads.
                     open_leaves = [
                         leaf
                         for leaf in by_column.get(item.column, ())
@@ -201,22 +200,9 @@ def evaluate_rows(
                     whole = Bounds(may if whole.exact else whole.must & alive[i], may)
                 results[i] = whole
             step = question.step(used, before, len(results[i].may), started, answers)
-            steps.setdefault((step.index, step.column), []).append(step)
-    return results, tuple(map(_joined, steps.values()))
-
-
-def _joined(steps: list[Step]) -> Step:
-    """What one index did over several files; at least one."""
-    return replace(
-        steps[0],
-        used=any(step.used for step in steps),
-        considered=sum(step.considered for step in steps),
-        kept=sum(step.kept for step in steps),
-        bytes_read=sum(step.bytes_read for step in steps),
-        requests=sum(step.requests for step in steps),
-        milliseconds=sum(step.milliseconds for step in steps),
-        reasons=tuple(dict.fromkeys(reason for step in steps for reason in step.reasons)),
-    )
+            key = (step.index, step.column)
+            steps[key] = steps[key].plus(step) if key in steps else step
+    return results, tuple(steps.values())
 
 
 _NONE = RowSet()
@@ -240,7 +226,7 @@ def _by_column(tree: Bound) -> dict[str, list[Leaf]]:
 
 
 def _spread(part: Bounds[Any], at: NDArray[np.int64], n: int) -> Bounds[Any]:
-    """Bounds over the asked units as bounds over all ``n``; the others are unknown."""
+    """Bounds over the units ``at`` as bounds over all ``n``; the others are unknown."""
     if len(at) == n:
         return part
     must, may = np.zeros(n, np.bool_), np.ones(n, np.bool_)

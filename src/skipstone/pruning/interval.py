@@ -1,9 +1,8 @@
-"""What lower and upper bounds of a column's values say of a leaf: the min/max logic of all levels.
+"""Evaluates a leaf on bounds of a column's values: the min/max logic of all levels.
 
 A unit (file, row group, page) has ``lo`` and ``hi`` with ``lo <= v <= hi`` for each of its non-null
-values ``v``. They are bounds only: truncated, or those of a filtered writer, and need not be
-attained. Either may be unknown. Order is Spark's: NaN largest, 0.0 equal to -0.0, strings by their
-bytes.
+values ``v``. They may be truncated, or those of a filtered writer, so they need not be attained.
+Either may be unknown. Order is Spark's: NaN largest, 0.0 equal to -0.0, strings by their bytes.
 
 Per leaf two sets are found first, over the **non-null** values:
 
@@ -21,13 +20,13 @@ Per leaf two sets are found first, over the **non-null** values:
 | ``LIKE`` | as "starts with" of its literal prefix | never |
 | ``NOT LIKE`` | never excluded | never |
 
-``lo = hi = k`` proves that every value is ``k`` even where neither bound was attained: there is no
-room for another. A range whose ``lo`` is above its ``hi`` comes from a damaged source and counts
+``lo = hi = k`` proves that every value is ``k``, even if neither bound is attained: no other value
+fits between. A range whose ``lo`` is above its ``hi`` comes from a damaged source and counts
 as unknown (``Intervals.checked``). Strings that begin with ``p`` are exactly those from ``p`` up
-to the last that begins with it, without a gap, which is why looking at ``lo`` and ``hi`` is enough.
+to the last that begins with it, without a gap, so ``lo`` and ``hi`` are enough.
 
-Then nulls: value leaves match no null, so ``must`` takes a null count of 0 and a unit of nulls
-only is outside ``may``; ``NOT <=>`` matches all nulls; ``IS [NOT] NULL`` asks the counts alone. A
+Then nulls: value leaves match no null, so ``must`` requires a null count of 0 and a unit of only
+nulls is outside ``may``; ``NOT <=>`` matches all nulls; ``IS [NOT] NULL`` uses the counts alone. A
 null count or row count of -1 is unknown.
 """
 
@@ -78,7 +77,7 @@ class Intervals:
     def checked(
         cls, *, type: pa.DataType, lo: Keys, hi: Keys, rows: IntArray, nulls: IntArray
     ) -> Intervals:
-        """Of bounds as read: ``lo`` above ``hi`` is unknown, and so is an odd null count."""
+        """From bounds as read: ``lo`` above ``hi`` or an impossible null count is unknown."""
         wrong = _pairwise(lo, hi, "greater")
         if wrong.any():
             lo, hi = Keys(lo.data, lo.valid & ~wrong), Keys(hi.data, hi.valid & ~wrong)
@@ -123,7 +122,7 @@ def with_nulls(
     ``some``: False where surely no non-null value matches; ``every``: True only where surely each
     does (also where there is none). ``rows`` and ``nulls`` as counts, -1 unknown.
     """
-    if not nulls.any():  # as nearly always: the counts need not be held against each other
+    if not nulls.any():  # the usual case: no need to compare the counts
         may = some & (rows != 0)
         return Bounds(every & may, may)
     only_nulls = (nulls == rows) & (rows >= 0)
@@ -140,8 +139,8 @@ def with_nulls(
 def null_bounds(op: Op, rows: IntArray, nulls: IntArray) -> Bounds[BoolArray]:
     """Bounds of any leaf with this ``op`` from row and null counts alone, -1 unknown.
 
-    Exact for IS NULL and IS NOT NULL of units that are all null or without nulls. Of a leaf on
-    values it says only that units of nothing but nulls do not match (or, for ``NOT <=>``, do).
+    Exact for IS NULL and IS NOT NULL of units that are all null or without nulls. For a leaf on
+    values it proves only that units of nulls alone do not match (or, for ``NOT <=>``, do).
     """
     full, none = (nulls == rows) & (rows >= 0), nulls == 0
     if op is Op.IS_NULL:
@@ -183,8 +182,8 @@ _NEGATED = {Op.LT: Op.GE, Op.LE: Op.GT, Op.GT: Op.LE, Op.GE: Op.LT}
 
 
 def _prefix(value: object) -> tuple[bytes, bytes | None]:
-    """The range of keys that begin so: from the prefix up to, and without, the second; ``None``
-    where there is no key above them."""
+    """The range of keys with this prefix: from the first to before the second; ``None`` where no
+    key is above them."""
     key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     assert isinstance(key, bytes)
     stem = key.rstrip(b"\xff")
@@ -192,21 +191,21 @@ def _prefix(value: object) -> tuple[bytes, bytes | None]:
 
 
 def _outside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
-    """Surely no non-null value begins so."""
+    """Flags of units where surely no non-null value has the prefix."""
     first, after = prefix
     below = compare(units.hi, Op.LT, first)
     return below if after is None else below | compare(units.lo, Op.GE, after)
 
 
 def _inside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
-    """Every non-null value begins so."""
+    """Flags of units where every non-null value has the prefix."""
     first, after = prefix
     above = compare(units.lo, Op.GE, first)
     return above & (units.hi.valid if after is None else compare(units.hi, Op.LT, after))
 
 
 def _members(wanted: Sequence[Key], units: Intervals) -> Both:
-    """Of "IN ``wanted``": a non-null value may be a member, all are."""
+    """For ``IN wanted``: flags "some non-null value may be a member", and "all are"."""
     lo, hi, n = units.lo, units.hi, len(units)
     if not wanted:
         return np.zeros(n, np.bool_), np.zeros(n, np.bool_)
@@ -232,10 +231,10 @@ def _members(wanted: Sequence[Key], units: Intervals) -> Both:
 
 
 def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
-    """Of byte strings: units that have a member between their ends as far as 8 bytes tell.
+    """For byte strings: flags of units with a member between their bounds, by 8 bytes of each.
 
-    All lie between the first member and the last one, so they begin as both of these do; the 8
-    bytes after that, as a number, order strings as the strings do but for ties.
+    All bounds lie between the first and the last member, so they share the common prefix of those.
+    The next 8 bytes, as a number, order the strings correctly, except for ties.
     """
     first, last = members.data[0].as_py(), members.data[-1].as_py()
     pairs = zip(first, last, strict=False)
@@ -245,7 +244,7 @@ def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
 
 
 def _words(keys: Keys, skip: int) -> NDArray[np.uint64]:
-    """The 8 bytes after the first ``skip`` of each, big-endian; zeros past the end."""
+    """The 8 bytes of each key after its first ``skip``, big-endian; zeros past the end."""
     data, offsets = binary_parts(keys.data)
     padded = np.concatenate((data, np.zeros(8, np.uint8)))
     starts = offsets[:-1] + skip
@@ -254,7 +253,7 @@ def _words(keys: Keys, skip: int) -> NDArray[np.uint64]:
     return np.asarray(words & _LEFT[left])
 
 
-# Which bits of a word are there when so many of its bytes are.
+# Masks of the bits of a word that its first 0 to 8 bytes cover.
 _LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
 
 
@@ -276,7 +275,7 @@ def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
 
 
 def search(ascending: Keys, keys: Keys) -> IntArray:
-    """Of each key the number of ``ascending`` ones below it; both without nulls."""
+    """For each key, the number of ``ascending`` keys below it; both without nulls."""
     if isinstance(ascending.data, np.ndarray) and isinstance(keys.data, np.ndarray):
         return np.searchsorted(ascending.data, keys.data, side="left").astype(np.int64)
     low = np.zeros(len(keys), np.int64)

@@ -1,13 +1,13 @@
-"""What an index kind is: a class that builds from Arrow columns and answers when read back.
+"""Index kinds: classes that build from Arrow columns, and answer predicates when read back.
 
-One class serves both ends. A *definition* is an instance with a column and parameters
+One class serves both sides. A *definition* is an instance with a column and parameters
 (``Bloom("user_id", fpp=0.01)``); ``build`` gives a ``Builder`` for one file's column. *Read
 back*, the same instance carries ``stored``, the values of all files of the table as one Arrow
 array, and is ``Evidence`` (``needs``, ``answer``).
 
-Own kinds subclass ``Index``, set ``name``, and are registered by an entry point of the group
-``skipstone.indexes`` (name = the kind's name, value = the class). A kind that is not known here
-says nothing; its stored column survives refresh and compact byte for byte.
+A third-party kind subclasses ``Index``, sets ``name``, and registers by an entry point of the group
+``skipstone.indexes`` (name = the kind's name, value = the class). A kind that is not installed says
+nothing; its stored column survives refresh and compact byte for byte.
 
 ``PerFile`` is the base of the kinds whose stored values lie in memory, one per fact row. Its
 ``answer`` does what all of them share: it finds the fact row of each unit, restates the leaf in the
@@ -63,9 +63,9 @@ T = TypeVar("T")
 
 
 class Chunk:
-    """A run of one column's values, as handed to every builder of that column.
+    """A run of one column's values, shared by all builders of that column.
 
-    What several kinds derive from it (its distinct values) is computed once.
+    Values that several kinds derive from it (such as the distinct values) are computed once.
     """
 
     def __init__(self, values: pa.Array) -> None:
@@ -73,7 +73,7 @@ class Chunk:
         self._derived: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, derive: Callable[[], T]) -> T:
-        """What ``derive`` gave, called at most once for ``key`` whichever builder asks."""
+        """The result of ``derive``, which is called at most once per ``key`` for all builders."""
         if key not in self._derived:
             self._derived[key] = derive()
         found: T = self._derived[key]
@@ -100,11 +100,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a builder made of one file's column.
+    """The result of a builder for one file's column.
 
     ``value`` is an Arrow array of length 1 and of the kind's ``stored_type``; ``None`` when the
-    index was left out for this file, and then ``reason`` says why. ``blob`` is this index's share
-    of the file's sidecar, for a kind that has one.
+    index was left out for this file, with the ``reason``. ``blob`` is this index's part of the
+    file's sidecar, for a kind that has one.
     """
 
     value: pa.Array | None
@@ -117,21 +117,21 @@ class Builder(ABC):
 
     @abstractmethod
     def add(self, chunk: Chunk) -> None:
-        """Take in the next values, in file order."""
+        """Adds the next values, in file order."""
 
     @abstractmethod
     def finish(self) -> Built:
-        """The index value; called once, after the last chunk (also after none: an empty file)."""
+        """The index value; called once, after the last chunk (an empty file has no chunk)."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the builder holds now."""
+        """Bytes that the builder holds in memory."""
         return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """Where some bytes lie: at hand as ``inline``, or ``length`` bytes from ``offset`` of
+    """The place of some bytes: in memory as ``inline``, or ``length`` bytes at ``offset`` of
     ``path``."""
 
     path: str = ""
@@ -140,7 +140,7 @@ class Blob:
     inline: memoryview | None = None
 
     def part(self, start: int, length: int) -> Blob | None:
-        """``length`` bytes from ``start`` of these; ``None`` where they are not all in them."""
+        """``length`` bytes at ``start`` of these; ``None`` if they reach beyond them."""
         if start < 0 or length <= 0 or start + length > self.length:
             return None
         if self.inline is not None:
@@ -148,13 +148,13 @@ class Blob:
         return Blob(path=self.path, offset=self.offset + start, length=length)
 
     def span(self, offset: int, length: int) -> ByteRange:
-        """These bytes of it, as what a store is asked for."""
+        """The byte range of ``length`` bytes at ``offset`` of the blob."""
         return ByteRange(self.path, self.offset + offset, length)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Places:
-    """Where the sidecar of each of ``n`` fact rows lies.
+    """The place of the sidecar of each of ``n`` fact rows.
 
     - ``packs``: paths of the objects; ``pack``: int64 ``(n,)``, which of them, -1 for none;
     - ``offset``, ``length``: int64 ``(n,)``, where in it;
@@ -168,7 +168,7 @@ class Places:
     inline: pa.Array
 
     def at(self, row: int) -> Blob | None:
-        """The place of one fact row's sidecar; ``None`` where it has none."""
+        """The place of one fact row's sidecar; ``None`` if it has none."""
         inline = self.inline[row]
         if inline.is_valid:
             data = memoryview(inline.as_buffer())
@@ -181,7 +181,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stored:
-    """One index as read back: parallel arrays over ``n`` fact rows, and where each file's row is.
+    """One index as read back: parallel arrays over ``n`` fact rows, and the row of each file.
 
     - ``type``: Arrow type of the indexed column when it was built;
     - ``values``: Arrow array ``(n,)`` of the kind's ``stored_type``; null = not built for that
@@ -214,9 +214,9 @@ class Index(BaseEvidence, ABC):
     #: names of the parameters that a user may write: ``("fpp",)``
     parameters: ClassVar[tuple[str, ...]] = ()
     level: ClassVar[Level] = Level.OBJECT
-    #: cost of asking about one unit, relative to the other kinds of its level
+    #: cost of evaluating one unit, relative to the other kinds of its level
     cost: ClassVar[float] = 1.0
-    #: the sidecar of each data file that it lies in, if in one: ``container``
+    #: the sidecar that holds the index, if any: ``container``
     sidecar: ClassVar[str | None] = None
 
     def __init__(self, column: str) -> None:
@@ -225,12 +225,12 @@ class Index(BaseEvidence, ABC):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """The parameters as the store keeps them, strings both sides."""
+        """The parameters as the store keeps them: names and values are strings."""
         return {}
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition that ``params`` came from; unknown parameters are ignored."""
+        """The definition with these ``params``; unknown parameters are ignored."""
         return cls(column)
 
     @abstractmethod
@@ -246,7 +246,7 @@ class Index(BaseEvidence, ABC):
         return ()
 
     def in_xskipper(self, type: pa.DataType) -> bool:
-        """True when Xskipper itself has this kind for a column of ``type``: it can be published."""
+        """True when Xskipper has this kind for a column of ``type``, so that it can be exported."""
         return False
 
     @abstractmethod
@@ -254,7 +254,7 @@ class Index(BaseEvidence, ABC):
         """A builder for one file's column of ``type`` that holds at most ``budget`` bytes."""
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: object-level indexes are held in memory by the snapshot."""
+        """Nothing: the snapshot holds object-level indexes in memory."""
         return ()
 
     @abstractmethod
@@ -287,7 +287,7 @@ class Index(BaseEvidence, ABC):
 def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, pa.Field]:
     """The table's field of each column that has a definition, of canonical type.
 
-    ``UnsupportedError`` where there is no such column, or a kind cannot index its type.
+    ``UnsupportedError`` for an unknown column, or where a kind cannot index its type.
     """
     fields: dict[str, pa.Field] = {}
     for definition in definitions:
@@ -313,7 +313,7 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The fact rows that are asked about: those at ``at``, or all of them in order (``None``)."""
+    """The fact rows to evaluate: those at ``at``, or all of them in order (``None``)."""
 
     stored: Stored
     at: IntArray | None = None
@@ -346,26 +346,26 @@ class Rows:
 class PerFile(Index):
     """Base of the kinds whose evidence is one stored value per file; see the module."""
 
-    #: leaves that this kind can say something of; others get a silent answer
+    #: operators that this kind supports; leaves with others get a silent answer
     ops: ClassVar[frozenset[Op]] = frozenset(Op)
-    #: judging all rows in the order of memory costs no more than gathering an eighth of them
+    #: evaluating all rows in memory order costs no more than gathering an eighth of them
     sweeps: ClassVar[bool] = False
 
     @abstractmethod
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
-        """Bounds of ``leaf`` over exactly ``rows``, or ``None``: this kind says nothing of it.
+        """Bounds of ``leaf`` over exactly ``rows``; ``None`` if this kind says nothing about it.
 
-        The leaf's type is ``rows.stored.type``. What is said of rows without a value is not heard.
+        The leaf's type is ``rows.stored.type``. Bounds of rows without a value are ignored.
         """
 
     def read_back(self, stored: Stored) -> Self:
         """The same definition as evidence over ``stored``."""
         other = super().read_back(stored)
-        other.__dict__.pop("_of_every_file", None)  # that is about the rows of another
+        other.__dict__.pop("_of_every_file", None)  # the cache belongs to the rows of the original
         return other
 
     def known(self, stored: Stored) -> BoolArray:
-        """Which of all fact rows have a value."""
+        """Flags of the fact rows that have a value."""
         found: BoolArray | None = stored.cache.get("known")
         if found is None:
             valid = stored.values.is_valid().to_numpy(zero_copy_only=False)
@@ -389,12 +389,12 @@ class PerFile(Index):
 
     @cached_property
     def _of_every_file(self) -> tuple[Rows, BoolArray]:
-        """What most questions begin with: worked out once per listing, and not per query."""
+        """``_rows_of`` all files: computed once per listing, not per query."""
         assert self.stored is not None
         return self._rows_of(self.stored.row_of_file)
 
     def _rows_of(self, row: IntArray) -> tuple[Rows, BoolArray]:
-        """Fact rows to judge, and which of ``row`` (fact rows, -1 for none) have a value there."""
+        """The fact rows to evaluate, and flags of ``row`` (fact rows, -1 for none) with a value."""
         assert self.stored is not None
         known = self.known(self.stored)
         held = row >= 0

@@ -5,8 +5,8 @@ every row of the file has the value. Names and values are unescaped as Spark doe
 character of that number, not a byte of UTF-8), and ``__HIVE_DEFAULT_PARTITION__`` is NULL. Types
 are inferred over all values of a column, as Spark's ``PartitioningUtils`` does by default: integer,
 long, decimal, double, date, timestamp, else string. A timestamp's value depends on the session's
-zone, so such a column says nothing here; nor does one with a text that Java may take for a number
-or a time in some way of its own (``1d``, ``0x1p3``, ``2024-1-1``).
+zone, so such a column says nothing here. A column with a text that only Java parses as a number or
+a time (``1d``, ``0x1p3``, ``2024-1-1``) says nothing either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SEGMENT = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-# What Java might read as a number, a date or a time, whatever is made of it: more than it does.
+# A superset of the texts that Java parses as a number, a date or a time.
 _DOUBTFUL = re.compile(
     r"[+-]?(?:nan|infinity|0x[0-9a-f.]*(?:p[+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)[fd]?"
     r"|[+-]?\d+-\d{1,2}-\d{1,2}(?:[ t].*)?"
@@ -58,13 +58,13 @@ class PartitionColumns:
     def of_paths(
         cls, root: str, paths: Sequence[str], types: Mapping[str, pa.DataType] | None = None
     ) -> PartitionColumns:
-        """Parse the directories between ``root`` and each file.
+        """Parses the directories between ``root`` and each file.
 
-        ``types`` are the partition columns' types where the reader knows them (Spark's partition
-        schema); others are inferred. Paths that disagree about the columns give none.
+        ``types`` are the known types of partition columns (Spark's partition schema); others are
+        inferred. If the paths have different columns, there are no partition columns.
         """
         cut = len(root.rstrip("/")) + 1
-        if "=" not in "".join(paths):  # and no file of a table without folders has one
+        if "=" not in "".join(paths):  # without folders no path has one
             return cls({})
         folders = [path[cut : path.rfind("/") + 1] for path in paths]
         distinct = {folder: i for i, folder in enumerate(dict.fromkeys(folders))}
@@ -91,10 +91,10 @@ class PartitionColumns:
 
 
 def _pairs(folder: str) -> dict[str, str]:
-    """Name and value of each level of ``folder``, from above.
+    """Name and value of each level of ``folder``, from the top.
 
-    From below, as Spark looks for them: a folder without ``=`` between two levels ends it, and what
-    is above is no partition column.
+    As in Spark, the search starts at the bottom and ends at a folder without ``=``: folders above
+    that are not partition columns.
     """
     found: dict[str, str] = {}
     for segment in reversed(folder.strip("/").split("/")):
@@ -107,7 +107,8 @@ def _pairs(folder: str) -> dict[str, str]:
 
 
 def _typed(texts: Sequence[str | None], wanted: pa.DataType | None) -> pa.Array:
-    """The values as ``wanted``, else as Spark would infer; all null where they do not convert."""
+    """The values as ``wanted``, else as the type that Spark infers; all null if they do not
+    convert."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,7 +127,7 @@ def _unescaped(text: str) -> str:
 
 
 def _infer(texts: Sequence[str]) -> pa.DataType:
-    """The type of a column with these values; ``null`` where it cannot be told."""
+    """The type of a column with these values; ``null`` where it is ambiguous."""
     import pyarrow as pa
 
     if texts and all(_INTEGER.fullmatch(text) for text in texts):
@@ -138,7 +139,7 @@ def _infer(texts: Sequence[str]) -> pa.DataType:
         return pa.date32()
     if texts and all(_NUMBER.fullmatch(text) for text in texts):
         return pa.float64()
-    # One value that is nothing but text makes all of them text.
+    # One value that can only be text makes all of them text.
     if texts and all(_DOUBTFUL.fullmatch(text.strip(_BLANK)) for text in texts):
         return pa.null()
     return pa.string()
@@ -155,11 +156,11 @@ class PartitionValues(BaseEvidence):
         self.column, self.values = column, values
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: the paths say it all."""
+        """Nothing: the values come from the paths."""
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """Exact bounds per leaf, or silence where the type depends on the session."""
+        """Exact bounds per leaf; silent answers where the type depends on the session."""
         import pyarrow as pa
 
         type_ = self.values.type

@@ -1,11 +1,11 @@
-"""``Plan``: what to read and why, as data that every reader and every display consumes.
+"""``Plan``: what to read and why, as data for every reader and every display.
 
 A plan names files, row groups, row ranges and byte ranges; a file without an entry in
 ``details`` is read whole. Each count comes with its denominator. ``keep`` and ``must`` are over
 the files of the listing: a file outside ``keep`` holds no match, every row of a file in ``must``
 matches. ``residual`` is the predicate that the rows of the plan must still be checked against,
 ``None`` where all of them match. ``sidecars`` counts the files whose adjacent Paimon index was
-asked. ``dropped`` (int8 over the files) is the level at which the last row of a file was dropped,
+used. ``dropped`` (int8 over the files) is the level at which the last row of a file was dropped,
 -1 where the file is kept. ``stale`` and ``missing`` (booleans over the files) say which files have
 no valid fact. They are ``None`` where the plan was not made from levels, or from facts.
 """
@@ -34,10 +34,10 @@ __all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "SortKey", "Step"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one index did at one level: ``considered`` units came in, ``kept`` went on.
+    """The work of one index at one level: it kept ``kept`` of ``considered`` units.
 
-    ``used`` is False when it said nothing of the predicate, and ``reasons`` say why. ``bytes_read``
-    and ``requests`` are what its answer took beyond what was in memory.
+    ``used`` is False when it proved nothing about the predicate; ``reasons`` say why.
+    ``bytes_read`` and ``requests`` count its reads from storage.
     """
 
     level: Level
@@ -92,9 +92,9 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of a table is read at all: ``read`` of ``total`` partitions, without ``left_out``.
+    """How much of a table can be read: ``read`` of ``total`` partitions, without ``left_out``.
 
-    Every result from a part of a table says so.
+    Every result from a part of a table shows it.
     """
 
     read: int
@@ -114,7 +114,7 @@ class FileDetail:
     """What to read of one file below the object level; ``None`` = all of it.
 
     ``row_groups`` are ordinals, ``rows`` positions from the start of the file, ``byte_ranges``
-    what a reader that fetches pages will ask for, ``exact`` that every selected row matches.
+    the requests of a reader of pages, ``exact`` that every selected row matches.
     """
 
     row_groups: tuple[int, ...] | None = None
@@ -125,7 +125,7 @@ class FileDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """One file to read. ``rows`` is its row count, -1 where no fact says it."""
+    """One file to read. ``rows`` is its row count, -1 where unknown."""
 
     path: str
     size: int
@@ -138,7 +138,7 @@ class PlannedFile:
 class Plan:
     """See the module. Arrays are over the files of ``listing``, in its order.
 
-    ``coverage`` is of a table that was opened for those of its partitions that can be read.
+    ``coverage`` is set for a table that was opened for its readable partitions only.
     """
 
     table: str
@@ -189,7 +189,7 @@ class Plan:
 
     @property
     def rows_total(self) -> int:
-        """Rows of all files, -1 where that of one is not known."""
+        """Rows of all files, -1 where the count of one is unknown."""
         return -1 if np.any(self.row_counts < 0) else int(self.row_counts.sum())
 
     @cached_property
@@ -205,7 +205,7 @@ class Plan:
 
     @property
     def rows_of_files_kept(self) -> int:
-        """All rows of the files that must be opened, -1 where that of one is not known."""
+        """All rows of the files that must be opened, -1 where the count of one is unknown."""
         counts = self.row_counts[self.keep]
         return -1 if np.any(counts < 0) else int(counts.sum())
 
@@ -217,7 +217,7 @@ class Plan:
         )
 
     def count(self) -> int | None:
-        """How many rows match, ``None`` where the indexes do not know it exactly of every file."""
+        """The number of matching rows, ``None`` where the plan is not exact for every file."""
         count, rest = self.known_count()
         return None if rest else count
 
@@ -237,7 +237,7 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """Requests that a page-fetching reader will make; one per whole file."""
+        """Requests of a reader of pages; one per whole file."""
         total = self.files_kept
         for ordinal, detail in self.details.items():
             if detail.byte_ranges is not None and self.keep[ordinal]:
@@ -245,7 +245,7 @@ class Plan:
         return total
 
     def with_byte_ranges(self, ranges: Mapping[int, tuple[ByteRange, ...]]) -> Plan:
-        """The same plan with the byte ranges that a reader will ask for, by file."""
+        """The same plan with the byte ranges that a reader will request, by file."""
         found = {
             at: replace(self.details.get(at, _WHOLE), byte_ranges=each)
             for at, each in ranges.items()

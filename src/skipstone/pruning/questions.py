@@ -1,9 +1,9 @@
-"""Asking one evidence, so that nothing it does can hurt: in waves, checked, failing open.
+"""Evaluates one piece of evidence safely: reads in waves, checks answers, fails open.
 
-A ``Question`` is one evidence with the leaves and the units that it is asked about. What all
-questions of a stage need is fetched as one wave, round after round. Whatever goes wrong (the
-evidence raises, asks for ever, answers in the wrong shape; the store fails or gives less than was
-asked for) makes that evidence say nothing, with the reason.
+A ``Question`` is evidence together with leaves and units. The byte ranges that all questions of a
+stage need are fetched as one wave, round after round. On any failure (the evidence raises, never
+stops needing bytes, or answers in the wrong shape; the store fails or returns too few bytes) that
+evidence says nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ log = logging.getLogger("skipstone")
 
 Fetch: TypeAlias = Callable[[Sequence[ByteRange]], Fetched]
 
-# An evidence that keeps asking for more is broken; a Paimon range-bitmap needs four rounds.
+# Evidence that needs more rounds is broken; a Paimon range-bitmap needs four.
 MAX_ROUNDS = 8
-# Objects that may fail one by one before the store counts as down.
+# After this many failed objects the store counts as down.
 MAX_FAILURES = 4
 
 
 def no_fetch(ranges: Sequence[ByteRange]) -> Fetched:
-    """For levels whose evidence is all in memory: nothing can be fetched."""
+    """The ``fetch`` of levels whose evidence is all in memory: it fetches nothing."""
     if ranges:
         raise LookupError(f"{len(ranges)} byte ranges are needed, and nothing fetches them here")
     return {}
 
 
 class Question:
-    """One evidence, the leaves that it is asked, and the units that it is asked about."""
+    """Evidence, the leaves to answer, and the units to answer for."""
 
     def __init__(
         self,
@@ -69,13 +69,14 @@ class Question:
 
     @property
     def name(self) -> str:
-        """What reasons call it: ``minmax(ts)``."""
+        """The name in reasons: ``minmax(ts)``."""
         return f"{self.evidence.name}({self.evidence.column})"
 
     def lose(self, need: ByteRange, error: Exception, said: set[str]) -> None:
-        """``need`` did not arrive, because of ``error``; what was ``said`` is not said again.
+        """Records that ``need`` did not arrive, because of ``error``; ``said`` prevents equal
+        warnings.
 
-        Evidence over many objects that ``tolerates_loss`` of some is asked about the others.
+        Evidence that ``tolerates_loss`` still answers for its other objects.
         """
         if self.evidence.tolerates_loss:
             self.lost.add(need)
@@ -83,7 +84,7 @@ class Question:
             self.fail(error, said)
 
     def fail(self, error: Exception, said: set[str] | None = None) -> None:
-        """From now on this evidence says nothing, because of ``error``."""
+        """Makes this evidence say nothing from now on, because of ``error``."""
         warning = f"{self.name} says nothing: {type(error).__name__}: {error}"
         if said is None or warning not in said:
             log.warning("%s", warning)
@@ -94,14 +95,14 @@ class Question:
         self.failure = Answer.silent(cause, self.name, text, len(self.units))
 
     def needs(self, have: Fetched) -> Sequence[ByteRange]:
-        """The byte ranges that the evidence still misses."""
+        """The byte ranges that the evidence still needs."""
         if self.failure is not None or not len(self.units):
             return ()
         try:
             needs = tuple(self.evidence.needs(self.leaves, self.units, have))
             if set(map(type, needs)) - {ByteRange}:
                 raise TypeError("needs that are not byte ranges")
-        except Exception as error:  # evidence is advice: whatever is wrong with it, read more
+        except Exception as error:  # evidence is advice: without it the plan reads more
             self.fail(error)
             return ()
         if self.lost:
@@ -147,7 +148,7 @@ class Question:
     def step(
         self, used: bool, considered: int, kept: int, started: float, answers: Sequence[Answer]
     ) -> Step:
-        """What this question came to, for ``explain``."""
+        """The step of this question, for ``explain``."""
         reasons = tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
         return Step(
             level=self.evidence.level,
@@ -164,7 +165,7 @@ class Question:
 
 
 def fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
-    """Everything that the questions need, fetched together, round after round."""
+    """Fetches the byte ranges of all questions together, round after round."""
     have: dict[ByteRange, bytes | memoryview] = {}
     for _ in range(MAX_ROUNDS):
         wanted: dict[ByteRange, list[Question]] = {}
@@ -194,13 +195,13 @@ def fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
 def fetch_round(
     wanted: Sequence[ByteRange], fetch: Fetch, have: dict[ByteRange, bytes | memoryview]
 ) -> dict[str, Exception]:
-    """One fetch for all; path by path where that fails, so that one lost object silences only
-    those who asked for it. Gives the error of each path that failed."""
+    """Fetches all ranges at once; path by path if that fails, so that one lost object affects
+    only the evidence that needs it. Returns the error of each failed path."""
     errors: dict[str, Exception] = {}
     try:
         _take(have, wanted, fetch(wanted))
         return errors
-    except Exception as error:  # a store that fails is an index that says nothing
+    except Exception as error:  # a failed store only makes its indexes say nothing
         by_path: dict[str, list[ByteRange]] = {}
         for need in wanted:
             by_path.setdefault(need.path, []).append(need)
@@ -214,7 +215,7 @@ def fetch_round(
         except Exception as error:
             errors[path] = error
             failed += 1
-            if failed == MAX_FAILURES:  # the store is down: do not wait for each of a thousand
+            if failed == MAX_FAILURES:  # the store is down: do not try every path
                 break
     return errors
 

@@ -1,8 +1,8 @@
-"""Which rows of an Arrow table, and which values, match a bound predicate: exactly, as in Spark.
+"""Evaluates a bound predicate on the rows of an Arrow table, or on values, exactly as Spark does.
 
-NaN equals NaN and is the largest, 0.0 equals -0.0, strings compare as UTF-8, a null matches nothing
-but the tests for it: all of that is in the keys (``predicate/literals.py``). A part of a predicate
-that Skipstone does not model (``Opaque``) cannot be decided here: ``UnsupportedError``.
+NaN equals NaN and is the largest value, 0.0 equals -0.0, strings compare as UTF-8, and a null
+matches only tests for null: the keys (``predicate/literals.py``) implement all of that. A part of a
+predicate that Skipstone does not model (``Opaque``) raises ``UnsupportedError``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Evaluation:
 
 
 def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
-    """Per value: is the leaf TRUE of it; a null matches nothing here."""
+    """Per value: whether the leaf is TRUE; a null matches nothing here."""
     op, type = leaf.op, leaf.type
     if op in (Op.IN, Op.NOT_IN):
         member = isin(keys, [order_key(value, type) for value in leaf.values])

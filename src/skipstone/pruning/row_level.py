@@ -1,10 +1,9 @@
-"""The row level: what indexes of rows say of the files that are still undecided.
+"""The row level: evaluates row indexes over the files that are still undecided.
 
-It comes last, after row groups and pages have cut what it is asked about; but first for files whose
-indexes decide every leaf of the predicate, each row exactly: to open such a file, and ask its row
-groups and pages, takes longer than the answer and adds nothing to it. That is known before anything
-is read (``decides``), and done where files are few: of many, most are dropped by coarser evidence
-that has been read already.
+It usually runs last, after row groups and pages have reduced the rows. For files whose row indexes
+decide every leaf of the predicate exactly, it runs first: opening such a file for its row groups
+and pages takes longer and adds nothing. ``decides`` shows this before anything is read. It runs
+first only where files are few: of many files, evidence in memory drops most.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ __all__ = ["RowLevel", "failure"]
 
 log = logging.getLogger("skipstone")
 
-# Files whose rows are asked about in one wave: what it fetches is held until all have answered.
+# Files per wave. Fetched bytes stay in memory until all files of the wave are evaluated.
 _WAVE = 64
-# Of so many files and more a sample is asked first, and the others only where at least one in so
-# many of its rows could be left out, or proved to match.
+# From ``_MANY`` files on, a sample is evaluated first. The others follow only if the sample decided
+# at least one in ``_WORTH`` of its rows.
 _MANY, _WORTH = 4 * _WAVE, 32
-# Files whose rows are asked about at all: beyond that, planning would take longer than it saves.
+# The most files: with more, planning takes longer than it saves.
 _MOST_FILES = 10_000
 
 
 @dataclass(slots=True, eq=False)
 class RowLevel:
-    """What was asked about rows: ``found`` has the bounds of each file that was, ``steps`` what
-    every index did, ``reasons`` why some were not asked."""
+    """The row level of one plan: ``found`` has the bounds of each evaluated file, ``steps`` the
+    work of each index, ``reasons`` why some files were left out."""
 
     tree: Bound
     source: RowSource
@@ -56,14 +55,14 @@ class RowLevel:
     found: dict[int, Bounds[RowSet]] = field(default_factory=dict)
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
-    # Asked first, and not settled: the finer levels know more.
+    # Evaluated first and not settled: the finer levels may prove more.
     _left: list[int] = field(default_factory=list)
 
     def first(self, state: Evaluation, files: int) -> tuple[Evaluation, NDArray[np.bool_]]:
-        """Before any finer level: files whose rows are known by indexes alone are settled.
+        """Runs before any finer level, and settles files whose indexes decide every row.
 
-        Gives the state without files of which no row matches, and for each of the ``files`` of
-        the listing whether it is settled.
+        Returns the state without the files that have no matching row, and a flag per file of the
+        listing: whether it is settled.
         """
         settled = np.zeros(files, np.bool_)
         open_files = _open_files(state)
@@ -79,7 +78,7 @@ class RowLevel:
                     tasks[file] = task
         self._ask(tasks)
         for file, task in tasks.items():
-            # An index that turned out damaged has decided nothing.
+            # A damaged index has decided nothing.
             settled[file] = _decide_all(task.evidence, asked)
         self._left = [file for file in tasks if not settled[file]]
         if not settled.any():
@@ -92,8 +91,8 @@ class RowLevel:
         return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
 
     def rest(self, state: Evaluation) -> dict[int, Bounds[RowSet]]:
-        """After the finer levels: the other files that are undecided; bounds of all that were
-        asked."""
+        """Runs after the finer levels, over the other undecided files; returns the bounds of all
+        evaluated files."""
         open_files = _open_files(state)
         for file in self._left:
             mine = np.flatnonzero(state.units.file == file)
@@ -116,7 +115,7 @@ class RowLevel:
         return self.found
 
     def _walk(self, state: Evaluation, files: NDArray[np.int64]) -> tuple[int, int]:
-        """Asks about these files, wave by wave: of how many rows, and how many are undecided."""
+        """Evaluates these files wave by wave; returns the number of rows, and of undecided rows."""
         alive = undecided = 0
         tasks: dict[int, RowTask] = {}
 
@@ -140,7 +139,7 @@ class RowLevel:
     def _evidence(self, file: int) -> Sequence[Evidence[Leaf]]:
         try:
             return self.source.evidence(file, self.columns)
-        except Exception as error:  # rows are advice too: without them, read more
+        except Exception as error:  # row evidence is advice: without it the plan reads more
             self.reasons.append(failure(Level.ROW, error))
             return ()
 
@@ -151,7 +150,7 @@ class RowLevel:
         mine: NDArray[np.int64],
         found: Sequence[Evidence[Leaf]],
     ) -> RowTask | None:
-        """``None`` where there is nothing to ask, or rows have not been counted."""
+        """``None`` without evidence, or where row counts are unknown."""
         units = state.units
         if not found or self.row_counts[file] < 0 or np.any(units.rows[mine] < 0):
             return None
@@ -175,7 +174,7 @@ class RowLevel:
 
 
 def failure(level: Level, error: Exception) -> Reason:
-    """That a level could not be asked; a warning says so as well."""
+    """The reason for a level that failed; also logs a warning."""
     text = f"not looked at: {type(error).__name__}: {error}"
     log.warning("%s %s", level.unit, text)
     return Reason(cause=Cause.UNREADABLE, subject=level.unit, text=text)
@@ -203,7 +202,7 @@ def _units_of(state: Evaluation, files: NDArray[np.int64]) -> list[tuple[int, ND
 
 
 def _rows_of(units: Units, mine: NDArray[np.int64], mask: NDArray[np.bool_]) -> RowSet:
-    """The rows of those of one file's units ``mine`` that are in ``mask``."""
+    """The rows of one file's units ``mine`` that ``mask`` selects."""
     first, held = units.first_row[mine], mask[mine]
     return RowSet(first[held], (first + units.rows[mine])[held])
 
