@@ -1,6 +1,6 @@
 """``bloomfilter``: whether a value can be in a file at all.
 
-Stored value: a Bloom filter of Spark (``formats/xskipper/sketch.py``, version 1), serialised as
+Stored value: a Bloom filter of Spark (``xskipper/format/sketch.py``, version 1), serialised as
 Java does, as in Xskipper's stores. What goes in is the value's key (``predicate/literals.py``):
 integers, dates, timestamps and decimals of up to 18 digits as 64-bit integers; floats as the
 sortable integer of the double, so that -0.0 is 0.0 and all NaNs are one; strings as UTF-8; binary
@@ -122,11 +122,11 @@ class Bloom(PerFile):
         return BloomBuilder(type, self.fpp, min(self.max_bytes, max(budget, 64)), budget)
 
     def known(self, stored: Stored) -> BoolArray:
-        """Where there is a filter that can be read."""
+        """Flags of the rows with a readable filter."""
         return _blobs(stored).ok
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
-        """``may`` where any wanted value may be; never ``must``."""
+        """``may`` where any value of the leaf may occur; never ``must``."""
         keys = [order_key(value, leaf.type) for value in leaf.values]
         blobs = _blobs(rows.stored)
         among = None
@@ -150,7 +150,7 @@ def _blobs(stored: Stored) -> BlobColumn:
 
 
 class BloomBuilder(Builder):
-    """Collects one file's column; ``kernels`` may be set before the first chunk (``bloomjit``)."""
+    """Collects one file's column; ``kernels`` may be set before the first chunk."""
 
     def __init__(self, type: pa.DataType, fpp: float, max_bytes: int, budget: int) -> None:
         self.type, self.fpp, self.max_bytes, self.budget = type, fpp, max_bytes, budget

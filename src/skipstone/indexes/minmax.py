@@ -3,11 +3,11 @@
 Stored value: ``struct<min: T, max: T>``, T the column's type, as in Xskipper's stores.
 
 - Floats in Spark's order: NaN largest, -0.0 stored as 0.0.
-- Strings and byte arrays longer than ``truncate`` bytes (64) are cut soundly (``truncate.py``):
-  ``min`` to a prefix, ``max`` to something above all that begins as it does. Where no such thing
-  exists ``max`` is null, which reads as "unbounded".
-- A file without non-null values has a struct of two nulls. It is told from unbounded by ``min``,
-  which there always is otherwise; null counts decide where they are known.
+- Strings and byte arrays longer than ``truncate`` bytes (64) are cut soundly (see
+  ``pruning/file_bounds.py``): ``min`` to a prefix, ``max`` to a value above all that begin with its
+  prefix. If there is none, ``max`` is null, which reads as "unbounded".
+- A file without non-null values has a struct of two nulls. Unbounded files differ from it by
+  ``min``, which they always have; known null counts decide too.
 - Decimals, dates, timestamps and intervals as they are.
 
 ``nulls``: the null count of a column. Null and row counts lie in columns of the fact store of their
@@ -78,11 +78,11 @@ class MinMax(PerFile):
         return not (local or pa.types.is_binary(type) or pa.types.is_duration(type))
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
-        """Holds two values."""
+        """A builder that holds two values."""
         return RangeBuilder(type, self.truncate)
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
-        """What the bounds say (``interval.py``)."""
+        """Bounds of ``leaf`` from the stored ranges (``interval.py``)."""
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
 
@@ -101,12 +101,12 @@ class NullCounts(PerFile):
         return pa.int64()
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
-        """Counts."""
+        """A builder that counts."""
         self.stored_type(type)
         return _NullBuilder()
 
     def known(self, stored: Stored) -> BoolArray:
-        """Where the counts are; the stored value does not matter."""
+        """Flags of the rows with counts; the stored value does not matter."""
         return stored.nulls >= 0
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:

@@ -104,7 +104,7 @@ class ValueList(PerFile):
         )
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
-        """What the values say; exact in ``may``."""
+        """Bounds from the distinct values; ``may`` is exact."""
         some, every = _reduce(leaf, rows)
         return with_nulls(leaf.op, some, every, rows.rows, rows.nulls)
 

@@ -1,18 +1,18 @@
-"""What looking costs and what it may save: where the planner stops refining a file.
+"""The cost gate: where evaluating a finer level costs more than it may save.
 
-A level is asked about a unit only where
+A level evaluates a unit only where
 
-    EXPECTED x bytes of the unit / bytes_per_second  >  seconds that looking takes
+    EXPECTED x bytes of the unit / bytes_per_second  >  seconds of evaluating it
 
-``EXPECTED`` is the part of what is looked at that is skipped in the end. Nobody knows it before;
-with a half, a wrong guess loses no more than was put in. The other constants were measured on local
-files in the page cache, and against an object store at 20 ms per request, of which 32 are under way
-together. Bytes are stored bytes of the undecided rows, of all columns: which of them will be read
-is not known to the levels.
+``EXPECTED`` is the share of the evaluated bytes that is skipped in the end. It is unknown before;
+with a half, a wrong guess loses no more than was invested. The other constants were measured on
+local files in the page cache, and against an object store at 20 ms per request with 32 concurrent
+requests. Bytes are the stored bytes of the undecided rows in all columns, because the levels do not
+know which columns will be read.
 
-``SPARK`` is for the choice between Spark's own reader on the files that are left and its workers
-fetching planned pages, measured with two cores: a worker of Python has to be started, and plans
-again. After that neither is quicker with a byte than the other.
+``SPARK`` is for the choice between Spark's own reader on the remaining files and Python workers
+that read planned pages, measured with two cores. A Python worker has a start-up time and plans
+again; after that both take the same time per byte.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Costs:
     bytes_per_second: float
 
     def looking(self, level: Level, columns: int) -> float:
-        """Seconds that it takes to ask about one unit: a file, or for pages a row group."""
+        """Seconds of evaluating one unit: a file, or for pages a row group."""
         match level:
             case Level.ROW_GROUP:
                 return self.file
@@ -59,35 +59,35 @@ class Costs:
                 return 0.0
 
     def rows_first(self, columns: int) -> bool:
-        """Whether to ask indexes that decide every row is cheaper than to open the file and look
-        into its pages. Where looking is free, all levels are looked at in their order."""
+        """Whether row indexes that decide every row cost less than opening the file and reading its
+        page indexes. Where evaluating is free, all levels keep their order."""
         return self.rows * columns < self.file + self.chunk * columns
 
     def worth(self, level: Level, stored: NDArray[np.int64], columns: int) -> NDArray[np.bool_]:
-        """For which units, of so many ``stored`` bytes each, looking is expected to pay."""
+        """Flags of the units, of ``stored`` bytes each, whose evaluation is expected to pay."""
         return EXPECTED * stored > self.looking(level, columns) * self.bytes_per_second
 
 
 LOCAL = Costs(file=250e-6, chunk=60e-6, rows=200e-6, bytes_per_second=500e6)
 REMOTE = Costs(file=1.5e-3, chunk=0.8e-3, rows=1.5e-3, bytes_per_second=80e6)
-#: always looks
+#: evaluates every unit
 FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
 
 
 class CostGate:
-    """Decides which units a source is asked about, and counts those that do not pay."""
+    """Decides which units a source evaluates, and counts those that do not pay."""
 
     def __init__(
         self, costs: Costs, sizes: NDArray[np.int64], rows: NDArray[np.int64], columns: int
     ) -> None:
         self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
         self.reasons: list[Reason] = []
-        self.passed = np.zeros(len(sizes), np.bool_)  # files that were not looked into
+        self.passed = np.zeros(len(sizes), np.bool_)  # files that were left out
 
     def choose(
         self, source: Source, units: Units, undecided: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Those of the ``undecided`` positions that ``source`` is to be asked about."""
+        """Those of the ``undecided`` positions that ``source`` evaluates."""
         if source.limits_cost or self.costs is FREE or not len(undecided):
             return undecided
         level = source.level
@@ -100,18 +100,18 @@ class CostGate:
             stored = (stored * np.where(part < 0, 1.0, part / known)).astype(np.int64)
         worth = self.costs.worth(level, stored, self.columns)
         if level is Level.ROW_GROUP:
-            # Some of the units may be row groups by now; the file is what is opened or not.
+            # Some units may be row groups already, but a file is opened or not as a whole.
             passed = np.unique(file[~worth])
             self.passed[passed] = True
             self._report(level, Level.OBJECT, len(passed), len(np.unique(file)))
         else:
-            # Files that were not opened were counted above.
+            # Unopened files were counted above.
             counted = ~self.passed[file]
             self._report(level, units.level, int(np.sum(~worth & counted)), int(np.sum(counted)))
         return undecided[worth]
 
     def _report(self, level: Level, unit: Level, passed: int, total: int) -> None:
-        """Adds the reason that ``passed`` of ``total`` units were not looked at."""
+        """Adds the reason for ``passed`` of ``total`` units that were left out."""
         if passed:
             text = f"not looked at in {passed:,} of {total:,} {unit.unit}, which take less to read"
             # The text has the count and its denominator.
@@ -130,11 +130,11 @@ class SparkCosts:
     most_rows: int
 
     def native_seconds(self, stored: int) -> float:
-        """For Spark's own reader and so many bytes of row groups that hold a row in question."""
+        """Seconds of Spark's own reader for this many bytes of undecided row groups."""
         return stored / self.native
 
     def pages_seconds(self, stored: int) -> float:
-        """For so many bytes of planned pages."""
+        """Seconds for this many bytes of planned pages."""
         return self.start + stored / self.pages
 
 

@@ -1,11 +1,10 @@
-"""``Evidence``: anything that can say something of a predicate leaf, at any level, without I/O.
+"""``Evidence``: anything that can prove something about a leaf, at any level, without I/O.
 
-The planner asks in two phases, so that it alone decides what is fetched and when:
+The planner calls it in two phases, so that the planner alone decides what is fetched and when:
 
-1. ``needs(leaves, units, have)`` names the byte ranges that an answer takes. The planner
-  collects the
-   needs of all evidence of a level, fetches them as one coalesced wave, and asks again until
-   nothing more is needed (a file index takes a head, then a dictionary block, then bitmaps).
+1. ``needs(leaves, units, have)`` names the byte ranges of an answer. The planner collects the needs
+   of all evidence of a level, fetches them as one coalesced wave, and repeats until nothing more is
+   needed (a file index takes a head, then a dictionary block, then bitmaps).
 2. ``answer(leaves, units, have)`` gives one ``Answer`` per leaf: ``Bounds`` over the units, or
    ``None`` for "says nothing", with the ``Reason``.
 
@@ -106,9 +105,9 @@ class Units:
 
     - ``file``: ordinal of the unit's file in the plan's listing;
     - ``ordinal``: position inside the file: 0 at the object level, else the row group that the unit
-      lies in (a page unit is a run of rows between the page borders of any predicate column);
+      lies in (a page unit is a run of rows between page boundaries of any predicate column);
     - ``first_row``: the unit's first row, counted from the start of its file;
-    - ``rows``: its row count, -1 where nobody knows.
+    - ``rows``: its row count, -1 where unknown.
     """
 
     level: Level
@@ -139,10 +138,9 @@ class Units:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an evidence says of one leaf: ``bounds`` over the units asked, or ``None`` for nothing.
+    """The answer for one leaf: ``bounds`` over the given units, or ``None``: it says nothing.
 
-    ``reasons`` tell why there is nothing, or why for some units (then ``bounds`` has them in
-    ``may``).
+    ``reasons`` explain why, for all units or for some (then ``bounds`` has those in ``may``).
     """
 
     bounds: Bounds[Any] | None
@@ -165,27 +163,26 @@ class Evidence(Protocol[LeafT]):
 
     @property
     def name(self) -> str:
-        """What ``explain`` calls it: the kind, ``minmax``, ``bloomfilter``, ``page index`` …"""
+        """The name in ``explain``: the kind, ``minmax``, ``bloomfilter``, ``page index`` …"""
 
     @property
     def level(self) -> Level:
-        """The level of the units that it is asked about."""
+        """The level of its units."""
 
     @property
     def column(self) -> str:
-        """The column that it speaks about, as a dotted path; the planner routes leaves by it."""
+        """The column of the evidence, as a dotted path; the planner routes leaves by it."""
 
     @property
     def cost(self) -> float:
-        """Cost of asking about one unit, relative to others of the level; the cheapest is asked
-        first."""
+        """Cost of one unit, relative to others of the level; the cheapest evidence comes first."""
 
     @property
     def tolerates_loss(self) -> bool:
         """Whether it still answers for other units where the bytes of some are lost."""
 
     def decides(self, leaf: LeafT) -> bool:
-        """Whether it knows of each row if ``leaf`` matches, before it reads anything."""
+        """Whether it will decide ``leaf`` for each row; known before it reads anything."""
 
     def needs(self, leaves: Sequence[LeafT], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The byte ranges still missing for an answer; empty when ``answer`` can be called."""
@@ -195,12 +192,12 @@ class Evidence(Protocol[LeafT]):
 
 
 class BaseEvidence:
-    """The usual values of the members that few kinds of evidence differ in."""
+    """Default values of members that most kinds of evidence share."""
 
     __slots__ = ()
 
     tolerates_loss: ClassVar[bool] = False
 
     def decides(self, leaf: Leaf) -> bool:
-        """No: what it says may leave rows undecided."""
+        """False: the answer may leave rows undecided."""
         return False

@@ -2,8 +2,8 @@
 
 The object level's units are all files of the listing. A ``Source`` splits units that are still
 undecided into finer ones (row groups, pages) and gives the evidence about them. A ``RowSource``
-gives the evidence about the rows of one file. What a source cannot split (no footer, no fact) is
-carried on whole.
+gives the evidence about the rows of one file. A unit that a source cannot split (no footer, no
+fact) stays whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Source(ABC):
 
     #: ``ROW_GROUP`` or ``PAGE``
     level: Level
-    #: True where ``split`` limits what asking costs: the planner's ``CostGate`` passes every unit
+    #: True where ``split`` limits its own cost: the planner's ``CostGate`` passes every unit
     limits_cost: ClassVar[bool] = False
 
     @property
@@ -48,7 +48,7 @@ class Source(ABC):
         """Why some units were not asked about."""
         return ()
 
-    def observe(self, alive: Units) -> None:  # noqa: B027 - most sources need not know
+    def observe(self, alive: Units) -> None:  # noqa: B027 - most sources ignore it
         """Takes all units that may hold a match, the decided ones included."""
 
     @abstractmethod
@@ -60,11 +60,11 @@ class Source(ABC):
 
     @abstractmethod
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """What can be asked about these units."""
+        """The evidence about these units."""
 
 
 class RowSource(Protocol):
     """Evidence of the row level, file by file."""
 
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """What can be asked about the rows of one file; empty when there is nothing."""
+        """The evidence about the rows of one file; may be empty."""
