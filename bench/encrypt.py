@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 
-from skipstone import Decryption
-from skipstone.rewrite import Encryption, decrypt, encrypt
+from skipstone import Decryption, Encryption
+from skipstone.rewrite import decrypt, encrypt
 
 from .figure import Figure, Peer, interleaved, median
 

@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 
-from skipstone import write_table
-from skipstone.rewrite import Encryption
+from skipstone import Encryption, write_table
 
 from .figure import Figure, Peer, interleaved, median
 

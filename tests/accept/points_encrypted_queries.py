@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Decryption, ParquetFile, Table, write_table
+from skipstone import Decryption, Encryption, ParquetFile, Table, write_table
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.rewrite import Encryption
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone import Decryption, Table
-from skipstone.rewrite import Encryption
+from skipstone import Decryption, Encryption, Table
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

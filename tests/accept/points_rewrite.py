@@ -10,8 +10,9 @@ import pyarrow.parquet.encryption as pe
 from click.testing import CliRunner
 
 import skipstone
+from skipstone import Encryption
 from skipstone.cli.verbs import cli
-from skipstone.rewrite import Encryption, decrypt, encrypt
+from skipstone.rewrite import decrypt, encrypt
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import skipstone
-from skipstone.rewrite import Encryption
+from skipstone import Encryption
 from skipstone.salvage import salvage
 from tests.accept.registry import point
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Decryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.metadata import AesGcmV1, EncryptionAlgorithm, FileMetaData
-from skipstone.rewrite import Encryption, encrypt
+from skipstone.rewrite import encrypt
 from tests.parquet.encryption.keys import InMemoryKms
 
 if TYPE_CHECKING:

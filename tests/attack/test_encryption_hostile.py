@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Decryption, Table
+from skipstone import Decryption, Encryption, Table
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.format.metadata import AesGcmV1, EncryptionAlgorithm
-from skipstone.rewrite import Encryption
 from skipstone.rewrite.encrypted_file_list import (
     EncryptedFileList,
     list_path,

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Decryption, ParquetFile, Table
+from skipstone import Decryption, Encryption, ParquetFile, Table
 from skipstone.errors import SkipstoneError
-from skipstone.rewrite import Encryption, decrypt, encrypt, retrofit
+from skipstone.rewrite import decrypt, encrypt, retrofit
 from skipstone.rewrite import encrypt_file as encrypting
 from skipstone.storage import LocalStorage
 from tests.parquet.encryption.keys import InMemoryKms

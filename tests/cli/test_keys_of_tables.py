@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from skipstone import Decryption, Table
+from skipstone import Decryption, Encryption, Table
 from skipstone.cli.verbs import cli
-from skipstone.rewrite import Encryption
 from tests.table.data import rows
 from tests.table.test_encrypted_queries import KEY, NAMES, OF_S, SEALS, laid
 

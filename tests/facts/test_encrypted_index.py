@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Decryption, Table
+from skipstone import Decryption, Encryption, Table
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.master_keys import LabelledKeys, arrow_decryption
 from skipstone.planning.explain import Explanation
 from skipstone.pruning import Cause
-from skipstone.rewrite import Encryption, encrypt
+from skipstone.rewrite import encrypt
 
 if TYPE_CHECKING:
     from pathlib import Path

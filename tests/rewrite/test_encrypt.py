@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone import Decryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.rewrite import Encryption, decrypt, encrypt
+from skipstone.rewrite import decrypt, encrypt
 from tests.parquet.encryption.arrow_kms import ArrowKms
 from tests.parquet.encryption.keys import PlainKms, decryption_of
 from tests.rewrite.encrypted_files import KEY, KEY_192, KEYS, equal, modules, plain, rows
@@ -190,7 +190,7 @@ def test_arrow_reads_it_through_a_kms(
     assert equal(ParquetFile(sealed, decryption=Decryption(kms=PlainKms())).query(), rows())
     # Again into the same place: the keys beside the file are not to be lost.
     if not internal:
-        with pytest.raises(UnsupportedError, match="there already"):
+        with pytest.raises(UnsupportedError, match="exists already"):
             encrypt(
                 source,
                 sealed,

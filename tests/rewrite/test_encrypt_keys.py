@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from skipstone import Decryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.cli.verbs import cli
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.rewrite import Encryption, decrypt, encrypt, rekey
+from skipstone.rewrite import decrypt, encrypt, rekey
 from tests.folders import ROOT
 from tests.parquet.encryption.keys import InMemoryKms, PlainKms
 from tests.processes import environment, killed_before_step
@@ -213,7 +213,8 @@ def test_there_is_nothing_to_wrap(tmp_path: Path) -> None:
 
 
 KILLED = f"""{killed_before_step("writev", "fsync", "rename", after=True)}
-from skipstone.rewrite import Encryption, encrypt
+from skipstone import Encryption
+from skipstone.rewrite import encrypt
 encrypt(sys.argv[1], encryption=Encryption(footer_key=b"0123456789012345"))
 """
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from skipstone.rewrite import Encryption, encrypt
+from skipstone import Encryption
+from skipstone.rewrite import encrypt
 from tests.parquet.encryption.keys import PlainKms
 from tests.rewrite.encrypted_files import plain, rows
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from skipstone import Decryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.errors import FormatError, KeyUnavailableError
 from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.modules import ModuleType
-from skipstone.rewrite import Encryption, decrypt, encrypt
+from skipstone.rewrite import decrypt, encrypt
 from tests.rewrite.encrypted_files import KEY, KEYS, Module, equal, modules, plain, rows
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from skipstone import Decryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.cli.verbs import cli
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.parquet.format.enums import PageType
-from skipstone.rewrite import Encryption, add_index_pages, decrypt, encrypt, retrofit
+from skipstone.rewrite import add_index_pages, decrypt, encrypt, retrofit
 from skipstone.salvage import salvage
 from tests.parquet.format.files import golden_files
 from tests.processes import FILE_CALLS, environment, killed_before_step

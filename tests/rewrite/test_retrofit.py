@@ -360,4 +360,4 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert told["added"]["bloom filter"] == 3
     same(out, table())
     again = CliRunner().invoke(cli, ["retrofit", out, "--bloom", "id", "--page-rows", "200"])
-    assert "has all that is asked already" in again.output
+    assert "has everything already" in again.output

@@ -226,6 +226,6 @@ def test_what_cannot_be_meant_is_said_before_anything_is_written(tmp_path: Path)
     with pytest.raises(SkipstoneError, match="is a directory"):
         retrofit(path, output=tmp_path / "d")
     for fpp in (0.0, 1.0, 2.0, float("nan")):
-        with pytest.raises(SkipstoneError, match="no probability"):
+        with pytest.raises(SkipstoneError, match="not a probability"):
             retrofit(path, bloom={"id": fpp})
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.parquet", "d"]

@@ -315,7 +315,7 @@ def test_what_has_no_summary_says_why(tmp_path: Path) -> None:
     whole = (tmp_path / "s/_metadata").read_bytes()
     (tmp_path / "s/c.parquet").write_bytes(whole)
     age(tmp_path / "s/c.parquet")
-    with pytest.raises(UnsupportedError, match="lie in other files already"):
+    with pytest.raises(UnsupportedError, match="are in other files already"):
         Table(str(tmp_path / "s")).write_metadata()
 
 

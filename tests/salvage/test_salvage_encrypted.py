@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone import Decryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer import Tail
-from skipstone.rewrite import Encryption, encrypt
+from skipstone.rewrite import encrypt
 from skipstone.salvage import salvage
 from tests.parquet.encryption.keys import decryption_of
 from tests.parquet.format.files import same_table

@@ -23,14 +23,14 @@ from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
 import skipstone
-from skipstone import Decryption, Table
+from skipstone import Decryption, Encryption, Table
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from skipstone.pruning import costs as cost
-from skipstone.rewrite import Encryption, encrypt
+from skipstone.rewrite import encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.parquet.encryption.keys import InMemoryKms

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skipstone import Decryption, Table
+from skipstone import Decryption, Encryption, Table
 from skipstone.cli.keys import DecryptionOptions, EncryptionOptions
-from skipstone.rewrite import Encryption
 from tests.rewrite.encrypted_files import KEY
 from tests.spark_servers import drive
 from tests.table.test_encrypting import NAMES, OPENS, SEALS, bodies, files, same_rows, table
@@ -87,7 +86,7 @@ def test_only_damaged_files_are_salvaged(spark: SparkSession, tmp_path: Path) ->
 SCRIPT = """
 import functools
 from skipstone import Decryption, Table
-from skipstone.rewrite import Encryption
+from skipstone import Encryption
 from tests.rewrite.encrypted_files import KEY
 root, logs = sys.argv[2:]
 spark = (

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.rewrite import Encryption
+    from skipstone.parquet.encryption.encryption import Encryption
 
 __all__ = [
     "DecryptionOptions",
@@ -365,7 +365,7 @@ class EncryptionOptions:
         return replace(self, footer_key=_absolute(self.footer_key), column_keys=columns)
 
     def __call__(self) -> Encryption:
-        from skipstone.rewrite import Encryption as _Encryption
+        from skipstone.parquet.encryption.encryption import Encryption as _Encryption
 
         footer_key = self.footer_key
         try:

@@ -1,6 +1,7 @@
 """Rewrites single Parquet files: encryption, keys, indexes, columns in their own files.
 
->>> from skipstone.rewrite import Encryption, encrypt
+>>> from skipstone import Encryption
+>>> from skipstone.rewrite import encrypt
 >>> encrypt("orders.parquet", encryption=Encryption(footer_key=key))
 """
 
@@ -10,8 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skipstone.parquet.encryption.encryption import Encryption
-
     from .column_splitter import SplitReport, split_columns
     from .encrypt_file import EncryptReport, decrypt, encrypt
     from .index_pages_file import IndexPagesReport, add_index_pages
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EncryptReport",
-    "Encryption",
     "IndexPagesReport",
     "RekeyReport",
     "RetrofitReport",
@@ -41,7 +39,6 @@ _HOMES = {
     "RetrofitReport": "skipstone.rewrite.retrofit_file",
     "SplitReport": "skipstone.rewrite.column_splitter",
     "split_columns": "skipstone.rewrite.column_splitter",
-    "Encryption": "skipstone.parquet.encryption.encryption",
     "decrypt": "skipstone.rewrite.encrypt_file",
     "encrypt": "skipstone.rewrite.encrypt_file",
     "rekey": "skipstone.rewrite.rekey_file",
@@ -49,7 +46,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker knows the names from above, and so sees a misspelt one
+if not TYPE_CHECKING:  # a type checker reads the imports above and reports misspelt names
 
     def __getattr__(name: str) -> object:
         home = _HOMES.get(name)

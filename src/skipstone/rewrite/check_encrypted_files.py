@@ -1,17 +1,17 @@
-"""Checks that each file of an encrypted table is the one of its place, and that none is gone.
+"""Checks that each file of an encrypted table lies at its own path, and that no file is missing.
 
-| what was done to the table | how it shows |
+| change to the table | how the check finds it |
 |---|---|
-| a file in the place of another of this table | its AAD prefix is that of the other path |
-| a file of another table, or of a copy that was renamed | its AAD prefix begins otherwise |
-| a file in the clear in the place of an encrypted one | it is not encrypted |
-| an older version of a file in its own place | the list has another ``aad_file_unique`` for it |
-| a file that is gone | it is on the list, or an index has facts of it |
-| a file made with another key, or a footer that was altered | it does not authenticate |
-| the list put back as it was | it is not: the list tells no age |
+| a file replaces another file of this table | its AAD prefix names the other path |
+| a file of another table, or of a renamed copy | its AAD prefix has another beginning |
+| a plaintext file replaces an encrypted one | it is not encrypted |
+| an older version of a file replaces the file | the list has another ``aad_file_unique`` for it |
+| a file is missing | it is on the list, or an index has facts of it |
+| a file made with another key, or an altered footer | it does not authenticate |
+| an older list replaces the list | not found: the list has no age |
 
-Of each file the footer is opened, no page is read: pages are bound to the footer's file by the same
-AAD, and are authenticated when they are read.
+The check opens the footer of each file and reads no page. Pages are bound to the file of their
+footer by the same AAD, and are authenticated when they are read.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def check_encrypted_files(
     orphaned: Iterable[str] = (),
     storage_options: Mapping[str, str] | None = None,
 ) -> EncryptionCheck:
-    """Open the footer of every file of ``listing``, and hold all against the list of the files.
+    """Open the footer of every file of ``listing``, and compare them with the list of the files.
 
-    ``decryption.aad_prefix`` is what the prefixes of the table begin with, or a function from a
-    file to its prefix; else the list says it, else what most files have. ``orphaned`` are paths
-    that an index has facts of, and that are gone. Raises ``SkipstoneError`` where the list does not
-    open.
+    ``decryption.aad_prefix`` is the beginning of the table's prefixes, or a function from a file to
+    its prefix. Without it the beginning comes from the list, else from most of the files.
+    ``orphaned`` are the paths of missing files that an index has facts of. Raises
+    ``SkipstoneError`` if the list does not open.
     """
     root, notes = listing.root, []
     known = _list(root, decryption, storage_options)
@@ -72,7 +72,7 @@ def check_encrypted_files(
     if prefix is None:
         beginning = _usual(seen, relative)
         if beginning is None and any(each.kind == "encrypted" for each in seen.values()):
-            notes.append("the AAD prefixes of the files say nothing of a table or a place")
+            notes.append("the AAD prefixes of the files name neither a table nor a path")
         elif beginning is not None:
             place = TablePrefix(root, beginning)
             seen = {
@@ -96,8 +96,8 @@ def check_encrypted_files(
         gone |= {place.relative(path) for path in orphaned if path.startswith(f"{place.root}/")}
         if known is None:
             notes.append(
-                "there is no list of the encrypted files: of those that are gone, only such are"
-                " told that an index has facts of"
+                "there is no list of the encrypted files: a missing file is found only if an index"
+                " has facts of it"
             )
     return EncryptionCheck(
         files_total=len(listing),
@@ -136,7 +136,7 @@ def _against(known: EncryptedFileList, name: str, each: _Seen) -> str:
 
 
 def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] | None) -> _Seen:
-    """What one file says of itself with these keys."""
+    """Open the footer of one file with these keys, and classify the file."""
     keys = decryption.replaced(allow_plaintext_files=True)
     try:
         file = ParquetFile(path, storage_options=storage_options, decryption=keys)
@@ -153,7 +153,7 @@ def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] 
         why = error.message if isinstance(error, SkipstoneError) else str(error)
         why = why.removeprefix(f"{path}: ")
     if keys.aad_prefix is not None:
-        # With the prefix that it says itself it may open: then it is a good file elsewhere.
+        # It may open with the prefix stored in it: then it is a valid file of another path.
         other = _seen(path, keys.replaced(aad_prefix=None), storage_options)
         if other.kind == "encrypted":
             return _Seen("misplaced", _says(other.prefix))
@@ -166,7 +166,7 @@ def _says(prefix: bytes) -> str:
 
 
 def _usual(seen: Mapping[str, _Seen], relative: Mapping[str, str]) -> bytes | None:
-    """What the prefixes of most files begin with that lie in the place which they say."""
+    """The most common beginning of prefixes that end with the path of their own file."""
     counts: dict[bytes, int] = {}
     for path, each in seen.items():
         tail = b"/" + relative[path].encode("utf-8", "surrogateescape")

@@ -1,13 +1,13 @@
-"""The columns of one file, each in a file of its own: ``split_columns``.
+"""Splits one Parquet file into a footer file and files of its columns: ``split_columns``.
 
     events.parquet  ->  out.parquet                  the footer alone
                         _out.parquet.<token>.<name>  chunks, Bloom filters, page indexes, a footer
 
-Chunks are copied byte for byte. Only Skipstone reads the whole by the first file; each of the
-others is a Parquet file of its columns to everyone. They are written before the file that names
-them, under names that are not in use, so that a writer that is killed leaves what there was whole;
-when the new file stands in its place, those of the old one are removed. The reading side, and how
-it knows the files: ``parquet/format/column_files.py``.
+Chunks are copied byte for byte. Only Skipstone reads all columns through the first file; every
+reader reads each of the others as a Parquet file of its columns. The column files are written
+first, under unused names, so a killed writer leaves the old file and its column files whole. When
+the new file has replaced the old one, the column files of the old one are removed. The reading
+side, and how it finds the files: ``parquet/format/column_files.py``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _UNSAFE: Final = re.compile(r"[^\w.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitReport(Report):
-    """What was written: ``path`` is the file to open, ``files`` the bytes of each other by name."""
+    """The result of a split: ``path`` is the file to open, ``files`` are column files' sizes."""
 
     path: str
     files: Mapping[str, int]
@@ -76,7 +76,7 @@ class SplitReport(Report):
     def __str__(self) -> str:
         lines = [
             f"wrote {self.path}: {plural(self.rows, 'row')} in "
-            f"{plural(self.row_groups, 'row group')}, {size(self.bytes)} beside "
+            f"{plural(self.row_groups, 'row group')}, {size(self.bytes)}, and "
             f"{plural(len(self.files), 'file')}, {duration(1000 * self.seconds)}"
         ]
         for name, length in self.files.items():
@@ -86,7 +86,7 @@ class SplitReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one of the files is to hold: fields of the root, and the leaves below them."""
+    """The contents of one column file: fields of the root, and the leaves below them."""
 
     name: str
     fields: tuple[int, ...]
@@ -102,11 +102,11 @@ def split_columns(
 ) -> SplitReport:
     """Write ``source`` (a Parquet file, or a table) as ``path``, with its columns in other files.
 
-    ``files`` names columns of the root by the file that they are to lie in; those that it does not
-    name, and without it all, get one each. ``options`` are those of ``pyarrow.parquet.write_table``
-    for a table, which is written with a page index. Local files only. ``UnsupportedError`` for an
-    encrypted file, and one whose columns lie in others already; ``ValueError`` for a column that
-    there is not, or that is named twice.
+    ``files`` maps the name of a file to its columns of the root. Each column that it does not name
+    gets its own file. ``options`` are those of ``pyarrow.parquet.write_table`` for a table, which
+    is written with a page index. Local files only. Raises ``UnsupportedError`` for an encrypted
+    file and for one whose columns are in other files already; ``ValueError`` for a column that
+    does not exist or is named twice.
     """
     started = time.perf_counter()
     target = local_path(str(path))
@@ -120,7 +120,7 @@ def split_columns(
         finally:
             made.unlink(missing_ok=True)
     if options:
-        raise ValueError(f"a file is split as it is: {', '.join(options)}")
+        raise ValueError(f"options apply to tables, not to files: {', '.join(options)}")
     return _split(ParquetFile(source), target, files, started)
 
 
@@ -131,7 +131,7 @@ def _split(
     if file.encrypted_footer or footer.encryption_algorithm is not None:
         raise UnsupportedError(f"{file.path} is encrypted", hint="decrypt it first")
     if is_summary(footer):
-        raise UnsupportedError(f"the columns of {file.path} lie in other files already")
+        raise UnsupportedError(f"the columns of {file.path} are in other files already")
     footer.check_extent(file.tail.offset)
     token = uuid.uuid4().hex[:12]
     parts = _parts(footer, files)
@@ -182,12 +182,12 @@ def _parts(footer: FooterArrays, files: Mapping[str, Sequence[str]] | None) -> l
     for name, columns in (files or {}).items():
         safe = _UNSAFE.sub("-", name) or "-"
         if safe in chosen or not columns:
-            raise ValueError(f"the file {name!r} is named twice, or of no columns")
+            raise ValueError(f"the file {name!r} is named twice, or has no columns")
         chosen[safe] = []
         for column in columns:
             found = next((each for each in places.get(column, ()) if each in left), None)
             if found is None:
-                raise ValueError(f"there is no column {column!r}, or it is named twice")
+                raise ValueError(f"column {column!r} does not exist, or is named twice")
             left.discard(found)
             chosen[safe].append(found)
     for at in sorted(left):
@@ -213,12 +213,12 @@ def _parts(footer: FooterArrays, files: Mapping[str, Sequence[str]] | None) -> l
 def _write_part(
     file: ParquetFile, part: _Part, token: str, out: ByteSink
 ) -> tuple[ColumnFile, list[list[ChunkWriter]]]:
-    """Write the file of one part; its chunks, row group by row group."""
+    """Write the file of one part; return its chunks, row group by row group."""
     footer, reader, writer = file.footer, file.reader, FileWriter(out)
     groups = []
     for r in range(footer.num_row_groups):
         for c in part.leaves:
-            # Found as readers find it: some old writers state a chunk too short.
+            # The range that readers use: some old writers state too small a size.
             place = chunk_place(footer, r, c, path=file.path, size=file.size)
             old = footer.column_chunk(r, c)
             assert old.meta_data is not None  # nothing is encrypted
@@ -243,7 +243,7 @@ def _write_part(
 
 
 def _named_by(target: Path) -> list[Path]:
-    """The files that the file which is there has its columns in, and which are its alone."""
+    """The column files of the file at ``target`` that belong to no other file."""
     if not target.exists():
         return []
     from skipstone.storage import LocalStorage

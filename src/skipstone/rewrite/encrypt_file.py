@@ -1,4 +1,4 @@
-"""``encrypt`` and ``decrypt``: an existing file, module by module, without decoding a page."""
+"""Encrypts and decrypts existing files module by module, without decoding a page."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["EncryptReport", "decrypt", "encrypt"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptReport(Report):
-    """What was done with one file: ``algorithm`` and ``footer`` are ``None`` after decryption.
+    """The result for one file: ``algorithm`` and ``footer`` are ``None`` after decryption.
 
-    ``columns`` says of every leaf "footer key", "column key" or "plaintext"; ``modules`` were
-    encrypted or decrypted; ``left_out`` counts index pages and Bloom filters of old kinds, for
-    which there is no module; ``key_material`` is the file with the wrapped keys.
-    ``aad_file_unique`` is what no other file has, in hex.
+    ``columns`` maps every leaf to "footer key", "column key" or "plaintext". ``modules`` counts the
+    modules that were encrypted or decrypted, ``left_out`` the index pages and Bloom filters of old
+    kinds, for which no module exists. ``key_material`` is the file with the wrapped keys,
+    ``aad_file_unique`` the unique part of the file's AAD, in hex.
     """
 
     path: str
@@ -77,7 +77,7 @@ class EncryptReport(Report):
             lines.append(f"wrapped keys in {self.key_material}")
         if self.left_out:
             lines.append(
-                f"{self.left_out:,} index pages or Bloom filters left out: no module is theirs"
+                f"{self.left_out:,} index pages or Bloom filters left out: they have no module"
             )
         return "\n".join(lines)
 
@@ -90,11 +90,11 @@ def encrypt(
     decryption: Decryption | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> EncryptReport:
-    """Encrypt the file at ``path``, in its place or as ``output``.
+    """Encrypt the file at ``path``, in place or as ``output``.
 
-    ``decryption`` opens a file that is encrypted already, to encrypt it with other keys. The file
-    is replaced whole or not at all. Raises ``SkipstoneError`` for an encrypted file without
-    ``decryption`` and for keys of columns that it has not; otherwise as ``ParquetFile``.
+    ``decryption`` opens a file that is encrypted already, to encrypt it with other keys. The
+    replacement is atomic. Raises ``SkipstoneError`` for an encrypted file without ``decryption``
+    and for keys of columns that the file does not have; otherwise the errors of ``ParquetFile``.
     """
     started = time.perf_counter()
     file = _opened(path, decryption, storage_options)
@@ -102,7 +102,7 @@ def encrypt(
     if file.chunk_pages.decryptor is not None and decryption is None:
         raise SkipstoneError(
             f"{file.path} is encrypted already",
-            hint="give its keys too, and it is encrypted again",
+            hint="pass its keys as well to encrypt it again",
         )
     leaves = tuple(leaf.path for leaf in file.footer.schema.leaves)
     encryptor = FileEncryptor(encryption, leaves, target)
@@ -111,15 +111,15 @@ def encrypt(
     in_place = target == file.path and file.chunk_pages.decryptor is None
     if material is not None and not in_place and storage.exists(material_path):
         raise UnsupportedError(
-            f"{material_path} is there already, and the keys in it may be needed",
+            f"{material_path} exists already, and the keys in it may be needed",
             hint="give another output, or keep the wrapped keys in the file",
         )
 
     ours = False
 
     def keys_first() -> None:
-        # A file without its keys is lost; keys without a file do no harm. What a killed run left
-        # next to a file in the clear is overwritten by the process that has the lock.
+        # A file without its keys is lost; keys without a file do no harm. Keys that a killed run
+        # left next to a plaintext file are overwritten by the process that holds the lock.
         nonlocal ours
         if material is not None:
             ours = True
@@ -155,10 +155,10 @@ def decrypt(
     decryption: Decryption,
     storage_options: Mapping[str, str] | None = None,
 ) -> EncryptReport:
-    """Decrypt the file at ``path``, in its place or as ``output``; every column's key is needed.
+    """Decrypt the file at ``path``, in place or as ``output``; every column's key is needed.
 
-    Raises ``KeyUnavailableError`` for a key that is missing, ``AuthenticationError`` for a wrong
-    one and for a file that was tampered with: no output is written then.
+    Raises ``KeyUnavailableError`` for a missing key, ``AuthenticationError`` for a wrong key or a
+    file that was tampered with. Then no output is written.
     """
     started = time.perf_counter()
     file = _opened(path, decryption, storage_options)
@@ -192,10 +192,10 @@ def _opened(
         decryptor = file.chunk_pages.decryptor
         signed = decryptor is not None and not decryptor.encrypted_footer
         if signed and decryption.check_footer_integrity and not file.signature_verified:
-            # The new file would look as if its source had been verified.
+            # Else the new file would look as if its source had been verified.
             raise KeyUnavailableError(
                 f"{file.path}: the key that signs the footer was not given",
-                hint="pass it as footer_key, or do without with check_footer_integrity=False",
+                hint="pass it as footer_key, or skip the check with check_footer_integrity=False",
             )
     return file
 
@@ -206,7 +206,7 @@ def _copy(
     target: str,
     before: Callable[[], None] = lambda: None,
 ) -> ModuleCopier:
-    """``before`` is called when the new file is complete, before it takes its place."""
+    """Write the new file. ``before`` runs when it is complete, before it replaces the target."""
 
     def still() -> None:
         file.reader.one(file.path, 0, len(MAGIC))  # StaleError if it was replaced meanwhile

@@ -1,8 +1,8 @@
-"""Whether a file is encrypted already as it is to be: only its footer is opened.
+"""Tells whether a file is already encrypted as requested. Only its footer is opened.
 
-Keys are tried and not compared: the footer, or its signature, authenticates with the footer key and
-the AAD prefix, the metadata of columns with theirs. Algorithm, footer, labels, and which column has
-which kind of key, are compared.
+Keys are tried, not compared: the footer, or its signature, authenticates with the footer key and
+the AAD prefix, the metadata of columns with the column keys. Compared are the algorithm, the kind
+of footer, the key labels, and the kind of key of each column.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ State: TypeAlias = Literal["plain", "same", "other"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionState:
-    """``other`` is a file that is not encrypted so, or that does not open with these keys: ``why``.
+    """How the encryption of a file compares with the one requested.
 
-    ``aad_file_unique`` is what no other file has, of one that is encrypted so.
+    ``other`` is a file that is encrypted differently, or does not open with these keys; ``why``
+    has the reason. ``aad_file_unique`` is the unique part of the AAD of a file in state ``same``.
     """
 
     state: State
@@ -48,7 +49,7 @@ class EncryptionState:
 
 
 def encryption_state(path: str, encryption: Encryption) -> EncryptionState:
-    """The state of a file; raises ``OSError``, and what is neither a wrong key nor a wrong file."""
+    """The state of a file. Wrong keys and bad files are a state; ``OSError`` and others raise."""
     try:
         file = ParquetFile(path, decryption=encryption.decryption())
         decryptor = file.chunk_pages.decryptor
@@ -82,7 +83,7 @@ def _keys_differ(file: ParquetFile, decryptor: FileDecryptor, encryption: Encryp
     materials = _Materials(file)
     if encryption.footer_key_id is None:
         if decryptor.key_metadata != encryption.metadata_of_footer():
-            return "the label of its footer key is another"
+            return "its footer key has another label"
     elif why := materials.differ(decryptor.key_metadata, encryption.footer_key_id, encryption):
         return f"its footer key {why}"
     footer = file.footer
@@ -102,21 +103,21 @@ def _keys_differ(file: ParquetFile, decryptor: FileDecryptor, encryption: Encryp
             continue
         if not isinstance(given[1], str):
             if own.key_metadata != encryption.metadata_of_column(given[0]):
-                return f"the label of the key of column {leaf.name!r} is another"
+                return f"the key of column {leaf.name!r} has another label"
         elif why := materials.differ(own.key_metadata, given[1], encryption):
             return f"the key of column {leaf.name!r} {why}"
     return ""
 
 
 class _Materials:
-    """Key material of a file, wherever it lies."""
+    """Reads the key material of a file, inside the file or from its key material file."""
 
     def __init__(self, file: ParquetFile) -> None:
         self.file = file
         self._entries: Mapping[str, KeyMaterial] | None = None
 
     def of(self, metadata: bytes | None) -> tuple[KeyMaterial | None, bool]:
-        """The material, and whether it lies in the file itself."""
+        """The material, and whether it is stored in the file itself."""
         found = read_key_metadata(metadata) if metadata else None
         if not isinstance(found, KeyReference):
             return found, True
@@ -126,21 +127,21 @@ class _Materials:
         return self._entries.get(found.key_reference), False
 
     def differ(self, metadata: bytes | None, master_key_id: str, encryption: Encryption) -> str:
-        """How a wrapped key is not as it would be wrapped; empty where it is."""
+        """How the wrapping of a key differs from the one requested; empty if it does not."""
         material, internal = self.of(metadata)
         if material is None:
-            return "is wrapped by no KMS"
+            return "is not wrapped by a KMS"
         if material.master_key_id != master_key_id:
             return f"is wrapped with master key {material.master_key_id!r}"
         if material.double_wrapping != encryption.double_wrapping:
             return f"is wrapped {'twice' if material.double_wrapping else 'once'}"
         if internal != encryption.internal_key_material:
-            return f"lies {'in' if internal else 'beside'} the file"
+            return f"is stored {'in' if internal else 'next to'} the file"
         return ""
 
 
 def master_keys_of(file: ParquetFile) -> set[str]:
-    """The master keys that wrap the data keys of an opened file; empty where none does."""
+    """The master keys that wrap the data keys of an opened file; empty if there are none."""
     decryptor, materials = file.chunk_pages.decryptor, _Materials(file)
     if decryptor is None:
         return set()

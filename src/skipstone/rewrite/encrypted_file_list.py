@@ -1,29 +1,28 @@
-"""The list of the encrypted files of a table: which there are, so that none goes missing unseen.
+"""The list of the encrypted files of a table, by which a missing file is detected.
 
     /data/events            /data/_events.encrypted
 
-An AAD prefix tells a file that lies in the place of another; no file can tell that another is gone.
-The list is a Parquet file of a row per data file, encrypted with the table's own footer key:
+An AAD prefix detects a file that replaces another one. No file can detect that another is missing.
+The list is a Parquet file with one row per data file, encrypted with the footer key of the table:
 
     path              binary   below the table's directory, in UTF-8
-    aad_file_unique   binary   what the file had when it was encrypted; null until that is done
+    aad_file_unique   binary   the value of the file at its encryption; null until then
 
-Its own AAD prefix is that of the empty path: what all prefixes of the table begin with, and "/".
-Both columns are authenticated. So without the key no file can be taken out of the list, and no
-older version of a file can stand for a newer one. It is written before the first file is
-encrypted, with the name of the table, and again after the last. Files that others add to the table
-are not in it until they are encrypted, too.
+The AAD prefix of the list is that of the empty path: the beginning of all prefixes of the table,
+and "/". Both columns are authenticated. So without the key no file can be removed from the list,
+and no older version of a file can replace a newer one. The list is written before the first file
+is encrypted, with the name of the table, and again after the last. Files that others add to the
+table are on the list only after they are encrypted, too.
 
 The AAD prefix of a file binds it to its table and to its place there:
 
     prefix = beginning | "/" | path of the file below the table's directory
 
-``beginning`` names the table and nothing else: a name that the user gives, or one made for it
+``beginning`` names the table and nothing else: a name that the user gives, or a generated one
 (``new_beginning``). It holds no path, so that a table may be moved or copied whole. The path below
-the directory is as it is listed, in UTF-8, with "/" between its parts. A file in the place of
-another, of this table or of one with another beginning, has another prefix than is expected there,
-and does not open. Other readers open such files where the prefix is stored in them; where it is
-not, the reader must give it.
+the directory is the listed one, in UTF-8, with "/" between its parts. A file that replaces another,
+of this table or of one with another beginning, has another prefix than expected, and does not open.
+Other readers open such files if the prefix is stored in them; if not, the reader must be given it.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _COLUMNS: Final = ("path", "aad_file_unique")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptedFileList:
-    """``files`` are the unique parts by path below the directory, empty where not yet known."""
+    """``files`` maps a path below the directory to its unique part, empty if not yet known."""
 
     beginning: bytes
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -80,10 +79,10 @@ def read_list(
     decryption: Decryption,
     storage_options: Mapping[str, str] | None = None,
 ) -> EncryptedFileList | None:
-    """The list, ``None`` if the table has none.
+    """The list, or ``None`` if the table has none.
 
-    Raises ``KeyUnavailableError``, ``AuthenticationError`` for other keys, ``FormatError`` for one
-    that is not of this form, or of another table than ``decryption.aad_prefix`` says.
+    Raises ``KeyUnavailableError``, ``AuthenticationError`` for other keys, ``FormatError`` for a
+    list of another form, or of another table than ``decryption.aad_prefix`` names.
     """
     path = list_path(table)
     if not open_storage(path, storage_options).exists(path):
@@ -103,15 +102,15 @@ def read_list(
     decryptor = file.chunk_pages.decryptor
     given = keys.aad_prefix if isinstance(keys.aad_prefix, bytes) else None
     if decryptor is None or not decryptor.encrypted_footer:
-        # A footer that is only signed may be one that says it is signed with another key.
-        raise FormatError("no list of the encrypted files of a table", file=path)
+        # A footer that is only signed may name another key as its signing key.
+        raise FormatError("not a list of the encrypted files of a table", file=path)
     prefix = decryptor.algorithm.aad_prefix or given
     if prefix is None or not prefix.endswith(b"/") or len(prefix) < 2:
-        raise FormatError("no list of the encrypted files of a table", file=path)
+        raise FormatError("not a list of the encrypted files of a table", file=path)
     for reason in file.unavailable.values():
         raise reason
     if tuple(file.schema.names) != _COLUMNS:
-        raise FormatError("no list of the encrypted files of a table", file=path)
+        raise FormatError("not a list of the encrypted files of a table", file=path)
     rows = file.query()
     return EncryptedFileList(
         beginning=prefix[:-1],
@@ -126,8 +125,8 @@ def read_list(
 
 
 def write_list(table: str, found: EncryptedFileList, encryption: Encryption) -> None:
-    """Write the list, encrypted with the footer key of ``encryption``, or one that its KMS
-    wraps; replaced whole or not at all."""
+    """Replace the list atomically. It is encrypted with the footer key of ``encryption``, or with
+    a key that its KMS wraps."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -151,18 +150,18 @@ def write_list(table: str, found: EncryptedFileList, encryption: Encryption) -> 
     )
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "list.parquet"
-        pq.write_table(rows, plain)  # paths, as any listing tells them
+        pq.write_table(rows, plain)  # only paths, which any listing shows
         encrypt(str(plain), list_path(table), encryption=own)
 
 
 def remove_list(table: str) -> None:
-    """Remove the list: nothing of the table is encrypted any more."""
+    """Remove the list, when no file of the table is encrypted any more."""
     path = list_path(table)
     open_storage(path).delete(path)
 
 
 class TablePrefix:
-    """The prefix of a file, from its path: what ``aad_prefix`` of keys may be. It pickles."""
+    """Maps the path of a file to its prefix. ``aad_prefix`` of keys may be one. It pickles."""
 
     __slots__ = ("beginning", "root")
 
@@ -170,7 +169,7 @@ class TablePrefix:
         self.root = canonical_path(root)
         self.beginning = beginning.encode() if isinstance(beginning, str) else bytes(beginning)
         if not self.beginning:
-            raise ValueError("what the prefixes of a table begin with is not empty")
+            raise ValueError("the beginning of a table's AAD prefixes is empty")
 
     def __repr__(self) -> str:
         return f"TablePrefix({self.root!r}, {self.beginning!r})"
@@ -179,21 +178,21 @@ class TablePrefix:
         return self.of(self.relative(path))
 
     def of(self, relative: str) -> bytes:
-        """The prefix of what lies at a path below the directory."""
+        """The prefix of the file at a path below the directory."""
         return self.beginning + b"/" + relative.encode("utf-8", "surrogateescape")
 
     def relative(self, path: str) -> str:
-        """The path below the directory; ``SkipstoneError`` for a file that is elsewhere."""
+        """The path below the directory; ``SkipstoneError`` for a file that is not below it."""
         found = canonical_path(path)
         if not found.startswith(f"{self.root}/"):
             raise SkipstoneError(
-                f"{path} is not below {self.root}, and has no AAD prefix there",
+                f"{path} is not below {self.root}, so it has no AAD prefix",
                 hint="name the table that it belongs to",
             )
         return found[len(self.root) + 1 :]
 
 
 def new_beginning(root: str) -> bytes:
-    """A name for a table that no other has: that of its directory, and 8 random bytes."""
+    """A unique name for a table: the name of its directory, and 8 random bytes."""
     name = canonical_path(root).rpartition("/")[2].encode("utf-8", "surrogateescape")
     return name + b"-" + os.urandom(8).hex().encode()

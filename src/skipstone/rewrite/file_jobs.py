@@ -1,8 +1,9 @@
-"""What is done with one file of a table, wherever it runs: values that travel by pickle.
+"""Jobs that encrypt, decrypt or rekey one file of a table, in this process or in a Spark task.
 
-``opened`` is called once in each task, and gives the function that takes one file after the other.
-Keys may be given as a function without arguments: then they do not travel, the function does, and
-is called where they are needed. What it says when it fails is its own: it may hold a key.
+Jobs are pickled. ``opened`` is called once in each task and returns the function that handles one
+file after the other. Keys may be given as a function without arguments: then the function is
+pickled instead of the keys, and called where they are needed. The text of its errors is not shown:
+it may hold a key.
 """
 
 from __future__ import annotations
@@ -47,17 +48,17 @@ Kind = TypeVar("Kind")
 Given: TypeAlias = "Kind | Callable[[], Kind]"
 FileWork: TypeAlias = "Callable[[str, int], FileResult]"
 
-#: A task that fails is tried again, four times unless the session says otherwise; what a failed one
-#: has encrypted counts too.
+#: Spark runs a failed task again, up to four times unless the session sets another number. Modules
+#: that a failed attempt has encrypted count as well.
 _ATTEMPTS: Final = 4
-#: For the list of the files.
+#: Invocations reserved for the list of the files.
 _KEPT: Final = 1 << 16
 
 
 def given(value: Given[Kind], what: str) -> Kind:
-    """What was given, or what the function makes that was given in its place.
+    """The value itself, or the result of the function given instead.
 
-    ``KeyUnavailableError`` where it fails.
+    Raises ``KeyUnavailableError`` if the function fails.
     """
     makes = isinstance(value, type) or not hasattr(value, "unwrap_key")
     if not callable(value) or not makes:
@@ -68,20 +69,20 @@ def given(value: Given[Kind], what: str) -> Kind:
         raise
     except Exception as error:
         raise KeyUnavailableError(
-            f"the function that gives {what} failed: {type(error).__name__}",
+            f"the function that returns {what} failed: {type(error).__name__}",
             hint="it is called without arguments in every process that needs it",
         ) from None
 
 
 def unbound(prefix: object) -> bytes | None:
-    """What the prefixes of a table begin with, where ``aad_prefix`` of its keys says so."""
+    """The beginning of a table's prefixes, if ``aad_prefix`` of its keys has it."""
     if isinstance(prefix, TablePrefix):
         return prefix.beginning
     return prefix if isinstance(prefix, bytes) else None
 
 
 def bound_to(root: str, prefix: object, beginning: bytes | None) -> object:
-    """``aad_prefix`` for the files of one table; a function of the user's own stays as it is."""
+    """``aad_prefix`` for the files of one table; a function of the user's is returned as it is."""
     if callable(prefix) and not isinstance(prefix, TablePrefix):
         return prefix
     name = unbound(prefix) or beginning
@@ -89,31 +90,30 @@ def bound_to(root: str, prefix: object, beginning: bytes | None) -> object:
 
 
 def file_budget(size: int, files: int, total: int, invocations: int, attempts: int) -> int:
-    """How many modules a file may take, so that all files together keep a key within its limit.
+    """How many modules a file may have, so that all files together keep a key within its limit.
 
-    Whoever encrypts a file counts for itself, and knows nothing of the others: each gets its share
-    beforehand, half of it by bytes.
+    Tasks count only their own modules. So each file gets its share beforehand, half of it by bytes.
     """
     left = max(0, MAX_INVOCATIONS - _KEPT - invocations) // attempts
     return left // 2 // max(1, files) + (left // 2 * size // total if total else 0)
 
 
 def outcome_of(path: str, do: Callable[[], FileResult]) -> FileResult:
-    """What became of a file, whatever went wrong: one file must not end the others."""
+    """The result for one file. Every error becomes a result: one file must not stop the others."""
     started = time.perf_counter()
     try:
         found = do()
     except (SkipstoneError, OSError) as error:
         why = error.message if isinstance(error, SkipstoneError) else str(error)
         found = FileResult(path=path, outcome="failed", why=why.removeprefix(f"{path}: "))
-    except Exception as error:  # of a user's function, say: its text may hold a key
+    except Exception as error:  # e.g. of a user's function: its text may hold a key
         found = FileResult(path=path, outcome="failed", why=type(error).__name__)
     return replace(found, seconds=time.perf_counter() - started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptFiles:
-    """Encrypt files; those that are encrypted otherwise only if ``decryption`` opens them."""
+    """Encrypts files. Files that are encrypted differently need ``decryption`` to open them."""
 
     root: str
     beginning: bytes | None
@@ -124,7 +124,7 @@ class EncryptFiles:
     attempts: int = _ATTEMPTS
 
     def opened(self) -> FileWork:
-        """See the module."""
+        """The function for one file; the module explains it."""
         made = given(self.encryption, "the encryption")
         made = made.replaced(aad_prefix=bound_to(self.root, made.aad_prefix, self.beginning))
         old = None if self.decryption is None else given(self.decryption, "the old keys")
@@ -136,14 +136,14 @@ class EncryptFiles:
         def one(path: str, size: int) -> FileResult:
             state = encryption_state(path, made)
             if state.state == "same":
-                remove_temporary(local_path(path))  # of a decryption, say: it is in the clear
+                remove_temporary(local_path(path))  # e.g. of a decryption: it is in the clear
                 unique = state.aad_file_unique.hex()
                 return FileResult(path=path, outcome="already", output=path, aad_file_unique=unique)
             if state.state == "other" and old is None:
                 return FileResult(path=path, outcome="failed", why=state.why)
             if not made.internal_key_material and "=" in Path(path).name:
                 raise UnsupportedError(
-                    "its name has a '=': Spark would read the wrapped keys beside it as data",
+                    "its name has a '=': Spark would read its key material file as data",
                     hint="keep the wrapped keys in the file, or rename it",
                 )
             spent = made.invocations
@@ -165,15 +165,17 @@ class EncryptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecryptFiles:
-    """Decrypt files; each must be the one that belongs in its place, in the version that the list
-    of the files says: it is read where files are done, and does not travel with the keys."""
+    """Decrypts files. Each must be the file of its path, in the version on the list of the files.
+
+    The list is read in the task; it is not pickled with the keys.
+    """
 
     root: str
     beginning: bytes | None
     decryption: Given[Decryption] = field(repr=False)
 
     def opened(self) -> FileWork:
-        """See the module."""
+        """The function for one file; the module explains it."""
         keys = given(self.decryption, "the keys")
         keys = keys.replaced(
             aad_prefix=bound_to(self.root, keys.aad_prefix, self.beginning),
@@ -191,9 +193,9 @@ class DecryptFiles:
             wanted = listed.get(place.relative(path))
             if wanted and wanted != decryptor.algorithm.aad_file_unique:
                 raise FormatError(
-                    "another version than is on the list of encrypted files",
+                    "it is another version than the one on the list of encrypted files",
                     file=path,
-                    hint="if it is to be taken as it is, `skipstone encrypt` the table again first",
+                    hint="to accept this version, run `skipstone encrypt` on the table first",
                 )
             done = decrypt(path, decryption=keys)
             return FileResult(
@@ -210,8 +212,8 @@ class DecryptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RekeyFiles:
-    """Wrap the keys of files again. Those that only ``new_kms`` opens, or that no old master key
-    wraps any more, are done already."""
+    """Wraps the keys of files again. A file is done already if only ``new_kms`` opens it, or if no
+    old master key wraps its keys any more."""
 
     root: str
     beginning: bytes | None
@@ -220,7 +222,7 @@ class RekeyFiles:
     master_keys: Mapping[str, str] = field(default_factory=dict)
 
     def opened(self) -> FileWork:
-        """See the module."""
+        """The function for one file; the module explains it."""
         kms = given(self.kms, "the KMS client")
         new = None if self.new_kms is None else given(self.new_kms, "the new KMS client")
         prefix = bound_to(self.root, None, self.beginning)

@@ -1,10 +1,10 @@
-"""``add_index_pages``: the index pages of 2013, added to a file that is there.
+"""Adds the index pages of 2013 to an existing file: ``add_index_pages``.
 
     PAR1 | chunks with their trees, Bloom filters | … | column indexes, offset indexes | footer
 
-Pages are copied byte for byte, headers and all, and only those of the columns that get keys are
-decoded. Old index pages are replaced. Bloom filters and the page index of today are kept: readers
-of 2013 and of today find what they look for in the same file.
+Pages are copied byte for byte, headers included. Only pages of columns that get keys are decoded.
+Old index pages are replaced. Bloom filters and today's page index are kept, so the file serves
+readers of 2013 and of today.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def add_index_pages(
     ``output``); ``dry_run`` writes nothing.
 
     ``keys`` are columns that get a tree of keys in each row group that is sorted by them, by
-    default the first sorting column that the footer names; every other one gets a tree of ordinals.
-    By default the trees follow the data pages, which every reader takes; with ``interleave`` they
-    lie between them as the specification draws it, which DuckDB and polars refuse. A body rolls
-    over at ``roll_over`` bytes.
+    default the first sorting column that the footer names. Every other column gets a tree of
+    ordinals. By default the trees follow the data pages, which every reader accepts. With
+    ``interleave`` they lie between the data pages, as the specification draws it, which DuckDB and
+    polars refuse. A body rolls over at ``roll_over`` bytes.
 
-    Raises ``FormatError`` for a damaged file, ``UnsupportedError`` where columns are encrypted or
-    in other files, ``StaleError`` where it was changed meanwhile, and ``SkipstoneError`` for a name
+    Raises ``FormatError`` for a damaged file, ``UnsupportedError`` if columns are encrypted or in
+    other files, ``StaleError`` if the file changed meanwhile, and ``SkipstoneError`` for a name
     that the file does not have.
     """
     started = time.perf_counter()
@@ -121,7 +121,7 @@ def _leaves(file: ParquetFile, names: Sequence[str]) -> frozenset[int]:
         leaf = file.footer.schema.leaf(name)
         if leaf is None:
             raise SkipstoneError(
-                f"{name!r} is no column of {file.path}", hint="name leaves by their dotted paths"
+                f"{name!r} is not a column of {file.path}", hint="name leaves by their dotted paths"
             )
         found.add(leaf.ordinal)
     return frozenset(found)
@@ -129,7 +129,7 @@ def _leaves(file: ParquetFile, names: Sequence[str]) -> frozenset[int]:
 
 @dataclass(slots=True)
 class _Work:
-    """The new file, and what is counted on the way."""
+    """Writes the new file, and counts for the report."""
 
     file: ParquetFile
     asked: frozenset[int] | None
@@ -145,7 +145,7 @@ class _Work:
     notes: list[str] = field(default_factory=list)
 
     def write(self, out: ByteSink) -> None:
-        """All of it."""
+        """Write the whole file."""
         file, writer = self.file, FileWriter(out)
         edits = []
         for r in range(file.num_row_groups):
@@ -215,7 +215,7 @@ class _Work:
         self.levels = max(self.levels, plan.levels)
 
     def _copy(self, place: ChunkPlace, found: ChunkIndexPages, placed: ChunkWriter) -> None:
-        """The pages as they are, with the index pages where they belong."""
+        """Copy the pages, with the index pages at their places."""
         if found.dictionary is not None:
             placed.dictionary = placed.start
             placed.write(self.file.reader.one(place.path, *found.dictionary))
@@ -239,7 +239,7 @@ class _Work:
     def _describe(
         self, placed: ChunkWriter, found: ChunkIndexPages, old_index: OffsetIndex | None
     ) -> None:
-        """Give the writer all but the pages, which it has."""
+        """Give the writer everything but the pages, which it has."""
         file, key, plan = self.file, placed.key, found.plan
         old = file.footer.column_chunk(*key)
         meta = old.meta_data
@@ -274,7 +274,7 @@ class _Work:
 
 
 def _runs(pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Pages that lie back to back, together, some megabytes at a time."""
+    """Groups of adjacent pages, some megabytes each."""
     at = size = 0
     for offset, length in pages:
         if size and offset == at + size and size + length <= COPY_SIZE:
@@ -289,10 +289,10 @@ def _runs(pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPagesReport(Report):
-    """``keyed`` chunks of ``chunks`` have a tree of keys now, ``ordinal`` ones a tree of ordinals
-    alone; the trees are ``index_pages`` pages of ``index_bytes`` bytes, at most ``levels`` deep.
+    """Of ``chunks``, ``keyed`` have a tree of keys now and ``ordinal`` only a tree of ordinals.
 
-    ``notes`` say which chunks have no tree, or not the one that was asked for, and why.
+    The trees have ``index_pages`` pages of ``index_bytes`` bytes, and at most ``levels`` levels.
+    ``notes`` name the chunks without a tree, or without the requested one, and the reasons.
     """
 
     path: str
@@ -316,7 +316,7 @@ class IndexPagesReport(Report):
 
     @property
     def ok(self) -> bool:
-        """True: what could not be done is in the notes."""
+        """Always true: the notes list what was not possible."""
         return True
 
     def __str__(self) -> str:
@@ -327,7 +327,7 @@ class IndexPagesReport(Report):
             f"{verb} {self.output}: {what}, {plural(self.data_pages, 'data page')}",
             f"  trees of keys: {of_total(self.keyed, self.chunks, 'chunks')}"
             + (f" ({', '.join(self.keys)})" if self.keys else ""),
-            f"  trees of ordinals alone: {of_total(self.ordinal, self.chunks, 'chunks')}",
+            f"  trees of ordinals only: {of_total(self.ordinal, self.chunks, 'chunks')}",
             f"  {plural(self.index_pages, 'index page')} {where},"
             f" {plural(self.levels, 'level')}, {size(self.index_bytes)}",
         ]
@@ -343,14 +343,14 @@ class IndexPagesReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrofitWithIndexPages(Report):
-    """A retrofit, and the index pages that the file got after it."""
+    """The reports of a retrofit and of the index pages that were added after it."""
 
     retrofit: RetrofitReport
     index_pages: IndexPagesReport
 
     @property
     def ok(self) -> bool:
-        """True where the file has now all that it can have."""
+        """True if the file now has everything that it can have."""
         return self.retrofit.ok
 
     def to_dict(self) -> dict[str, Any]:

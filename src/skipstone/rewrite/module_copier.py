@@ -1,12 +1,12 @@
 """Copies a Parquet file module by module, with other keys or with none. Nothing is decoded.
 
-Every module is decrypted if it was encrypted, and encrypted if it is to be; compressed bodies stay
-as they are. What changes with it: the ``compressed_page_size`` of a page and its checksum, if it
-has one, which is over the bytes as they are stored; offsets and sizes of a chunk; the places in an
-offset index. All else is carried over, unknown fields included. Chunks that are in the clear before
-and after move as they are.
+Every module is decrypted if it was encrypted, and encrypted if the new file encrypts it.
+Compressed bodies stay as they are. These change: the ``compressed_page_size`` of a page and its
+checksum, if it has one (a checksum covers the stored bytes); offsets and sizes of a chunk; the
+offsets in an offset index. Everything else is copied, unknown fields included. Chunks that are in
+the clear before and after are copied whole.
 
-Index pages, for which the specification has no module, are left out of encrypted chunks.
+Encrypted chunks get no index pages: the specification has no module for them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 
 @dataclass(slots=True)
 class _Chunk:
-    """A chunk on its way. ``moved`` is by how many bytes, where it moves as it is."""
+    """A chunk being copied. ``moved`` is the distance in bytes if it is copied whole."""
 
     old: ColumnChunk
     placed: ChunkWriter
@@ -59,10 +59,10 @@ class _Chunk:
 
 @dataclass(slots=True)
 class ModuleCopier:
-    """Copies ``file`` into ``out``; ``encryptor`` is ``None`` for a file in the clear.
+    """Copies ``file`` into ``out``; ``encryptor`` is ``None`` for a new file in the clear.
 
-    ``modules`` counts what was encrypted or decrypted, ``left_out`` index pages and Bloom filters
-    that have no place in the new file.
+    ``modules`` counts the modules that were encrypted or decrypted, ``left_out`` the index pages
+    and Bloom filters that the new file cannot hold.
     """
 
     file: ParquetFile
@@ -95,7 +95,7 @@ class ModuleCopier:
     def _row_group(
         self, r: int, group: RowGroup, writer: FileWriter
     ) -> tuple[RowGroup, list[_Chunk]]:
-        """The row group without its columns, and these."""
+        """The row group without its columns, and the columns."""
         start, leaves = self.out.at, self.file.footer.schema.leaves
         if len(group.columns) != len(leaves):
             raise FormatError(
@@ -108,7 +108,7 @@ class ModuleCopier:
         for leaf, old in zip(leaves, group.columns, strict=True):
             if old.file_path is not None:
                 raise UnsupportedError(
-                    f"{self.file.path}: column {leaf.name} lies in another file",
+                    f"{self.file.path}: column {leaf.name} is in another file",
                     hint="give the file that has the column",
                 )
             source = self.file.chunk_pages.column_decryptor((r, leaf.ordinal))
@@ -153,7 +153,7 @@ class ModuleCopier:
                 [each for each in meta.encoding_stats if each.page_type != PageType.INDEX_PAGE]
             )
 
-    # -- what follows the pages --------------------------------------------------------------------
+    # -- indexes and Bloom filters -----------------------------------------------------------------
 
     def _indexes(self, chunks: Sequence[_Chunk]) -> None:
         """Give the writer the Bloom filters and indexes of a row group."""
@@ -200,7 +200,7 @@ class ModuleCopier:
                 offset=where.offset,
                 expected=len(places),
                 got=len(index.page_locations),
-                hint="the index is not that of the pages: write the file again",
+                hint="the index describes other pages: write the file again",
             )
         return relocated_offset_index(index, places)
 

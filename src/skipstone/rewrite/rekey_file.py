@@ -1,7 +1,7 @@
-"""``rekey`` wraps again the data keys that a KMS has wrapped. No page is decrypted or moved.
+"""Wraps data keys with other master keys of a KMS: ``rekey``. No page is decrypted or moved.
 
-Wrapped keys in a file of their own: only that file is written. Wrapped keys in the data file are in
-its footer: the footer is encrypted or signed again, behind bytes that stay as they are.
+If the wrapped keys are in a file of their own, only that file is written. If they are in the footer
+of the data file, the footer is encrypted or signed again; all bytes before it stay as they are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COPY: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RekeyReport(Report):
-    """``keys`` were wrapped again, with the ``master_keys``; ``written`` is what holds them."""
+    """``keys`` counts the keys wrapped with ``master_keys``; ``written`` is the file of them."""
 
     path: str
     written: str
@@ -66,7 +66,7 @@ class _Wrapper:
     new_kms: KmsClient
     master_keys: Mapping[str, str]
     keks: dict[tuple[str, str], Cipher]
-    #: one data key may be named by many chunks
+    #: many chunks may name one data key
     made: dict[bytes, bytes]
     used: set[str]
     keys: int = 0
@@ -86,18 +86,18 @@ class _Wrapper:
                 kms_instance_url=old.kms_instance_url,
             )
         except Exception as error:
-            # Without its cause: what a KMS says of a key that it was given may hold the key.
+            # Without its cause: the text of a KMS error may hold the key.
             raise KeyUnavailableError(
                 f"the KMS client did not wrap a key with master key {master!r}: "
                 f"{type(error).__name__}",
-                hint=f"the KMS needs master key {master!r}, and leave to use it",
+                hint=f"the KMS needs master key {master!r} and the permission to use it",
             ) from None
         self.used.add(master)
         self.keys += 1
         return new
 
     def metadata(self, old: bytes | None) -> bytes | None:
-        """The same for key metadata; what is no key material stays."""
+        """The same for key metadata; metadata without key material stays."""
         if not old:
             return old
         if old not in self.made:
@@ -120,10 +120,10 @@ def rekey(
 ) -> RekeyReport:
     """Wrap the data keys of the file at ``path`` again.
 
-    ``kms`` unwraps them, ``new_kms`` (by default the same) wraps them; ``master_keys`` names new
-    master keys by old ones, others stay. ``aad_prefix`` as for ``Decryption``. In place, or as
-    ``output``, which takes a copy. Raises ``UnsupportedError`` where no key is wrapped: such files
-    are encrypted again (``encrypt`` with ``decryption``).
+    ``kms`` unwraps them, ``new_kms`` (by default the same) wraps them. ``master_keys`` maps old
+    master keys to new ones; others stay. ``aad_prefix`` as for ``Decryption``. The file is changed
+    in place, or copied to ``output``. Raises ``UnsupportedError`` if no key is wrapped: use
+    ``encrypt`` with ``decryption`` for such files.
     """
     started = time.perf_counter()
     decryption = Decryption(kms=kms, aad_prefix=aad_prefix)
@@ -133,10 +133,11 @@ def rekey(
     wrapper = _Wrapper(kms, new_kms or kms, master_keys or {}, {}, {}, set())
     if decryptor is None:
         raise UnsupportedError(f"{file.path} is not encrypted", hint="there is no key in it")
-    if _lies_beside(file, decryptor):
+    if _has_key_file(file, decryptor):
         if target != file.path:
             raise UnsupportedError(
-                f"the keys of {file.path} lie beside it", hint="wrap them again in their place"
+                f"the keys of {file.path} are in a file of their own",
+                hint="wrap them in place",
             )
         storage, material_path = file.reader.storage, key_material_path(file.path)
         entries = read_key_material_file(storage.read(material_path))
@@ -151,7 +152,7 @@ def rekey(
         end = _new_end(file, decryptor, wrapper)
         if not wrapper.keys:
             raise UnsupportedError(
-                f"no key of {file.path} is wrapped by a KMS",
+                f"no KMS wraps the keys of {file.path}",
                 hint="encrypt the file again: `skipstone encrypt` with the old keys as --keys",
             )
         with replace_atomically(local_path(target)) as out:
@@ -169,7 +170,7 @@ def rekey(
     )
 
 
-def _lies_beside(file: ParquetFile, decryptor: FileDecryptor) -> bool:
+def _has_key_file(file: ParquetFile, decryptor: FileDecryptor) -> bool:
     metadata = {decryptor.key_metadata}
     for r in range(file.footer.num_row_groups):
         for leaf in file.footer.schema.leaves:
@@ -180,7 +181,7 @@ def _lies_beside(file: ParquetFile, decryptor: FileDecryptor) -> bool:
 
 
 def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> bytes:
-    """All behind the modules: the footer, its length, and the magic."""
+    """The bytes after the modules: the footer, its length, and the magic."""
     tail = file.tail
     data = file.reader.one(file.path, tail.offset, tail.length)
     if tail.encrypted:

@@ -1,12 +1,12 @@
-"""``retrofit``: what readers skip by, added to a Parquet file that was written without it.
+"""Adds missing indexes, filters, checksums and statistics to a Parquet file: ``retrofit``.
 
     before   PAR1 | chunks of row group 0 | chunks of row group 1 | … | indexes | footer
     after    PAR1 | chunks, Bloom filters | chunks, Bloom filters | … | column indexes,
              offset indexes | footer
 
-Page bodies are copied byte for byte; headers get checksums, so everything moves a little. Values
-are decoded only to be looked at, a page at a time; a few batches of pages are worked on at once,
-and more than these are never held. Chunks that lack nothing are copied with what they have.
+Page bodies are copied byte for byte. Headers get checksums, so all offsets change. Values are
+decoded only to compute statistics, one page at a time. Memory holds a few batches of pages at most.
+Chunks that need nothing are copied with their indexes and filters.
 """
 
 from __future__ import annotations
@@ -47,15 +47,14 @@ def retrofit(
 ) -> RetrofitReport:
     """Add page index, Bloom filters, checksums, statistics and size statistics to a local file.
 
-    ``bloom`` names columns with the probability of a false positive; the filters are as large as
-    the distinct values of each row group want. ``page_rows``: pages of more rows are split, which
-    alone encodes again. ``sorting`` names keys (``"ts"``, ``"ts:desc:nulls_first"``); a row group
-    says that it is sorted so only where it is, and what it said before is checked too.
-    ``output`` is another file to write, in place of this one; ``dry_run`` writes nothing.
+    ``bloom`` maps columns to the probability of a false positive; the size of a filter follows from
+    the number of distinct values in the row group. ``page_rows``: pages of more rows are split;
+    only these are encoded again. ``sorting`` names keys (``"ts"``, ``"ts:desc:nulls_first"``). A
+    row group claims this order only if its rows have it; its old claim is checked, too.
+    ``output`` is another file to write instead of this one; ``dry_run`` writes nothing.
 
-    The file is replaced at once when the new one is complete. Raises ``FormatError`` for a damaged
-    one, ``UnsupportedError`` where columns are encrypted or in other files, ``StaleError`` where it
-    was changed meanwhile.
+    The replacement is atomic. Raises ``FormatError`` for a damaged file, ``UnsupportedError`` if
+    columns are encrypted or in other files, ``StaleError`` if the file changed meanwhile.
     """
     return retrofit_file(
         ParquetFile(path),
@@ -76,12 +75,12 @@ def retrofit_file(
     output: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
 ) -> RetrofitReport:
-    """The same for a file that was opened already; another version of it is a ``StaleError``."""
+    """The same for an opened file; ``StaleError`` if the path has another version by now."""
     started = time.perf_counter()
     place = local_path(file.path)
     target = place if output is None else local_path(str(output))
     if target.is_dir():
-        raise SkipstoneError(f"{target} is a directory", hint="name the file that is to be there")
+        raise SkipstoneError(f"{target} is a directory", hint="give the path of the file to write")
     refuse(file)
     index_options = IndexOptions.of(file, bloom, page_rows, sorting)
     needs = needs_of(file, index_options)
@@ -129,7 +128,7 @@ def retrofit_file(
     )
 
 
-#: The file was rewritten; it has all that is asked for already; it cannot be done.
+#: The file was rewritten; it has everything requested already; the retrofit is not possible.
 Outcome: TypeAlias = Literal["rewritten", "complete", "failed"]
 
 
@@ -137,10 +136,10 @@ Outcome: TypeAlias = Literal["rewritten", "complete", "failed"]
 class RetrofitReport(Report):
     """What a retrofit added to one file, or with ``dry_run`` would add.
 
-    ``output`` is where the new file is. ``added`` counts column chunks by what they got, of
-    ``chunks`` in all; ``bytes_added`` tells how many bytes that took. ``sorted_groups`` are row
-    groups that say now how they are sorted. ``notes`` say what was left out, and why; ``why`` why
-    nothing could be done.
+    ``output`` is the path of the new file. ``added`` counts the column chunks, of ``chunks`` in
+    all, by what they got; ``bytes_added`` is its size. ``sorted_groups`` counts the row groups that
+    claim an order now. ``notes`` list what was left out, and why; ``why`` is the reason if nothing
+    could be done.
     """
 
     path: str
@@ -162,7 +161,7 @@ class RetrofitReport(Report):
 
     @property
     def ok(self) -> bool:
-        """True where the file has now all that it can have."""
+        """True if the file now has everything that it can have."""
         return self.outcome != "failed"
 
     @property
@@ -179,7 +178,7 @@ class RetrofitReport(Report):
             return f"{self.path}: failed: {self.why}"
         what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
         if self.outcome == "complete":
-            return f"{self.path}: has all that is asked already ({what}, {size(self.bytes_before)})"
+            return f"{self.path}: has everything already ({what}, {size(self.bytes_before)})"
         verb = "would write" if self.dry_run else "wrote"
         lines = [f"{verb} {self.output}: {what}, {plural(self.pages, 'page')}"]
         for name in KINDS:
@@ -200,7 +199,7 @@ class RetrofitReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRetrofitReport(Report):
-    """What a retrofit did to each file of a table; ``refreshed`` is what became of its facts."""
+    """What a retrofit did to each file of a table; ``refreshed`` reports the refresh of facts."""
 
     table: str
     files: tuple[RetrofitReport, ...]
@@ -210,7 +209,7 @@ class TableRetrofitReport(Report):
 
     @property
     def ok(self) -> bool:
-        """True where every file has now all that it can have."""
+        """True if every file now has everything that it can have."""
         return all(each.ok for each in self.files)
 
     def of(self, outcome: Outcome) -> tuple[RetrofitReport, ...]:
@@ -219,7 +218,7 @@ class TableRetrofitReport(Report):
 
     @property
     def added(self) -> dict[str, int]:
-        """Column chunks by what they got."""
+        """The number of column chunks by what they got."""
         total: dict[str, int] = {}
         for each in self.files:
             for name, count in each.added.items():
@@ -247,7 +246,7 @@ class TableRetrofitReport(Report):
             for name in KINDS
             if name in added
         ]
-        lines.append(f"{of_total(len(self.of('complete')), total, 'files')} had it all already")
+        lines.append(f"{of_total(len(self.of('complete')), total, 'files')} had everything already")
         failed = self.of("failed")
         lines += first_of(
             f"failed, {of_total(len(failed), total, 'files')}:",

@@ -1,9 +1,9 @@
-"""Writes a file again with what it needs: chunk by chunk, then its indexes, then its footer.
+"""Rewrites a file with what it needs: chunk by chunk, then its indexes, then its footer.
 
-    main thread   reads batches of pages   …   keeps them in their order, writes, edits the footer
+    main thread   reads batches of pages   …   writes them in their order, edits the footer
     two others    checksums, decoding, bounds, hashes: batches of this chunk and of the next
 
-A few batches are held at once, whatever chunks and pages the file has.
+Memory holds a few batches at most, whatever chunks and pages the file has.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HELD: Final = 16 << 20
 
 @dataclass(slots=True, kw_only=True)
 class _Chunk:
-    """One chunk on its way; ``placed`` is ``None`` before its first page is written."""
+    """One chunk being written; ``placed`` is ``None`` before its first page is written."""
 
     key: ChunkKey
     copy: ChunkCopier
@@ -75,7 +75,7 @@ class RetrofitWriter:
         self.added: dict[str, int] = {}
         self.bytes_of: dict[str, int] = {}
         self.notes: list[str] = []
-        #: by column: chunks that get bounds now, and whether there are NaN that bounds do not show
+        #: by column: chunks that get bounds now, and whether there are NaN that bounds leave out
         self._new_bounds: dict[int, list[ChunkWriter]] = {}
         self._misleading: set[int] = set()
 
@@ -101,7 +101,7 @@ class RetrofitWriter:
     # -- chunks ------------------------------------------------------------------------------------
 
     def _chunks(self, writer: FileWriter) -> Iterator[_Chunk]:
-        """Each chunk when its bytes are written."""
+        """Yield each chunk when its bytes are written."""
         waiting: deque[tuple[_Chunk, Future[list[Ready]] | None, int]] = deque()
         with ThreadPoolExecutor(_WORKERS) as pool:
             batches, held, more = self._batches(pool.submit), 0, True
@@ -136,7 +136,7 @@ class RetrofitWriter:
     def _batches(
         self, submit: Callable[[Callable[[], list[Ready]]], Future[list[Ready]]]
     ) -> Iterator[tuple[_Chunk, Future[list[Ready]] | None, int]]:
-        """Pages that are being made ready, with their bytes; ``None`` ends a chunk."""
+        """Batches of pages that threads prepare, with their bytes; ``None`` ends a chunk."""
         for r in range(self.file.num_row_groups):
             for c in range(len(self.leaves)):
                 chunk, place = self._begun((r, c)), self.file.chunk_pages.place((r, c))
@@ -157,19 +157,19 @@ class RetrofitWriter:
         copy = ChunkCopier(leaf, place.codec, facts=facts, page_rows=page_rows)
         return _Chunk(key=key, copy=copy, facts=facts)
 
-    # -- what the footer says ----------------------------------------------------------------------
+    # -- the fields of the footer ------------------------------------------------------------------
 
     def _describe(self, chunk: _Chunk) -> None:
-        """Give the writer all but the pages, which it has."""
+        """Give the writer everything but the pages, which it has."""
         key, facts, placed = chunk.key, chunk.facts, chunk.placed
-        assert placed is not None  # as its pages are written
+        assert placed is not None  # its pages are written
         leaf, place = self.leaves[key[1]], self.file.chunk_pages.place(key)
         copied = chunk.copy.end(placed.page)
         if not leaf.max_repetition_level and copied.rows and sum(copied.rows) != place.rows:
             raise SkipstoneError(f"{leaf.name}: its pages hold other rows than its row group")
         old = self.file.footer.column_chunk(*key)
         meta = old.meta_data
-        assert meta is not None  # as refuse() has seen
+        assert meta is not None  # refuse() has checked it
         placed.end(old, copied.uncompressed)
         self.pages += copied.pages
         if copied.dropped:
@@ -263,7 +263,7 @@ class RetrofitWriter:
             self._note("size statistics", len(sizes.to_bytes()))
 
     def _leave_out_bounds(self) -> None:
-        """Of columns with NaN; see ``chunk_statistics.py``."""
+        """Remove the bounds of columns with NaN; see ``chunk_statistics.py``."""
         for column in sorted(self._misleading):
             self.notes.append(
                 f"{self.leaves[column].name} holds NaN: it gets no bounds there, which most"

@@ -1,24 +1,24 @@
-"""``_metadata`` and ``_common_metadata`` of a table: the footers of its files in one.
+"""Writes ``_metadata`` and ``_common_metadata`` of a table: the merged footers of its files.
 
-The footers are read side by side, and their row groups copied as they stand, each chunk with the
-``file_path`` of its file from the table's directory, as parquet-java writes it: raw, ``/`` between
-folders. Of files that have not changed since an earlier summary of ours the footer is taken from
-that. Unknown fields stay. ``merged_top`` merges what the files say of themselves, by the table
-below.
+The footers are read in parallel. Their row groups are copied byte for byte; each chunk gets the
+``file_path`` of its file below the table's directory, as parquet-java writes it: raw, with ``/``
+between folders. The footers of files that have not changed since an earlier summary of Skipstone
+are taken from that summary. Unknown fields stay. ``merged_top`` merges the fields that describe
+whole files, by the table below.
 
-Each file is written whole or not at all; ``_metadata``, which is the later one, says of which
-versions of the files it is (``parquet/format/summary_file.py``).
+Each write is atomic. ``_metadata`` is written last and names the versions of the files that it
+describes (``parquet/format/summary_file.py``).
 
-| of the files | parquet-java | here |
+| field of the files | parquet-java | here |
 |---|---|---|
-| schemas | united, or refused where they conflict | one and the same, else refused |
-| key-values | united; refused where values conflict | what all agree on; others left out, said |
+| schemas | united; conflicts are refused | must be equal, else refused |
+| key-values | united; conflicting values are refused | equal ones; the others are listed |
 | created_by | the set of them as one text | the same |
-| column_orders | by the schema | kept where all agree, else left out: no bounds then |
+| column_orders | by the schema | kept if all are equal, else left out: then no bounds |
 
-A row group with fewer columns than the schema, as parquet-java writes it of a table whose columns
-grew, is a trap: readers that find columns by their place take one for another. The name of the
-schema's root means nothing, and may differ.
+If columns were added to a table, parquet-java writes row groups with fewer columns than the schema.
+That is a trap: readers that find columns by position confuse them. The name of the schema's root
+has no meaning and may differ.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 __all__ = ["COMMON", "SummaryReport", "merged_top", "write_summary"]
 
 COMMON: Final = "_common_metadata"
-# Requests of an object store that are under way together.
+# Concurrent requests to an object store.
 _REMOTE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """One file: where its footer comes from is no longer of interest."""
+    """The footer of one file, read from the file or taken from the earlier summary."""
 
     id: ObjectId
     footer_length: int
@@ -85,15 +85,15 @@ def write_summary(
 ) -> SummaryReport:
     """Write both files for the data files of ``listing`` into its root; see the module.
 
-    Waits until the youngest file is ``settle`` seconds old: one that may still change is in no
-    summary. ``progress`` is called with files done and files to do. Raises ``UnsupportedError`` for
-    files of different schemas, encrypted ones, and those whose columns lie in other files;
-    ``FormatError`` for a file that is no Parquet; ``StaleError`` for one that changed meanwhile.
+    Waits until the youngest file is ``settle`` seconds old: a summary has no file that may still
+    change. ``progress`` is called with the files done and the total. Raises ``UnsupportedError``
+    for files of different schemas, encrypted files, and files whose columns are in other files;
+    ``FormatError`` for a file that is not Parquet; ``StaleError`` for one that changed meanwhile.
     """
     started = time.perf_counter()
     root, total = listing.root, len(listing)
     if not total:
-        raise UnsupportedError(f"{root} has no data files", hint="there is nothing to sum up")
+        raise UnsupportedError(f"{root} has no data files", hint="a summary needs one")
     if listing.paths == [root]:
         raise UnsupportedError(f"{root} is one file", hint="name the directory of a table")
     path = f"{root}/{SUMMARY}"
@@ -169,7 +169,7 @@ def write_summary(
 
 
 def _old(storage: Storage, root: str) -> Summary | None:
-    """The summary that there is, where it says of which versions it is."""
+    """The existing summary, if it names the versions of its files."""
     current = storage.summary(root)
     if current is None:
         return None
@@ -216,7 +216,7 @@ def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered
             raise _changed(id)
         tail = Tail.from_bytes(data, found.size or 0)
         if tail.encrypted:
-            raise UnsupportedError("it is encrypted, and a summary would hold its footer in clear")
+            raise UnsupportedError("it is encrypted, and a summary would show its footer")
         held = tail.footer_in(data)
         if held is None:
             wanted = ByteRange(id.path, tail.offset, tail.length)
@@ -252,11 +252,11 @@ def _changed(id: ObjectId) -> StaleError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryReport(Report):
-    """``_metadata`` of a table: ``written``, or ``fresh`` where it says all that it should already.
+    """``_metadata`` of a table: ``written``, or ``fresh`` if it was up to date already.
 
-    ``bytes`` are its own. Of ``files`` so many footers were ``read``; the others were taken from
-    the summary that there was. ``dropped`` are keys that the files do not agree on, or do not all
-    have.
+    ``bytes`` is its size. ``footers_read`` footers were read from ``files``; the others were taken
+    from the earlier summary. ``dropped_keys`` are keys that some file lacks, or has with another
+    value.
     """
 
     table: str
@@ -278,14 +278,14 @@ class SummaryReport(Report):
             f"{plural(self.rows, 'row')}, {size(self.bytes)}"
         )
         if self.outcome == "fresh":
-            return f"{self.path}: is fresh already ({what})"
+            return f"{self.path}: is up to date ({what})"
         verb = "would write" if self.dry_run else "wrote"
         lines = [f"{verb} {self.path}: {what}"]
         count = of_total(self.footers_read, self.files, "footers")
         lines.append(f"  {count} read, {duration(1000 * self.seconds)}")
         if self.dropped_keys:
             names = _some(self.dropped_keys)
-            lines.append(f"  keys that the files do not agree on, left out: {names}")
+            lines.append(f"  left out keys that differ between the files: {names}")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -299,11 +299,10 @@ _SCHEMA, _COLUMN_ORDERS = 2, 7
 
 
 def merged_top(heads: Mapping[bytes, str]) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
-    """A footer without row groups for all files, the keys that are left out, and what else is to be
-    said.
+    """A footer without row groups for all files, the keys that are left out, and notes.
 
-    ``heads`` are those of the files (``summary_file.py``), each with the path of a file that has
-    it. ``UnsupportedError`` for schemas that differ.
+    ``heads`` maps the head of a footer (``summary_file.py``) to the path of a file that has it.
+    Raises ``UnsupportedError`` if the schemas differ.
     """
     footers = {path: FooterArrays.scan(head) for head, path in heads.items()}
     first, *others = footers
@@ -319,7 +318,7 @@ def merged_top(heads: Mapping[bytes, str]) -> tuple[bytes, tuple[str, ...], tupl
         fields["created_by"] = f"[{', '.join(writers)}]"
     if len({_field(footer, _COLUMN_ORDERS) for footer in footers.values()}) > 1:
         fields["column_orders"] = None
-        notes.append("the files do not agree on column_orders: other readers will use no bounds")
+        notes.append("the files differ in column_orders: other readers will use no bounds")
     top = FooterEditor.of(next(iter(heads))).with_fields(fields).to_bytes()
     return top, dropped, tuple(notes)
 
@@ -342,7 +341,7 @@ def _same_schema(path: str, one: FooterArrays, other_path: str, other: FooterArr
     else:
         differ = f"{len(mine) - 1} and {len(theirs) - 1} columns"
     raise UnsupportedError(
-        f"{path} and {other_path} have different schemas ({differ}): there is no summary of both",
+        f"{path} and {other_path} have different schemas ({differ}): no summary is possible",
         hint="give the files one schema, or make tables of those that agree",
     )
 
@@ -355,7 +354,7 @@ def _unnamed(elements: Sequence[SchemaElement]) -> list[SchemaElement]:
 def _agreed(
     every: Sequence[Sequence[KeyValue]],
 ) -> tuple[list[tuple[str, str | None]], tuple[str, ...]]:
-    """Pairs that all have, in the first one's order; keys of all others."""
+    """The pairs that all files have, in the order of the first file; the keys of all others."""
     maps = [{each.key: each.value for each in pairs if each.key != KEY} for pairs in every]
     names = dict.fromkeys(name for each in maps for name in each)
     agreed = [

@@ -1,4 +1,4 @@
-"""What was done with each file of a table, and with the table's index, as a value."""
+"""The report of a verb that rewrites the files of a table: one result per file, and the index."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from skipstone.human import Report, duration, first_of, of_total, size
 __all__ = ["FileResult", "Outcome", "TableReport", "Verb"]
 
 Verb: TypeAlias = Literal["encrypt", "decrypt", "rekey", "salvage"]
-#: ``done`` now, ``partly`` saved; as it should be ``already``; ``failed`` with a reason.
+#: ``done``: rewritten now; ``partly``: saved in part; ``already``: nothing to do; ``failed``: why.
 Outcome: TypeAlias = Literal["done", "partly", "already", "failed"]
 
 _DONE: Final = {
-    "encrypt": ("encrypted", "were encrypted so already"),
-    "decrypt": ("decrypted", "were in the clear already"),
-    "rekey": ("wrapped the keys of", "had their keys wrapped so already"),
+    "encrypt": ("encrypted", "were already encrypted with these keys"),
+    "decrypt": ("decrypted", "were already in the clear"),
+    "rekey": ("wrapped the keys of", "had keys that were already wrapped with these master keys"),
     "salvage": ("salvaged", "are not damaged, or were salvaged before"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileResult(Report):
-    """What became of one file: ``output`` is where the new one lies, ``why`` what went wrong.
+    """The result for one file: ``output`` is the path of the new file, ``why`` the error.
 
-    ``modules`` were encrypted or decrypted, ``aad_file_unique`` is the file's own part of the AAD,
-    in hex.
+    ``modules`` counts the modules that were encrypted or decrypted; ``aad_file_unique`` is the
+    unique part of the file's AAD, in hex.
     """
 
     path: str
@@ -44,9 +44,9 @@ class FileResult(Report):
 class TableReport(Report):
     """What ``verb`` did to the files of a table.
 
-    ``dropped`` are indexes that were in the clear over encrypted columns and are gone;
-    ``refreshed`` is what became of the facts of the others; ``aad_prefix`` is what the AAD prefixes
-    of the files begin with. ``notes`` are what else there is to know.
+    ``dropped`` are plaintext indexes of encrypted columns, which were deleted; ``refreshed`` is the
+    report on the facts of the other indexes; ``aad_prefix`` is the beginning of the files' AAD
+    prefixes. ``notes`` are further remarks.
     """
 
     table: str
@@ -60,12 +60,12 @@ class TableReport(Report):
 
     @property
     def ok(self) -> bool:
-        """True where every file is now as it was asked for."""
+        """True if every file is now as requested."""
         return not any(each.outcome in ("failed", "partly") for each in self.files)
 
     @property
     def modules(self) -> int:
-        """Encrypted or decrypted, in all: what counts as ``prior_invocations`` of the keys."""
+        """All modules encrypted or decrypted: they count as ``prior_invocations`` of the keys."""
         return sum(each.modules for each in self.files)
 
     def of(self, outcome: Outcome) -> tuple[FileResult, ...]:
@@ -99,7 +99,7 @@ class TableReport(Report):
             lines += first_of(title, [f"{each.path}: {each.why}" for each in found])
         if self.verb == "encrypt" and failed:
             encrypted = total - len(failed)
-            lines.append(f"mixed: {of_total(encrypted, total, 'files')} are encrypted as asked")
+            lines.append(f"mixed: {of_total(encrypted, total, 'files')} are encrypted as requested")
         if self.aad_prefix is not None:
             shown = self.aad_prefix.decode("utf-8", "backslashreplace")
             lines.append(f"AAD prefixes: {shown}/ and the path of the file")
@@ -109,7 +109,7 @@ class TableReport(Report):
             f" in {duration(1000 * self.seconds)}"
         )
         if self.dropped:
-            lines.append(f"dropped what was in the clear: {', '.join(self.dropped)}")
+            lines.append(f"dropped plaintext indexes: {', '.join(self.dropped)}")
         lines += self.notes
         if self.refreshed is not None:
             lines.append(str(self.refreshed))

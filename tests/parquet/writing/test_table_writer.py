@@ -201,7 +201,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (ValueError, "checkpoint_every", {"checkpoint_every": -1}),
         (ValueError, "write_page_index", {"arrow_options": {"write_page_index": True}}),
         (UnsupportedError, "Unsupported compression", {"compression": "zip"}),
-        (SkipstoneError, "another schema than the one", {"schema": other.schema}),
+        (SkipstoneError, "another schema than the given one", {"schema": other.schema}),
         (SkipstoneError, "another schema than the first", {"data": [rows, other]}),
         (SkipstoneError, "has no schema", {"data": []}),
         (TypeError, "not int", {"data": 3}),

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Decryption, ParquetFile, write_table
+from skipstone import Decryption, Encryption, ParquetFile, write_table
 from skipstone.errors import SkipstoneError
-from skipstone.rewrite import Encryption
 from skipstone.salvage import salvage
 from tests.folders import ROOT
 from tests.processes import FILE_CALLS, environment, killed_before_step

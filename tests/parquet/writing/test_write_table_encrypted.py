@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skipstone import Decryption, ParquetFile, write_table
+from skipstone import Decryption, Encryption, ParquetFile, write_table
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.rewrite import Encryption, decrypt
+from skipstone.rewrite import decrypt
 from tests.parquet.encryption.keys import PlainKms
 from tests.rewrite.encrypted_files import KEY, KEYS, equal, modules, rows
 from tests.rewrite.written import page_rows_of, same_everywhere

@@ -1,22 +1,22 @@
-"""The columns of a row group, encoded by Arrow and looked at: a few at a time, side by side.
+"""Encodes the columns of a row group by Arrow and reads their statistics, a few in parallel.
 
-    rows  ->  block of columns  ->  Arrow: a Parquet file in memory  ->  pages, facts, Bloom filter
+    rows  ->  block of columns  ->  Arrow: Parquet in memory  ->  pages, statistics, Bloom filter
               block of columns  ->  …
 
-A block is a file of its own, so that blocks are worked on in threads and let go one by one. Its
-pages have no checksums, indexes or bounds that are used: those come of the facts.
+Each block is a file of its own, so threads encode blocks and free them one by one. Checksums,
+indexes and bounds in Arrow's pages are not used: they are computed from the statistics.
 
-Arrow cuts pages at exactly so many rows, and every page begins with a row, lists too, as long as a
-page index is asked for. Only where a dictionary overflows does it begin another page: with
-``page_rows`` such a column is encoded once more, and all that follow, without a dictionary.
+If a page index is requested, Arrow cuts pages at the exact number of rows, and every page begins
+with a row, also in lists. Only a dictionary overflow begins another page. With ``page_rows`` such a
+column is then encoded a second time without a dictionary, as are its later chunks.
 
 Whole row groups can move to a place in another file (``EncodedRowGroups``). Arrow's buffer holds
 
     PAR1 | pages, bloom filters, column indexes | offset indexes | footer
            copied as they are                     rewritten        its RowGroup structs
 
-Offset indexes hold offsets, and the length of an offset depends on its size: they lie behind
-everything else, so all that precedes them moves by one distance.
+Offset indexes hold offsets, and the length of an offset depends on its value. They follow
+everything else, so all bytes before them move by one distance.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-# Bytes of the columns of a block, as Arrow holds them; a larger column is a block of its own.
+# Bytes of a block's columns in Arrow's memory; a larger column is a block of its own.
 _BLOCK: Final = 4 << 20
-# No page is to end for its size where the rows are counted; Arrow's page sizes are 32 bits.
+# If pages are cut by rows, no page may end for its size; Arrow's page sizes have 32 bits.
 _LARGEST_PAGE: Final = 1 << 30
 _DICTIONARY: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 _DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
@@ -81,7 +81,7 @@ class Block(NamedTuple):
 class EncodedChunk:
     """One chunk: ``pages`` are header and body of each page, the dictionary first.
 
-    ``chunk`` is what Arrow says of it, with the offsets of another file.
+    ``chunk`` is Arrow's description of it, with offsets into Arrow's buffer.
     """
 
     leaf: Leaf
@@ -95,16 +95,16 @@ class EncodedChunk:
     @property
     def meta(self) -> ColumnMetaData:
         """Arrow's metadata."""
-        assert self.chunk.meta_data is not None  # as Arrow writes files in the clear
+        assert self.chunk.meta_data is not None  # Arrow's files are not encrypted
         return self.chunk.meta_data
 
 
 @dataclass(slots=True, kw_only=True)
 class ArrowBlocks:
-    """Of tables of one schema. ``options`` are those of ``pyarrow.parquet.write_table``.
+    """Encodes tables of one schema. ``options`` are those of ``pyarrow.parquet.write_table``.
 
-    ``keys`` are leaves that rows are sorted by: their values are kept as they were stored;
-    ``indexed`` are those whose index pages are to hold keys.
+    ``keys`` are leaves that rows are sorted by: their stored values are kept. ``indexed`` are
+    leaves whose index pages hold keys.
     """
 
     schema: Schema
@@ -162,8 +162,8 @@ class ArrowBlocks:
         made = encode_rows(rows.select(range(block.start, block.stop)), **options)
         if made.footer.num_row_groups != 1 or len(made.footer.schema.leaves) != len(leaves):
             raise SkipstoneError(
-                "this version of Arrow writes other row groups than it is asked for",
-                hint="use the version of pyarrow that Skipstone asks for",
+                "this version of Arrow does not write the requested row groups",
+                hint="use a version of pyarrow that Skipstone supports",
             )
         return made
 
@@ -189,7 +189,7 @@ class ArrowBlocks:
 
     def _looked_at(self, encoded: EncodedRowGroups, leaf: Leaf, chunk: ColumnChunk) -> EncodedChunk:
         meta = chunk.meta_data
-        assert meta is not None  # as Arrow writes files in the clear
+        assert meta is not None  # Arrow's files are not encrypted
         fpp = self.index_options.bloom.get(leaf.ordinal)
         filling = None if fpp is None else BloomFilterBuilder(meta.num_values, fpp)
         facts = _Facts(leaf, self.index_options.orders[leaf.ordinal], filling=filling)
@@ -216,7 +216,7 @@ class ArrowBlocks:
 
 
 class _Facts(ChunkStatistics):
-    """Those of pages that are looked at one after the other; also what index pages need."""
+    """Statistics of consecutive pages, and the page bounds that index pages need."""
 
     bounds: PageBounds | None = None
 
@@ -227,7 +227,7 @@ class _Facts(ChunkStatistics):
 
 
 def _overflows(chunk: ColumnChunk) -> bool:
-    """Whether some data pages refer to a dictionary, and others do not."""
+    """Whether only some data pages refer to a dictionary."""
     assert chunk.meta_data is not None
     kinds = {
         each.encoding in _DICTIONARY
@@ -248,10 +248,10 @@ _FIRST: Final = len(MAGIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedRowGroups:
-    """Row groups with the offsets that they have at one place of one file, up to byte ``stop``.
+    """Row groups with their offsets at one place of a file; they end at byte ``stop``.
 
-    ``pieces`` are to be written from that place on; ``filters`` are the Bloom filters among them by
-    their offset in the file.
+    ``pieces`` are the bytes to write there; ``filters`` maps file offsets to the Bloom filters
+    among them.
     """
 
     pieces: tuple[memoryview | bytes, ...]
@@ -263,7 +263,7 @@ class PlacedRowGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRowGroups:
-    """What Arrow made of some rows: a buffer that is a Parquet file."""
+    """Rows that Arrow encoded: a buffer that is a Parquet file."""
 
     data: memoryview
     footer: FooterArrays
@@ -272,7 +272,7 @@ class EncodedRowGroups:
 
     @classmethod
     def of(cls, data: memoryview) -> EncodedRowGroups:
-        """Of a whole file that Arrow wrote."""
+        """From a whole file that Arrow wrote."""
         tail, metadata = find_footer(data)
         footer = FooterArrays.scan(metadata, tail.offset)
         first = footer.chunk("offset_index_offset")
@@ -283,14 +283,14 @@ class EncodedRowGroups:
             if (places >= body_stop).any():
                 raise SkipstoneError(
                     f"this version of Arrow writes a {name} behind the offset indexes",
-                    hint="use the version of pyarrow that Skipstone asks for",
+                    hint="use a version of pyarrow that Skipstone supports",
                 )
         return EncodedRowGroups(
             data=data, footer=footer, editor=FooterEditor.of(footer), body_stop=body_stop
         )
 
     def place(self, start: int, ordinal: int) -> PlacedRowGroups:
-        """As it lies from byte ``start`` of a file on, its first row group number ``ordinal``."""
+        """The row groups at byte ``start`` of a file; the first one gets number ``ordinal``."""
         delta, at = start - _FIRST, start + self.body_stop - _FIRST
         footer, moved, row_groups = self.footer, list[bytes](), list[bytes]()
         offsets = footer.chunk("offset_index_offset").tolist()
@@ -322,7 +322,7 @@ class EncodedRowGroups:
 
 
 def encode_rows(rows: pa.Table, **options: Any) -> EncodedRowGroups:
-    """Rows as Arrow writes them, with the options of ``pyarrow.parquet.write_table``."""
+    """Encode rows by Arrow, with the options of ``pyarrow.parquet.write_table``."""
     sink = pa.BufferOutputStream()
     try:
         pq.write_table(rows, sink, **options)

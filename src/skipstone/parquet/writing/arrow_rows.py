@@ -1,10 +1,10 @@
-"""What ``write_table`` takes, as row groups: tables and streams cut and gathered, nothing copied.
+"""Cuts and joins the input of ``write_table`` to row groups, without copying.
 
     pyarrow.Table, RecordBatch                    as they are
     RecordBatchReader, __arrow_c_stream__         one batch at a time (polars, DuckDB, pandas, …)
     an iterable of tables or batches              one at a time; the first one gives the schema
 
-Of a stream no more than one row group is held, and the batch that reaches over its end.
+Memory holds at most one row group of a stream, and the batch that extends past its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class ArrowStream(Protocol):
-        """An object that gives an Arrow stream, by the C data interface."""
+        """An object that exports an Arrow stream by the C data interface."""
 
         def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -40,7 +40,7 @@ __all__ = ["Rows", "holds_nan", "row_groups", "schema_and_batches"]
 def schema_and_batches(
     data: Rows, schema: pa.Schema | None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema of ``data`` and its rows. ``TypeError`` where it is nothing of Arrow's,
+    """The schema of ``data`` and its rows. ``TypeError`` if it is not Arrow data,
     ``UnsupportedError`` for a schema without columns."""
     found, batches = _opened(data)
     if found is None:
@@ -51,7 +51,7 @@ def schema_and_batches(
         schema = found
     elif found is not None and not found.equals(schema):
         raise SkipstoneError(
-            "the rows have another schema than the one that is given",
+            "the rows have another schema than the given one",
             hint=f"they have {', '.join(map(str, found))}",
         )
     if schema is None:
@@ -95,8 +95,8 @@ def _empty(table: pa.Table) -> pa.RecordBatch:
 def row_groups(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows: int
 ) -> Iterator[pa.Table]:
-    """Tables of ``rows`` rows, the last one of fewer. ``SkipstoneError`` for a batch of another
-    schema."""
+    """Tables of ``rows`` rows; the last one may have fewer. ``SkipstoneError`` for a batch of
+    another schema."""
     held: list[pa.RecordBatch] = []
     count = 0
     for each in batches:
@@ -119,12 +119,12 @@ def row_groups(
 
 
 def _table(schema: pa.Schema, held: list[pa.RecordBatch]) -> pa.Table:
-    # Of one dictionary for all batches Arrow writes one dictionary page.
+    # With one dictionary for all batches Arrow writes one dictionary page.
     return pa.Table.from_batches(held, schema).unify_dictionaries()
 
 
 def holds_nan(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether there may be NaN in a column, however deep; what a null hides counts too."""
+    """Whether a column may hold NaN at any depth; values under a null count, too."""
     if isinstance(column, pa.ChunkedArray):
         return any(holds_nan(each) for each in column.chunks)
     t, type_ = pa.types, column.type

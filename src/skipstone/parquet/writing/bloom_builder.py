@@ -1,17 +1,17 @@
-"""A Bloom filter of values that are not held, as large as their distinct number wants.
+"""Builds a Bloom filter of the right size without holding the values.
 
-    fill    a filter for as many values as there could be
-    count   n distinct, of which z bits stay unset in b blocks of 8 words:  n = -32 b ln(z / 256 b)
+    fill    a filter for the largest possible number of values
+    count   n distinct values leave z bits unset in b blocks of 8 words:  n = -32 b ln(z / 256 b)
     fold    halve the filter until it has the size for n
 
-A block is chosen by the highest bits of a hash, so that blocks 2k and 2k + 1 of a filter of a power
-of two are block k of the one of half the size: folding gives, bit for bit, the filter that would
-have been filled. A value sets one bit of each word of its block: what stays unset tells the count.
-It is off by less than half a hundredth: only where n lies that near to a limit does the size
-differ from that of the exact number. Up to 65,536 values their hashes are held and counted.
+The highest bits of a hash choose the block. So blocks 2k and 2k + 1 of a filter whose size is a
+power of two are block k of the filter of half the size: folding gives, bit for bit, the filter that
+filling the smaller one would give. A value sets one bit of each word of its block, so the number of
+unset bits gives the count. Its error is below half a hundredth: the size differs from that of the
+exact count only if n is that close to a limit. Up to 65,536 values the hashes are held and counted.
 
-Spark asks for zeros and NaN by the bits of its literal, and means all that are equal: where one is
-among the values, both zeros go in, or the NaN that is asked for.
+Spark looks up zeros and NaN by the bits of its literal, and means all equal values. So if the
+values have a zero, both zeros are added; if they have a NaN, the NaN that Spark looks up is added.
 
 Pages of one chunk may be added by several threads at once.
 """
@@ -38,7 +38,7 @@ _FEW: Final = 1 << 16
 
 
 class BloomFilterBuilder:
-    """Of one chunk of at most ``num_values`` values."""
+    """Builds the filter of one chunk of at most ``num_values`` values."""
 
     def __init__(self, num_values: int, fpp: float) -> None:
         self._fpp = fpp
@@ -49,7 +49,7 @@ class BloomFilterBuilder:
         self._equal = set[int]()
 
     def add(self, values: Values) -> None:
-        """Values, some of which may have been added before."""
+        """Add values; some of them may have been added before."""
         self._add_equal(values)
         numbers = isinstance(values, np.ndarray) and values.dtype.itemsize == 8
         compiled = COMPILED.for_work(len(values)) if self._held is None and numbers else None
@@ -62,13 +62,13 @@ class BloomFilterBuilder:
         self.add_hashes(xxh64_values(values))
 
     def add_used(self, values: Values, used: NDArray[np.bool_]) -> None:
-        """Those of the values that are ``used``."""
+        """Add those values that are ``used``."""
         if isinstance(values, np.ndarray) and values.dtype.kind == "f":
             self._add_equal(values[used])
         self.add_hashes(xxh64_values(values)[used])
 
     def _add_equal(self, values: Values) -> None:
-        """What equals some of the values and is stored otherwise; it counts for none of them."""
+        """Add values that equal some of these in other bits; they do not count as distinct."""
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
             return
         equal = [0.0, -0.0] if not values.all() else []
@@ -77,7 +77,7 @@ class BloomFilterBuilder:
         self._equal.update(xxh64_values(np.array(equal, values.dtype)).tolist())
 
     def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
-        """The same by the hashes of values."""
+        """Add values by their hashes."""
         if self._held is not None:
             self._held.append(hashes)
             return

@@ -1,14 +1,14 @@
-"""The pages of one chunk on their way to another file: bodies as they are, headers with a checksum.
+"""Copies the pages of one chunk to another file: bodies unchanged, headers with a checksum.
 
     header  15 type  15 uncompressed  15 compressed  [15 crc]  …      Thrift, deltas of ids in front
 
-A header gets its checksum by splicing the field in; nothing else of it changes. Pages that hold no
-values (index pages, unknown ones) point into the old file and are left out. Only where pages are to
-hold fewer rows (``page_rows``) are they encoded again: ``page_splitter.py``.
+The checksum is spliced into the header; the other fields keep their bytes. Pages without values
+(index pages, unknown ones) point into the old file and are left out. Pages are encoded again only
+if they must hold fewer rows (``page_rows``): ``page_splitter.py``.
 
-Pages are read some at a time (``page_batches``). Threads make several batches ready at once
-(``ChunkCopier.begin``), and ``ChunkCopier.keep`` takes them in their order. So memory stays at a
-few batches whatever a chunk holds.
+Pages are read in batches (``page_batches``). Threads prepare several batches at once
+(``ChunkCopier.begin``), and ``ChunkCopier.keep`` takes them in their order. So memory holds a few
+batches, however large a chunk is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["ChunkCopier", "Copied", "PagePut", "Ready", "page_batches"]
 
 _WINDOW: Final = 2 << 20
 _I32: Final = 0x15
-# type, uncompressed_page_size and compressed_page_size come first in every header that is met.
+# type, uncompressed_page_size and compressed_page_size come first in every known header.
 _FIRST: Final = 3
 _CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
@@ -53,8 +53,8 @@ PagePut: TypeAlias = "Callable[[bytes | memoryview, bytes | memoryview, bool], o
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """What the pages of a chunk are in the new file: bytes of the ``dictionary`` page and of each
-    data page, headers included, and what is new about them."""
+    """The pages of a chunk in the new file: the sizes of the ``dictionary`` page and of each data
+    page, headers included, and the changes that were made."""
 
     uncompressed: int = 0
     dictionary: int = 0
@@ -76,7 +76,7 @@ class Copied:
 
 
 class Ready(NamedTuple):
-    """A page as it is to be written; without a ``header`` it is left out."""
+    """A page to write; without a ``header`` it is left out."""
 
     page: Page
     header: bytes | memoryview | None
@@ -85,7 +85,7 @@ class Ready(NamedTuple):
 
 
 def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]]:
-    """The pages of a chunk that is not encrypted, those of a few megabytes at a time."""
+    """The pages of a chunk that is not encrypted, in batches of a few megabytes."""
     at, seen, ordinal = place.start, 0, 0
     length = _WINDOW
     while at < place.stop and (seen < place.num_values or not place.num_values):
@@ -98,7 +98,7 @@ def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]
             except FormatError as error:
                 if base + length >= place.stop:
                     raise error.in_file(place.path) from None
-                break  # the page may go on behind the window
+                break  # the page may extend past the window
             if page.is_data:
                 ordinal += 1
                 seen += page.num_values
@@ -137,20 +137,20 @@ class ChunkCopier:
         pages: Sequence[Page],
         submit: Callable[[Callable[[], list[Ready]]], Future[list[Ready]]],
     ) -> Future[list[Ready]]:
-        """Make the next pages ready in another thread; ``submit`` starts what it is given in the
-        order in which it is given, so that no one waits for what has not begun."""
+        """Prepare the next pages in another thread. ``submit`` starts jobs in the order of its
+        calls, so that no job waits for one that has not started."""
         before = self._dictionary
         if any(page.type == PageType.DICTIONARY_PAGE for page in pages):
             self._dictionary = Future()
-        # Rows of lists may go on in the next page: such pages are cut one after the other.
+        # Rows of lists may continue in the next page: such pages are cut one after the other.
         chained = self._splitter is not None and self.leaf.max_repetition_level
         last = self._before if chained else None
         self._before = submit(partial(self._ready, pages, before, self._dictionary, last))
         return self._before
 
     def keep(self, ready: Sequence[Ready], put: PagePut) -> None:
-        """Give ``put`` the pages that are ready, batch by batch in their order: header, body, and
-        whether it is the dictionary."""
+        """Call ``put`` with each prepared page, in order: header, body, and whether it is the
+        dictionary."""
         made = self.copied
         for page, header, rows, facts in ready:
             if header is None:
@@ -162,7 +162,7 @@ class ChunkCopier:
                 made.rows.append(rows)
                 made.sizes.append(length)
             elif made.pages:
-                raise FormatError("a dictionary behind its data pages", offset=page.offset)
+                raise FormatError("a dictionary after its data pages", offset=page.offset)
             else:
                 made.dictionary = length
             put(header, page.body, is_dictionary)
@@ -175,7 +175,7 @@ class ChunkCopier:
                 self.facts.keep(facts)
 
     def end(self, put: PagePut) -> Copied:
-        """Put what was held back when all pages were kept."""
+        """Write the held back pages after all pages were kept."""
         if self._splitter is not None:
             self.keep([self._data(*each) for each in self._splitter.rest()], put)
         return self.copied
@@ -207,7 +207,7 @@ class ChunkCopier:
                 else:
                     made += self._data_page(page, held)
         except BaseException as error:
-            # Those who wait for the dictionary must not wait forever.
+            # Threads that wait for the dictionary must not wait forever.
             if dictionary is not None and dictionary is not before and not dictionary.done():
                 dictionary.set_exception(error)
             raise
@@ -257,7 +257,7 @@ def _header(page: Page) -> bytes | memoryview:
             at += 1
         at += 1
     delta = data[at] >> 4
-    if delta < 2:  # the id of the next field is not given as a distance
+    if delta < 2:  # the next field's id is not stored as a difference
         return replace(page.header, crc=signed).to_bytes()
     number = Writer()
     number.integer(signed)

@@ -1,7 +1,7 @@
 """Reads the modules of one column chunk in the clear: pages, indexes, Bloom filter.
 
-What is not encrypted is returned as it is. A checksum that a page states is verified first: a new
-one over damaged bytes would make the page look whole.
+Modules that are not encrypted are returned unchanged. The checksum of a page is verified first: a
+new checksum over damaged bytes would make the page look valid.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
     "unpadded",
 ]
 
-# Of a chunk are in memory at a time; more only where one page is larger.
+# Bytes of a chunk in memory at a time; more only if one page is larger.
 _WINDOW: Final = 8 << 20
-# Where nothing says how long a Bloom filter is, its header lies within so many bytes.
+# If the length of a Bloom filter is not stored, its header lies within this many bytes.
 _BLOOM_HEAD: Final = 256
 
 
@@ -49,7 +49,7 @@ class PlainPage(NamedTuple):
 
 
 class Indexes(NamedTuple):
-    """Where the indexes of a chunk lie, as far as it has them."""
+    """The places of the indexes that a chunk has."""
 
     column_index: ByteRange | None
     offset_index: ByteRange | None
@@ -63,7 +63,7 @@ class BloomModules(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> BloomModules:
-        """Of a whole filter, which need not be encrypted as one module."""
+        """From the bytes of a whole filter in the clear."""
         _, at = read_header(data, base=0, end=len(data))
         view = memoryview(data)
         return cls(view[:at], view[at:])
@@ -74,7 +74,7 @@ def plain_pages(
 ) -> Iterator[PlainPage]:
     """All pages of a chunk, in order, until its values are complete.
 
-    The bodies are views that are good until the next page is asked for.
+    A body is a view that is valid until the next page is requested.
     """
     at, ordinal, seen, size = place.start, 0, 0, _WINDOW
     view, base = memoryview(b""), place.start
@@ -91,7 +91,7 @@ def plain_pages(
                 may_be_dictionary=at == place.start,
             )
         except FormatError as error:
-            # A header or page that reaches beyond what was read looks like a damaged one.
+            # A header or page that extends past the bytes read looks like a damaged one.
             if base + len(view) >= place.stop or isinstance(error, AuthenticationError):
                 raise error.in_file(place.path) from error
             size = 2 * size if at == base and len(view) else _WINDOW
@@ -109,7 +109,7 @@ def plain_pages(
 
 
 def index_ranges(chunk: ColumnChunk, path: str) -> Indexes:
-    """Where the indexes of a chunk lie."""
+    """The places of the indexes of a chunk."""
 
     def of(offset: int | None, length: int | None) -> ByteRange | None:
         return ByteRange(path, offset, length) if offset and length and length > 0 else None
@@ -148,7 +148,7 @@ def bloom_modules(
 
 
 def unpadded(data: bytes) -> bytes:
-    """One Thrift struct without what follows it: parquet-java pads modules with zeros."""
+    """One Thrift struct without the bytes after it: parquet-java pads modules with zeros."""
     return data[: read_struct(data, limits=Limits(values=max(1 << 16, 2 * len(data))))[1]]
 
 

@@ -1,18 +1,18 @@
-"""What the values of a column chunk say, page by page: column index, statistics, size statistics.
+"""Computes column index, statistics and size statistics of a column chunk, page by page.
 
-Pages are looked at in any order and by several threads (``look``), and kept in theirs (``keep``);
-from them come
+Several threads compute the statistics of pages in any order (``look``). The pages are kept in file
+order (``keep``). They give
 
     ColumnIndex     null_pages, bounds, boundary_order, null_counts, nan_counts, histograms
     Statistics      bounds with their exactness, null_count, nan_count
     SizeStatistics  histograms of the levels, bytes of byte arrays without their lengths
-    Bloom filter    of all values, as large as their distinct number wants: bloom_filling.py
+    Bloom filter    of all values, sized by their distinct number: bloom_builder.py
 
-A column index must not be there where a page has values and no bounds (an order that is not known).
-In TYPE_ORDER bounds leave NaN out, and most readers skip by them as if there were none: Spark 4.3
-and DataFusion lose the NaN that ``f > 1`` selects. So a chunk that holds NaN gets no column index,
-and no chunk of its column bounds that it did not have (DataFusion takes those of some row groups
-for those of the file); NaN are counted. Histograms of levels that are always 0 are left out.
+A chunk must not have a column index if one of its pages has values but no bounds (their order is
+not known). In TYPE_ORDER bounds leave NaN out, and most readers skip as if there were no NaN: Spark
+4.3 and DataFusion lose the NaN that ``f > 1`` selects. So a chunk that holds NaN gets no column
+index, and no chunk of its column gets new bounds (DataFusion takes the bounds of some row groups
+for those of the file). NaN are counted. Histograms of levels that are always 0 are left out.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_BOUNDS", "ChunkStatistics", "PageStatistics", "has_bounds"]
 
-#: for ``Statistics`` whose bounds are taken out
+#: for ``Statistics`` whose bounds are removed
 NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(
     ("min_value", "max_value", "is_min_value_exact", "is_max_value_exact")
 )
 
 
 class PageStatistics(NamedTuple):
-    """Of one page; bounds are not cut, ``size`` is that of byte arrays without their lengths."""
+    """Statistics of one page. Bounds are not cut; ``size`` counts byte arrays without lengths."""
 
     rows: int
     nulls: int
@@ -65,7 +65,7 @@ class PageStatistics(NamedTuple):
 
 
 class ChunkStatistics:
-    """Of one chunk; ``order`` is ``None`` where its values have none that is known."""
+    """Statistics of one chunk; ``order`` is ``None`` if the order of its values is not known."""
 
     def __init__(
         self, leaf: Leaf, order: Ordering | None, *, filling: BloomFilterBuilder | None = None
@@ -89,12 +89,12 @@ class ChunkStatistics:
         return len(self.rows)
 
     def prepare(self, dictionary: Values) -> None:
-        """The values of the dictionary, before pages refer to it."""
+        """Prepare the values of the dictionary, before pages refer to it."""
         if self.order is not None:
             self.order.prepare(dictionary)
 
     def look(self, column: LeafColumn) -> PageStatistics:
-        """What the entries of a page say."""
+        """The statistics of the entries of a page."""
         leaf, values = self.leaf, column.num_values
         repetition, definition = column.repetition_levels, column.definition_levels
         low: bytes | None = None
@@ -126,7 +126,7 @@ class ChunkStatistics:
         )
 
     def keep(self, page: PageStatistics) -> None:
-        """The facts of the next page."""
+        """Keep the statistics of the next page."""
         self.rows.append(page.rows)
         self.nulls.append(page.nulls)
         self.nans.append(page.nans)
@@ -154,7 +154,7 @@ class ChunkStatistics:
         if run.indices is None:
             filling.add(run.values)
             return
-        # Of a dictionary only what is used, and that once.
+        # Of a dictionary only the used values, each once.
         with self._lock:
             if self._used is None or self._used[0] is not run.values:
                 self._flush(filling)
@@ -169,7 +169,7 @@ class ChunkStatistics:
             filling.add_used(values, used)
 
     def bloom_filter(self) -> BloomFilter:
-        """The filter of all values, as large as their distinct number wants."""
+        """The filter of all values, sized by their distinct number."""
         assert self.filling is not None
         self._flush(self.filling)
         return self.filling.filter()
@@ -178,11 +178,11 @@ class ChunkStatistics:
 
     @property
     def misleading(self) -> bool:
-        """Whether there are NaN that bounds would not tell of; see the module."""
+        """Whether there are NaN that bounds leave out; see the module."""
         return self.order is not None and self.order.misleads and any(self.nans)
 
     def column_index(self) -> ColumnIndex | None:
-        """``None`` where there must not be one."""
+        """The column index; ``None`` if the chunk must not have one."""
         order = self.order
         if order is None or self.within_rows or not len(self) or self.misleading:
             return None
@@ -220,8 +220,8 @@ class ChunkStatistics:
         return tuple(np.concatenate(found).tolist())
 
     def statistics(self, old: Statistics | None, *, trusted: bool) -> Statistics | None:
-        """What was said before, and what was missing. Old bounds stay where they are ``trusted``
-        (the footer names their order) and could not have been NaN."""
+        """The old statistics, with missing fields added. Old bounds stay if they are ``trusted``
+        (the footer names their order) and cannot hide NaN."""
         made: dict[str, Any] = {}
         order = self.order
         if old is not None:
@@ -248,7 +248,7 @@ class ChunkStatistics:
         return Statistics(**made)
 
     def size_statistics(self) -> SizeStatistics:
-        """Of the whole chunk."""
+        """The size statistics of the whole chunk."""
 
         def summed(found: list[NDArray[np.int64]], level: int) -> tuple[int, ...] | None:
             if not level:
@@ -278,7 +278,7 @@ def _histogram(
 
 
 def has_bounds(old: Statistics | None) -> bool:
-    """Whether readers have bounds of floating numbers already; NaN are none."""
+    """Whether there are already bounds of floating point numbers; NaN does not count."""
     if old is None:
         return False
     return any(

@@ -1,13 +1,13 @@
-"""Smallest and largest value of a run, as the bytes that statistics hold, in the column's order.
+"""Finds the smallest and largest value of a run in the column's order, as bytes of statistics.
 
 | order of the column | values compare | left out |
 |---|---|---|
 | TYPE_ORDER | by the logical type, else the physical one | NaN; a zero is widened to -0.0, +0.0 |
-| IEEE_754_TOTAL_ORDER | -inf < … < -0 < +0 < … < inf | NaN, unless there is nothing else |
-| none that is known, INT96, INTERVAL, … | not at all: ``Ordering.of`` is ``None`` | |
+| IEEE_754_TOTAL_ORDER | -inf < … < -0 < +0 < … < inf | NaN, unless all values are NaN |
+| unknown order, INT96, INTERVAL, … | not at all: ``Ordering.of`` is ``None`` | |
 
-Byte arrays longer than 64 bytes are cut, the upper bound counted up; where
-nothing can be counted up it stays whole. Bounds are sound, and ``exact`` says whether they occur.
+Byte arrays longer than 64 bytes are cut, and the upper bound is incremented; if no byte can be
+incremented, it stays whole. Bounds are sound, and ``exact`` says whether they occur.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIMES = (ConvertedType.TIME_MILLIS, ConvertedType.TIME_MICROS)
 
 
 class Extremes(NamedTuple):
-    """PLAIN bytes without their length, not cut; ``None`` where there is nothing to compare."""
+    """PLAIN bytes without their length, not cut; ``None`` if there is no value to compare."""
 
     low: bytes | None
     high: bytes | None
@@ -47,7 +47,7 @@ class Extremes(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The bytes that are written, and whether a value has exactly these."""
+    """The bytes to write, and whether they are exactly a value that occurs."""
 
     value: bytes
     exact: bool
@@ -55,7 +55,7 @@ class Bound(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Ordering:
-    """How the values of one leaf compare; it remembers the order of the dictionary seen last."""
+    """The order of the values of one leaf. It caches the ranks of the last dictionary."""
 
     leaf: Leaf
     stored: Stored
@@ -65,7 +65,7 @@ class Ordering:
 
     @classmethod
     def of(cls, leaf: Leaf, order: ColumnOrder | None) -> Ordering | None:
-        """``order`` as the footer has it; ``None`` where it is not known, or has no bounds."""
+        """From the footer's ``order``; ``None`` if it is not known, or defines no bounds."""
         if order is None or order.unknown:
             return None
         stored = Stored.of(leaf)
@@ -86,12 +86,12 @@ class Ordering:
 
     @property
     def floating(self) -> bool:
-        """Whether there may be NaN."""
+        """Whether values may be NaN."""
         return self.form is Form.FLOATING
 
     @property
     def misleads(self) -> bool:
-        """Whether bounds leave out NaN and the order does not tell readers so."""
+        """Whether bounds leave NaN out without readers knowing it from the order."""
         return self.floating and not self.total
 
     @property
@@ -102,7 +102,7 @@ class Ordering:
     # -- extremes ----------------------------------------------------------------------------------
 
     def extremes(self, run: Run) -> Extremes:
-        """Of a run that is not empty."""
+        """The extremes of a run that is not empty."""
         if self.form is Form.FLOATING:
             return self._floats(run)
         if self._as_numbers:
@@ -159,7 +159,7 @@ class Ordering:
         return _rows(values).to_arrow()
 
     def prepare(self, dictionary: Values) -> None:
-        """Rank the values of a dictionary before pages of several threads need that."""
+        """Rank the values of a dictionary before several threads need the ranks."""
         if self.form is not Form.FLOATING and not self._as_numbers and len(dictionary):
             self._ranks(dictionary)
 
@@ -184,7 +184,7 @@ class Ordering:
     # -- bounds ------------------------------------------------------------------------------------
 
     def key(self, value: bytes) -> Any:
-        """What orders bounds: bytes as they are written."""
+        """A sort key of bounds, from their bytes."""
         match self.form:
             case Form.TEXT:
                 return value
@@ -205,18 +205,18 @@ class Ordering:
         return Bound(cut_lower(value, LONGEST_BOUND, utf8=self._utf8(value)), exact=False)
 
     def upper(self, value: bytes) -> Bound:
-        """An upper bound of about 64 bytes, or the whole value where none is so short."""
+        """An upper bound of about 64 bytes, or the whole value if there is no bound so short."""
         if not self.by_bytes or len(value) <= LONGEST_BOUND:
             return Bound(value, exact=self._occurs(value))
         cut = cut_upper(value, LONGEST_BOUND, utf8=self._utf8(value))
         return Bound(value, exact=True) if cut is None else Bound(cut, exact=False)
 
     def _occurs(self, value: bytes) -> bool:
-        # Which of the zeros there was is not known.
+        # It is not known which of the zeros occurs.
         return not self.floating or self.total or self.key(value) != 0
 
     def _utf8(self, value: bytes) -> bool:
-        """Whether it is text; what is not UTF-8 in a column of strings is cut as bytes."""
+        """Whether it is UTF-8 text; other values in a column of strings are cut as bytes."""
         import pyarrow as pa
 
         if self.stored.type is None or not pa.types.is_string(self.stored.type):
@@ -247,7 +247,7 @@ def _one(values: Values, at: int) -> bytes:
 
 
 def _ends(keys: Any) -> tuple[int, int]:
-    """Where the smallest and the largest key are."""
+    """The positions of the smallest and the largest key."""
     if isinstance(keys, np.ndarray):
         return int(keys.argmin()), int(keys.argmax())
     import pyarrow.compute as pc

@@ -1,23 +1,22 @@
-"""Places pages, Bloom filters, indexes and footer in a new file, in the clear or encrypted.
+"""Writes pages, Bloom filters, indexes and footer to a new file, in the clear or encrypted.
 
     magic | row group | row group | … | column indexes | offset indexes | footer | length | magic
             pages of each chunk, then their Bloom filters
 
-Whoever makes a file begins one ``ChunkWriter`` after the other and gives it pages. Whatever the
-pages come from, the writer encrypts each of them where the column is encrypted, keeps the offsets,
-and tells by ``ChunkWriter.fields`` what the footer has to say. Indexes are held until they are many
-or a footer is to name them: those of neighbouring row groups lie together, so that a reader fetches
-them in one request.
+The caller begins one ``ChunkWriter`` after the other and gives it pages. The writer encrypts the
+pages of encrypted columns, keeps the offsets, and collects the footer's values in
+``ChunkWriter.fields``. Indexes are held until there are many, or until a footer must name them: the
+indexes of neighbouring row groups lie together, so that a reader fetches them in one request.
 
-A file with checkpoints has a footer of everything so far behind every n row groups:
+A file with checkpoints has a footer of everything so far after every n row groups:
 
     PAR1 | row groups | footer length PAR1 | row groups | footer length PAR1 | … | footer …
                         of those before it              of all before it           of all
 
-A file that is cut behind a checkpoint has lost nothing but what follows: the part up to there is a
-Parquet file. Readers of the finished file see the earlier footers as bytes that nothing refers to.
-``salvage`` finds the last one. Every footer of an encrypted file is encrypted or signed like the
-last one. So the part up to a checkpoint authenticates: it does not tell that more was written.
+If a file is cut after a checkpoint, the part up to the checkpoint is a Parquet file; only the rest
+is lost. In the finished file nothing refers to the bytes of earlier footers. ``salvage`` finds the
+last complete footer. Every footer of an encrypted file is encrypted or signed like the last one. So
+the part up to a checkpoint authenticates, and does not show that more was written.
 """
 
 from __future__ import annotations
@@ -60,20 +59,20 @@ __all__ = [
     "with_stored_body",
 ]
 
-#: Bytes that are copied at a time.
+#: Bytes copied at a time.
 COPY_SIZE: Final = 8 << 20
 _MAX_SIZE: Final = 0x7FFF_FFFF
-# Bytes of indexes that are held.
+# Bytes of indexes held in memory.
 _HELD: Final = 8 << 20
 #: compressed_page_size of PageHeader; crc is the next field
 _SIZE_FIELD: Final = 3
 
 
 class ChunkWriter:
-    """One chunk of a ``FileWriter``: pages are given in their order, then ``end`` is called.
+    """One chunk of a ``FileWriter``: give it its pages in order, then call ``end``.
 
-    ``bloom``, ``column_index`` and ``offset_index`` are set before the row group ends; the file
-    writer places them. ``fields`` are what the footer has to say of the chunk: placing adds to it.
+    Set ``bloom``, ``column_index`` and ``offset_index`` before the row group ends; the file writer
+    writes them. ``fields`` are the footer's values for the chunk; the file writer adds places.
     """
 
     def __init__(
@@ -115,10 +114,10 @@ class ChunkWriter:
     def page(
         self, header: bytes | memoryview, body: bytes | memoryview, dictionary: bool = False
     ) -> int:
-        """Append a page, encrypted where the column is; the length of the header in the file.
+        """Append a page, encrypted if the column is; return the length of the header in the file.
 
-        ``header`` states the size of ``body``, and its checksum if there is one. Both are over the
-        bytes that are stored, so they change with the encryption.
+        ``header`` states the size of ``body``, and its checksum if there is one. Both describe the
+        stored bytes, so they change with encryption.
         """
         start = self._out.at
         if self._cipher is not None:
@@ -144,8 +143,9 @@ class ChunkWriter:
         return len(header)
 
     def end(self, old: ColumnChunk, uncompressed: int, *, index_page: int | None = None) -> None:
-        """All pages were given. ``old`` is the chunk before the change, ``uncompressed`` the size
-        of its pages, headers included, and ``index_page`` where the root of its index pages is."""
+        """End the chunk after its last page. ``old`` is the chunk before the change,
+        ``uncompressed`` the size of its pages with headers, ``index_page`` the offset of the root
+        of its index pages."""
         self.fields |= {
             "total_uncompressed_size": uncompressed,
             "total_compressed_size": self.length,
@@ -153,17 +153,17 @@ class ChunkWriter:
             "index_page_offset": index_page,
             "dictionary_page_offset": self.dictionary,
         }
-        if old.file_offset:  # 0 is what writers put there since the field is of no use
+        if old.file_offset:  # writers put 0 since the field is unused
             self.fields["file_offset"] = self.start
 
     def copy(self, reader: PinnedReader, place: ChunkPlace, old: ColumnChunk) -> int:
-        """Append a whole chunk as it is, in place of pages and ``end``; by how much it moved."""
+        """Append a whole chunk unchanged, instead of pages and ``end``; return how far it moved."""
         for at in range(place.start, place.stop, COPY_SIZE):
             self.write(reader.one(place.path, at, min(COPY_SIZE, place.stop - at)))
         moved = self.start - place.start
         for name in ("data_page_offset", "dictionary_page_offset", "index_page_offset"):
             offset = getattr(old.meta_data, name)
-            # An offset outside of the chunk has nothing to name in the new file.
+            # An offset outside of the chunk has no meaning in the new file.
             inside = offset and place.start <= offset <= place.stop
             self.fields[name] = offset + moved if inside else None
         self.fields["data_page_offset"] = self.fields["data_page_offset"] or self.start
@@ -172,14 +172,14 @@ class ChunkWriter:
         return moved
 
     def size(self, name: str) -> int:
-        """A field that is a number of bytes."""
+        """The value of a field that counts bytes."""
         value = self.fields[name]
         assert isinstance(value, int)
         return value
 
     def applied(self, old: ColumnChunk) -> ColumnChunk:
         """``old`` with ``fields``."""
-        assert old.meta_data is not None  # or there would be nothing to place
+        assert old.meta_data is not None  # else there would be no pages to write
         of_chunk, of_meta = dict[str, object](), dict[str, object]()
         for name, value in self.fields.items():
             (of_chunk if name in CHUNK_FIELDS else of_meta)[name] = value
@@ -214,7 +214,7 @@ class ChunkWriter:
 
 
 class FileWriter:
-    """One new file, which begins with its magic; in the clear without an ``encryptor``."""
+    """Writes one new file, the magic first; in the clear without an ``encryptor``."""
 
     def __init__(self, out: ByteSink, encryptor: FileEncryptor | None = None) -> None:
         self.out, self.encryptor = out, encryptor
@@ -225,7 +225,7 @@ class FileWriter:
         out.write(self.magic)
 
     def chunk(self, key: ChunkKey, path: tuple[str, ...]) -> ChunkWriter:
-        """The next chunk, by row group and column."""
+        """Begin the next chunk, named by row group and column."""
         cipher = None if self.encryptor is None else self.encryptor.column(path, *key)
         if cipher is not None and key[0] > MAX_ORDINAL:
             raise UnsupportedError(
@@ -237,7 +237,7 @@ class FileWriter:
         return made
 
     def end_row_group(self) -> list[ChunkWriter]:
-        """All chunks of the row group are there; they are returned."""
+        """End the row group after its last chunk; return its chunks."""
         ended, self._row_group = self._row_group, []
         for chunk in ended:
             chunk._put_bloom_filter()
@@ -249,7 +249,7 @@ class FileWriter:
 
     @property
     def holds_indexes(self) -> bool:
-        """Whether there are chunks whose indexes have no place yet."""
+        """Whether there are chunks whose indexes are not written yet."""
         return bool(self._held)
 
     def write_indexes(self) -> None:
@@ -263,14 +263,14 @@ class FileWriter:
         self._held, self._held_bytes = [], 0
 
     def metadata(self, chunk: ChunkWriter, old: ColumnChunk) -> ColumnChunk:
-        """The chunk as the footer has it; its metadata is encrypted where it must be."""
+        """The chunk for the footer; its metadata is encrypted if the column requires it."""
         made = chunk.applied(old)
         if self.encryptor is None:
             return replace(made, crypto_metadata=None, encrypted_column_metadata=None)
         return self.encryptor.encrypt_chunk_metadata(made, chunk.path, *chunk.key)
 
     def write_footer(self, footer: bytes) -> None:
-        """Write ``FileMetaData``, encrypted or signed where the file is encrypted, and its tail."""
+        """Write ``FileMetaData`` and its tail; encrypted or signed if the file is encrypted."""
         if self.encryptor is not None:
             footer = self.encryptor.encrypt_footer(footer)
         if len(footer) > _MAX_SIZE:
@@ -282,10 +282,10 @@ class FileWriter:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointWriter:
-    """The footers of a file, one behind every ``every`` row groups (0: only the last).
+    """Writes the footers of a file, one after every ``every`` row groups (0: only the last).
 
-    ``template`` is a footer of the same columns: the file takes all of it but the row groups. With
-    ``sync`` a checkpoint is on the medium before the next row group is written.
+    ``template`` is a footer of the same columns: the file takes everything from it but the row
+    groups. With ``sync`` a checkpoint is on disk before the next row group is written.
     """
 
     writer: FileWriter
@@ -297,7 +297,7 @@ class CheckpointWriter:
     row_groups: list[bytes] = field(default_factory=list)
 
     def add(self, row_group: bytes, num_rows: int) -> None:
-        """A ``RowGroup`` whose pages are in the file already and whose offsets are right."""
+        """Add a ``RowGroup`` whose pages are in the file and whose offsets are final."""
         self.row_groups.append(row_group)
         self.rows.append(num_rows)
         if self.due(0):
@@ -306,11 +306,11 @@ class CheckpointWriter:
             self.checkpoints += 1
 
     def due(self, more: int) -> bool:
-        """Whether there is a checkpoint behind that many more row groups."""
+        """Whether a checkpoint is due after that many more row groups."""
         return bool(self.every) and not (len(self.row_groups) + more) % self.every
 
     def finish(self) -> None:
-        """Write the last footer, unless a checkpoint says the same already."""
+        """Write the last footer, unless the last checkpoint is the same."""
         if not (self.row_groups and self.due(0)):
             self._footer()
 
@@ -320,7 +320,7 @@ class CheckpointWriter:
 
 
 def row_group_fields(old: RowGroup, placed: Sequence[ChunkWriter]) -> dict[str, object]:
-    """Sizes and place of a row group whose chunks have ended; optional fields where ``old`` has
+    """Sizes and place of a row group whose chunks have ended; optional fields only if ``old`` has
     them."""
     fields: dict[str, object] = {
         "total_byte_size": sum(each.size("total_uncompressed_size") for each in placed)
@@ -342,9 +342,9 @@ def page_checksum(data: bytes | memoryview) -> int:
 
 
 def with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
-    """The header of a page that has another body: its size, and its checksum if it has one.
+    """The header with the size of another body, and its checksum if the header has one.
 
-    Both fields are among the first four; what follows keeps its bytes.
+    Both fields are among the first four; the rest keeps its bytes.
     """
     reader, previous = Reader(header), 0
     while previous != _SIZE_FIELD - 1:
@@ -370,7 +370,7 @@ def with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> by
 
 
 def _with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
-    """The same for fields that are not in order."""
+    """The same for fields in any order."""
     found = PageHeader.from_bytes(header)
     crc = None if found.crc is None else page_checksum(body)
     return replace(found, compressed_page_size=len(body), crc=crc).to_bytes()
@@ -379,7 +379,7 @@ def _with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> b
 def offset_index_of(
     places: Sequence[tuple[int, int]], rows: Sequence[int], unencoded: tuple[int, ...] | None
 ) -> bytes:
-    """The offset index of pages at ``places`` that hold so many ``rows`` each."""
+    """The offset index of pages at ``places``; ``rows`` are their row counts."""
     made, row = [], 0
     for (offset, size), count in zip(places, rows, strict=True):
         made.append(PageLocation(offset=offset, compressed_page_size=size, first_row_index=row))
@@ -390,7 +390,7 @@ def offset_index_of(
 
 
 def relocated_offset_index(old: OffsetIndex, places: Sequence[tuple[int, int]]) -> bytes:
-    """An offset index whose pages lie at other ``places`` now; all else stays."""
+    """The offset index with its pages at other ``places``; everything else stays."""
     pairs = zip(old.page_locations, places, strict=True)
     located = tuple(
         [replace(each, offset=at, compressed_page_size=size) for each, (at, size) in pairs]

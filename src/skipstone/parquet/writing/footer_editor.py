@@ -1,17 +1,17 @@
-"""Changes a footer. What is not changed keeps its bytes, unknown fields above all.
+"""Changes a footer. Everything else keeps its bytes, also unknown fields.
 
-Thrift's compact protocol has no lengths around structs and lists, so any piece can replace another,
-whatever their lengths. The editor keeps every ``RowGroup`` struct apart from the bytes around them:
+Thrift's compact protocol stores no lengths of structs and lists, so any piece can replace another
+of any length. The editor keeps every ``RowGroup`` struct apart from the bytes around them:
 
     version  schema  num_rows  …  row_groups [head] RowGroup RowGroup …  key_value_metadata …
                      ^^^^^^^^                ^^^^^^^^^^^^^^^^^^^^^^^^^^
                      their sum               may be added, replaced, edited, left out
 
-A struct of which a field changes is read and written losslessly (``thrift.compact.Struct``): its
-fields stay in their order. ``created_by`` stays too: readers work around the faults of old writers
-by it, and the pages are still theirs. When data moves, all offsets of its row group move with it,
-and those in its offset indexes; column indexes and Bloom filters hold none. A footer's signature
-(28 bytes after a plaintext footer of an encrypted file) is not kept: sign again.
+A struct with a changed field is read and written losslessly (``thrift.compact.Struct``): its fields
+stay in their order. ``created_by`` stays, too: by it readers work around bugs of old writers, and
+those writers made the pages. When data moves, all offsets of its row group move with it, and those
+in its offset indexes; column indexes and Bloom filters hold none. The signature of a footer (28
+bytes after a plaintext footer of an encrypted file) is not kept: sign again.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ _META_OFFSETS = (9, 10, 11, 14)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupEdit:
-    """Fields of a ``RowGroup``, and of each of its chunks: those of ``ColumnChunk`` and of
-    ``ColumnMetaData`` in one mapping, whose names do not clash."""
+    """New fields of a ``RowGroup`` and of each of its chunks. One mapping holds the fields of
+    ``ColumnChunk`` and ``ColumnMetaData``, whose names are distinct."""
 
     fields: FieldValues = field(default_factory=dict)
     chunks: Sequence[FieldValues] = ()
@@ -116,15 +116,15 @@ class RowGroupEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FooterEditor:
-    """One footer. Every change gives another editor; ``to_bytes`` gives ``FileMetaData``.
+    """One footer. Every change returns another editor; ``to_bytes`` returns ``FileMetaData``.
 
     ``rows`` and ``row_groups`` have one entry for each row group. ``columns`` are the bytes of
-    schema and column orders: row groups may stand in another footer only where these are equal.
-    ``num_rows`` is the sum of ``rows``, or what the footer states while its row groups are its own.
+    schema and column orders: row groups may be used in another footer only if these are equal.
+    ``num_rows`` is the sum of ``rows``, or the footer's own number if its row groups are unchanged.
     """
 
     around: tuple[bytes, bytes, bytes]
-    #: whether ``num_rows`` stands before ``row_groups``, as its number says
+    #: whether ``num_rows`` precedes ``row_groups``, as in the order of field numbers
     rows_first: bool
     columns: tuple[bytes, bytes]
     num_rows: int
@@ -170,13 +170,13 @@ class FooterEditor:
     # -- row groups --------------------------------------------------------------------------------
 
     def with_row_groups(self, rows: Sequence[int], row_groups: Sequence[bytes]) -> Self:
-        """The same with other row groups; their offsets must be right already."""
+        """The same with other row groups; their offsets must be final."""
         held = tuple(rows)
         return replace(self, num_rows=sum(held), rows=held, row_groups=tuple(row_groups))
 
     def edited(self, edits: Sequence[RowGroupEdit]) -> Self:
-        """The same with an edit for every row group. ``UnsupportedError`` for a field of metadata
-        that is encrypted."""
+        """The same with an edit for every row group. ``UnsupportedError`` for a field in encrypted
+        metadata."""
         if len(edits) != len(self.row_groups):
             raise FormatError("row groups of a footer", expected=len(edits))
         made = [_edited(*each) for each in zip(self.row_groups, edits, strict=True)]
@@ -185,11 +185,11 @@ class FooterEditor:
     def with_columns(
         self, fields: Sequence[int], leaves: Sequence[int], starts: Sequence[int]
     ) -> Self:
-        """The footer of a file of the ``fields`` of the root alone, which have these ``leaves``.
+        """The footer of a file with only these ``fields`` of the root, which have these ``leaves``.
 
-        ``starts`` are the offsets of the row groups in the new file; those of the chunks are right
-        already. Left out is what names columns by their numbers (sorting columns) or describes all
-        of them (key-values).
+        ``starts`` are the offsets of the row groups in the new file; those of the chunks are
+        final. Fields that name columns by number (sorting columns) or describe all columns
+        (key-values) are left out.
         """
         top = self._top()
         elements = _structs(top, _SCHEMA)
@@ -214,14 +214,14 @@ class FooterEditor:
         return self._with_top(_set(self._top(), _FILE, fields))
 
     def with_key_values(self, pairs: Mapping[str, str]) -> Self:
-        """The same with more key-values, behind those that it has."""
+        """The same with more key-values after the existing ones."""
         top = self._top()
         added = [_read(KeyValue(key=key, value=value).to_bytes()) for key, value in pairs.items()]
         held = ListOf(STRUCT, (*_structs(top, _KEY_VALUES), *added))
         return self._with_top(top.replace(_KEY_VALUES, LIST, held))
 
     def with_column_orders(self, leaves: int) -> Self:
-        """The same with TYPE_ORDER for every leaf, where no orders are named."""
+        """The same with TYPE_ORDER for every leaf, if the footer has no column orders."""
         if not leaves or self.columns[1]:
             return self
         return self.with_fields(
@@ -229,7 +229,7 @@ class FooterEditor:
         )
 
     def _top(self) -> Struct:
-        """All but the row groups."""
+        """The footer without its row groups."""
         return _read(self.with_row_groups((), ()).to_bytes())
 
     def _with_top(self, top: Struct) -> Self:
@@ -238,7 +238,7 @@ class FooterEditor:
 
 
 def row_group_bytes(footer: FooterArrays, r: int) -> bytes:
-    """The bytes of a ``RowGroup`` as the footer has them."""
+    """The bytes of a ``RowGroup`` in the footer."""
     start = int(footer.group("row_group_start")[r])
     return footer.data[start : start + int(footer.group("row_group_length")[r])]
 
@@ -252,10 +252,10 @@ def moved_row_group(
 ) -> bytes:
     """A ``RowGroup`` whose chunks, indexes and Bloom filters have moved ``delta`` bytes on.
 
-    ``ordinal`` is its new number, where it has one. ``chunks`` are fields of each chunk that are
-    set after the move. Chunks that lie in another file (``file_path``) stay. The bytes of offset
-    indexes hold offsets as well: see ``moved_offset_index``. ``UnsupportedError`` for encrypted
-    columns: their AAD has the place of the row group, and their metadata may be encrypted.
+    ``ordinal`` is its new number, if it has one. ``chunks`` are fields of each chunk, set after the
+    move. Chunks in another file (``file_path``) stay. Offset indexes hold offsets as well: see
+    ``moved_offset_index``. ``UnsupportedError`` for encrypted columns: their AAD has the number of
+    the row group, and their metadata may be encrypted.
     """
     group = _read(data)
     moved = []
@@ -283,7 +283,7 @@ def moved_row_group(
 def moved_offset_index(data: bytes | memoryview, delta: int) -> bytes:
     """The bytes of an ``OffsetIndex`` whose pages have moved ``delta`` bytes on.
 
-    Their number of bytes may change: the length of an offset depends on its size.
+    Their length may change: the length of an offset depends on its value.
     """
     index = _read(bytes(data))
     locations = index.get(1)
@@ -294,11 +294,11 @@ def moved_offset_index(data: bytes | memoryview, delta: int) -> bytes:
 
 
 def row_group_in_file(footer: FooterArrays, r: int, path: str) -> bytes:
-    """A ``RowGroup`` whose chunks, which name no file, lie in the file ``path``.
+    """A ``RowGroup`` with ``path`` as the file of its chunks, which named none before.
 
     No chunk is decoded. ``file_path`` is the first field of ``ColumnChunk``, so it goes before the
-    others; only the head of the field after it changes, which counts from the field before.
-    ``UnsupportedError`` where a chunk names a file already.
+    others. Only the head of the next field changes, because it is relative to the field before.
+    ``UnsupportedError`` if a chunk names a file already.
     """
     group_start = int(footer.group("row_group_start")[r])
     group = row_group_bytes(footer, r)
@@ -311,7 +311,7 @@ def row_group_in_file(footer: FooterArrays, r: int, path: str) -> bytes:
         delta, kind = group[start] >> 4, group[start] & 15
         if delta == _FILE_PATH or not delta:
             if footer.places("file_path")[0][r].max(initial=-1) >= 0:
-                raise UnsupportedError(f"columns of row group {r} lie in other files already")
+                raise UnsupportedError(f"columns of row group {r} are in other files already")
             # Fields that are not in order, or a long form of their heads.
             edit: FieldValues = {"file_path": path}
             return _edited(group, RowGroupEdit(chunks=(edit,) * footer.num_leaves))
@@ -396,7 +396,7 @@ def _wire(value: Any, kind: int) -> Any:
 def _shifted(struct: Struct, ids: Sequence[int], delta: int) -> Struct:
     for id in ids:
         value = struct.get(id)
-        # 0 is where the magic lies: writers put it for "nowhere".
+        # Writers store 0 for "none": the magic is there.
         if isinstance(value, int) and value > 0:
             if value + delta < 0:
                 raise ValueError(f"offset {value} cannot move by {delta}")
@@ -405,7 +405,7 @@ def _shifted(struct: Struct, ids: Sequence[int], delta: int) -> Struct:
 
 
 def _root_fields(elements: Sequence[Struct]) -> list[tuple[int, int]]:
-    """Where the elements of each field of the root begin and end."""
+    """Start and end of the elements of each field of the root."""
     found: list[tuple[int, int]] = []
     at = 1
     while at < len(elements):

@@ -1,9 +1,9 @@
 """Splits data pages of many rows: decodes them, cuts them where rows begin, encodes them again.
 
-A page keeps its version, its codec and its encoding: dictionary indices stay indices into the same
-dictionary, everything else is encoded as it was. A page that is small enough stays as it is, body
-and all, unless rows of its column reach over the ends of pages: such a column (lists in v1
-pages) is encoded again as a whole, so that every page begins with a row.
+A page keeps its version, its codec and its encoding: dictionary indices refer to the same
+dictionary, other values are encoded as before. A page that is small enough is copied, unless rows
+of its column may cross page ends: such a column (lists in v1 pages) is encoded again as a whole, so
+that every page begins with a row.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class PageSplitter:
 
     def __init__(self, leaf: Leaf, codec: int, page_rows: int) -> None:
         self.leaf, self.codec, self.page_rows = leaf, codec, page_rows
-        # v1 pages of lists: the last row may go on in the next page.
+        # v1 pages of lists: the last row may continue in the next page.
         self._held: tuple[Page, LeafColumn] | None = None
 
     def leaves(self, page: Page, column: LeafColumn) -> bool:
-        """Whether a page stays as it is."""
+        """Whether a page is copied unchanged."""
         reaches = self.leaf.max_repetition_level and page.type == PageType.DATA_PAGE
         return not reaches and column.num_rows <= self.page_rows
 
     def split(self, page: Page, column: LeafColumn) -> Iterator[tuple[Page, LeafColumn]]:
-        """The pages that are complete now, each with its entries."""
+        """The pages that are complete so far, each with its entries."""
         if page.type == PageType.DATA_PAGE_V2 or not self.leaf.max_repetition_level:
             yield from self._cut(page, column, column.num_rows)
             return
@@ -57,7 +57,7 @@ class PageSplitter:
             if before.encoding == page.encoding:
                 column = concat(self.leaf, [held, column])
             else:
-                # A row of two encodings: its beginning is encoded as its end is.
+                # A row in two encodings: its beginning is encoded again like its end.
                 starts = _starts(column)
                 first = int(starts[0]) if len(starts) else column.num_entries
                 if first:
@@ -75,7 +75,7 @@ class PageSplitter:
             yield from self._cut(page, whole, whole.num_rows)
 
     def rest(self) -> Iterator[tuple[Page, LeafColumn]]:
-        """What was held back for rows that might have gone on."""
+        """The pages held back for rows that could continue."""
         if self._held is not None:
             page, column = self._held
             self._held = None
@@ -157,14 +157,14 @@ class PageSplitter:
 
 
 def _starts(column: LeafColumn) -> NDArray[np.int64]:
-    """The entries that begin a row."""
+    """Positions of the entries that begin a row."""
     if column.repetition_levels is None:
         return np.arange(column.num_entries)
     return row_starts(column.repetition_levels)
 
 
 def _plain(column: LeafColumn) -> LeafColumn:
-    """The same with values in the place of indices."""
+    """The same with values instead of indices."""
     return replace(column, runs=tuple([Run(run.plain()) for run in column.runs]))
 
 

@@ -1,14 +1,14 @@
-"""Finds what each chunk needs of what the user asks for, by the footer and one header per chunk.
+"""Finds what each chunk lacks of the requested indexes, from the footer and one header per chunk.
 
-| name | needed where |
+| name | needed if |
 |---|---|
 | checksums | the first page of the chunk has none |
 | offset index | there is none, and no page begins within a row |
 | column index | there is none, and the order of the values is known |
-| statistics | null count, bounds, or the NaN count of a floating column |
-| size statistics | levels or byte arrays that are not counted |
-| bloom filter | it is asked for, and not there |
-| pages | a page holds more rows than asked for |
+| statistics | there is no null count, bounds, or NaN count of a floating point column |
+| size statistics | levels or byte arrays are not counted |
+| bloom filter | it is requested, and there is none |
+| pages | a page holds more rows than requested |
 
 A chunk with NaN gets neither a column index nor bounds (``chunk_statistics.py``), and needs none.
 """
@@ -64,7 +64,7 @@ _TYPE_ORDER = ColumnOrder(TYPE_ORDER=TypeDefinedOrder())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """What a file is to have, for its own leaves: ``bloom`` by ordinal, with the probability."""
+    """What a file must have, by its own leaves: ``bloom`` maps ordinals to the probability."""
 
     bloom: Mapping[int, float] = field(default_factory=dict)
     page_rows: int | None = None
@@ -79,7 +79,7 @@ class IndexOptions:
         page_rows: int | None,
         sorting: Sequence[str] | None,
     ) -> IndexOptions:
-        """Names to leaves. ``SkipstoneError`` for names that the file does not have."""
+        """Resolve names to leaves. ``SkipstoneError`` for names that the file does not have."""
         return cls.of_columns(file.footer, file.selection, bloom, page_rows, sorting)
 
     @classmethod
@@ -91,15 +91,15 @@ class IndexOptions:
         page_rows: int | None,
         sorting: Sequence[str] | None,
     ) -> IndexOptions:
-        """The same for a file that has a footer, and no place yet."""
+        """The same for a file with a footer but no path yet."""
         if page_rows is not None and page_rows < 1:
-            raise ValueError(f"page_rows {page_rows} is a number of rows, at least 1")
+            raise ValueError(f"page_rows is {page_rows}, but must be at least 1")
         leaves = footer.schema.leaves
         filters = {}
         for name, fpp in bloom.items():
             if not 0.0 < fpp < 1.0:
                 raise SkipstoneError(
-                    f"{fpp} is no probability for the Bloom filter of {name}",
+                    f"{fpp} is not a probability for the Bloom filter of {name}",
                     hint="give one between 0 and 1, as 0.01",
                 )
             for ordinal in leaves_of(selection, name):
@@ -128,7 +128,7 @@ def parse_bloom(text: str) -> tuple[str, float]:
 
 
 def leaves_of(selection: Selection, name: str) -> tuple[int, ...]:
-    """The leaves that a name stands for; ``SkipstoneError`` where it stands for none."""
+    """The leaves of a column name; ``SkipstoneError`` if there is no such column."""
     leaf = selection.tree.leaf(name)
     if leaf is not None:
         return (leaf.ordinal,)
@@ -142,17 +142,17 @@ def _sorting(selection: Selection, text: str) -> SortingColumn:
     leaves = [selection.tree.leaves[ordinal] for ordinal in leaves_of(selection, name)]
     if len(leaves) != 1 or leaves[0].max_repetition_level:
         raise SkipstoneError(
-            f"{name} is no column that rows can be sorted by", hint="name columns outside of lists"
+            f"rows cannot be sorted by the column {name}", hint="name columns outside of lists"
         )
     if not set(words) <= {"desc", "asc", "nulls_first", "nulls_last"}:
-        raise SkipstoneError(f"{text!r} is no sort key", hint="column[:desc][:nulls_first]")
+        raise SkipstoneError(f"{text!r} is not a sort key", hint="column[:desc][:nulls_first]")
     return SortingColumn(
         column_idx=leaves[0].ordinal, descending="desc" in words, nulls_first="nulls_first" in words
     )
 
 
 def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
-    """``UnsupportedError`` for files of which not everything lies here in the clear."""
+    """``UnsupportedError`` if a column is encrypted or in another file."""
     footer = file.footer
     if file.encrypted_footer or footer.encryption_algorithm is not None:
         raise UnsupportedError(
@@ -166,14 +166,14 @@ def refuse(file: ParquetFile, verb: str = "retrofit") -> None:
             elsewhere = footer.value_bytes("file_path", r, leaf.ordinal)
             if elsewhere is not None:
                 raise UnsupportedError(
-                    f"column {leaf.name} of {file.path} lies in another file,"
+                    f"column {leaf.name} of {file.path} is in another file,"
                     f" {elsewhere.decode('utf-8', 'replace')}",
                     hint=f"{verb} that file",
                 )
 
 
 def needs_of(file: ParquetFile, index_options: IndexOptions) -> dict[ChunkKey, frozenset[str]]:
-    """What each chunk needs; chunks that need nothing are left out."""
+    """The needs of each chunk; chunks without needs are left out."""
     found = {}
     for r in range(file.num_row_groups):
         for leaf in file.footer.schema.leaves:
@@ -206,7 +206,7 @@ def _needs(file: ParquetFile, key: ChunkKey, leaf: Leaf, index_options: IndexOpt
     if not has_offsets and (can_have or "pages" in names):
         names.add("offset index")
     order = index_options.orders[leaf.ordinal]
-    # Not every reader takes bounds in some row groups and none in others: see chunk_statistics.py.
+    # Some readers need bounds in all row groups or in none: see chunk_statistics.py.
     counts = file.footer.chunk("nan_count")[:, leaf.ordinal]
     nans = order is not None and order.misleads and bool((counts > 0).any())
     if (
@@ -243,15 +243,15 @@ def _needs_statistics(
 
 
 def _within_rows(file: ParquetFile, key: ChunkKey) -> bool:
-    """Whether a page begins within a row, so that there can be no page index."""
+    """Whether a page begins within a row, so that a page index is impossible."""
     return any(each.continues for each in file.chunk_pages.walked(key))
 
 
 @dataclass(slots=True, kw_only=True)
 class SortingOrders:
-    """The sorting columns of each row group that are to stand in the footer.
+    """The sorting columns of each row group, for the footer.
 
-    ``claimed`` counts those that say so for the first time; ``changed`` is for the footer.
+    ``claimed`` counts the row groups with a new claim; ``changed`` says whether the footer changes.
     """
 
     groups: list[tuple[Any, ...] | None]
@@ -263,7 +263,7 @@ class SortingOrders:
 def sorting_orders(
     file: ParquetFile, index_options: IndexOptions, *, check_old: bool
 ) -> SortingOrders:
-    """What is claimed and holds; with ``check_old`` what was claimed before is looked at too."""
+    """The claims that hold; with ``check_old`` the old claims are checked as well."""
     made = SortingOrders(groups=[])
     notes = []
     leaves = file.footer.schema.leaves
@@ -272,14 +272,14 @@ def sorting_orders(
         found = old
         if check_old and old is not None and not _holds(file, r, old):
             found = None
-            notes.append(f"row group {r} is not sorted as it says: that is taken out")
+            notes.append(f"row group {r} is not sorted as it claims: the claim is removed")
         if index_options.sorting is not None and index_options.sorting != found:
             if _holds(file, r, index_options.sorting):
                 found = index_options.sorting
                 made.claimed += 1
             else:
                 names = ", ".join(leaves[each.column_idx].name for each in index_options.sorting)
-                notes.append(f"row group {r} is not sorted by {names}: nothing is claimed")
+                notes.append(f"row group {r} is not sorted by {names}: it claims no order")
         made.changed |= found != old
         made.groups.append(found)
     shown = notes[:5]

@@ -1,8 +1,8 @@
-"""Row groups that Arrow encoded, written with what was found out about their pages.
+"""Writes row groups that Arrow encoded, with the statistics of their pages.
 
-Bounds leave NaN out, and readers skip by them as if there were none (``chunk_statistics.py``). From
-the first row group on in which a column holds NaN it has no bounds, and those before lose theirs.
-The metadata of an encrypted column may be encrypted before the last row group is seen
+Bounds leave NaN out, and readers skip as if there were no NaN (``chunk_statistics.py``). Once a
+column holds NaN, it has no bounds in this and all later row groups, and earlier row groups lose
+theirs. The metadata of an encrypted column may be encrypted before the last row group is seen
 (``irrevocable``): then the column has no bounds in any row group.
 """
 
@@ -36,22 +36,22 @@ _Waiting = tuple["RowGroup", "list[ChunkWriter]", "list[ColumnChunk]"]
 
 @dataclass(slots=True, kw_only=True)
 class RowGroupWriter:
-    """Row groups for ``writer``. ``index_pages`` says where index pages of 2013 lie: behind the
-    data pages of their chunk, or between them."""
+    """Writes row groups to ``writer``. ``index_pages`` is the place of index pages of 2013: after
+    the data pages of their chunk, or between them."""
 
     writer: FileWriter
     page_index: bool
     index_pages: Literal["behind", "between"] | None
     pages: int = 0
     notes: list[str] = field(default_factory=list)
-    #: leaves with NaN that their bounds do not show
+    #: leaves with NaN that their bounds leave out
     misleading: set[int] = field(default_factory=set)
-    #: leaves that may hold NaN yet, and whose bounds could not be taken back
+    #: leaves that may still get NaN, and whose bounds could not be removed later
     irrevocable: frozenset[int] = frozenset()
-    #: leaves that have no bounds in any row group
+    #: leaves without bounds in any row group
     unbounded: set[int] = field(default_factory=set)
     _number: int = 0
-    #: row groups whose pages are in the file
+    #: row groups whose pages are written
     _waiting: list[_Waiting] = field(default_factory=list)
     #: the chunks of the row group that is being written, as Arrow describes them
     _chunks: list[ColumnChunk] = field(default_factory=list)
@@ -100,7 +100,9 @@ class RowGroupWriter:
         found = chunk.facts.statistics(chunk.meta.statistics, trusted=True)
         if chunk.facts.misleading and chunk.leaf.ordinal not in self.misleading:
             self.misleading.add(chunk.leaf.ordinal)
-            self.notes.append(f"{chunk.leaf.name} holds NaN, of which bounds do not tell: none")
+            self.notes.append(
+                f"{chunk.leaf.name} holds NaN, which bounds leave out: it gets no bounds"
+            )
         return found
 
     def _plan(self, chunk: EncodedChunk) -> IndexPagePlan | None:
@@ -112,7 +114,7 @@ class RowGroupWriter:
         if facts.within_rows:
             why_not = "a page of it begins within a row"
         elif leaf.max_repetition_level and not (self.page_index or interleave):
-            # A reader that counts the rows of its last page looks for more behind that.
+            # A reader that counts the rows of its last page looks for more after it.
             why_not = "it is repeated and has no offset index"
         if why_not is not None:
             self.notes.append(
@@ -136,7 +138,7 @@ class RowGroupWriter:
         )
 
     def end_group(self, rows: int, sorting: tuple[SortingColumn, ...] | None) -> None:
-        """All chunks of the row group are there."""
+        """End the row group after its last chunk."""
         placed, number = self.writer.end_row_group(), self._number
         group = RowGroup(
             columns=(),
@@ -153,12 +155,12 @@ class RowGroupWriter:
 
     @property
     def waiting(self) -> int:
-        """Row groups that no footer can name yet."""
+        """The number of row groups that no footer can name yet."""
         return len(self._waiting)
 
     def finished(self, *, last: bool) -> Iterator[tuple[bytes, int]]:
-        """Write the indexes that are held: each ``RowGroup`` with its offsets, and its number of
-        rows. ``last``: no more row groups will come."""
+        """Write the held indexes; yield each ``RowGroup`` with its offsets, and its number of rows.
+        ``last``: there are no more row groups."""
         if not last and self.irrevocable - self.unbounded:
             self.unbounded |= self.irrevocable
             self.notes.append(
@@ -178,8 +180,8 @@ class RowGroupWriter:
             yield replace(group, columns=columns).to_bytes(), group.num_rows
 
     def retracted(self, row_group: bytes) -> bytes:
-        """A ``RowGroup`` that was finished before NaN were met. A column whose metadata is
-        encrypted by itself keeps what it says."""
+        """A ``RowGroup`` that was finished before NaN occurred, without the bounds of these
+        columns. Column metadata that is encrypted separately stays unchanged."""
         group = RowGroup.from_bytes(row_group)
         columns = list(group.columns)
         for ordinal in self.misleading | self.unbounded:
@@ -191,7 +193,7 @@ class RowGroupWriter:
 
 
 def _without_bounds(found: object) -> Statistics | None:
-    """Statistics without bounds, which NaN would make misleading."""
+    """The statistics without bounds, which would mislead because of NaN."""
     return (
         replace(found, min=None, max=None, **NO_BOUNDS) if isinstance(found, Statistics) else None
     )

@@ -1,14 +1,14 @@
-"""``write_table``: Arrow tables and streams as one Parquet file that readers can skip in.
+"""Writes Arrow tables and streams to one Parquet file that readers can skip in: ``write_table``.
 
     PAR1 | row group, Bloom filters | … | column indexes, offset indexes | footer
          | row group, Bloom filters | … | column indexes, offset indexes | footer | …
 
-The second line, with ``checkpoint_every``: every so many row groups are followed by their indexes
-and a footer of everything so far. Arrow encodes the columns, this places their pages; what is said
-of them (bounds, counts, filters, the order of rows) comes from looking at every page.
+The second line shows a file with ``checkpoint_every``: after every n row groups follow their
+indexes and a footer of everything so far. Arrow encodes the columns, and this module writes their
+pages. Bounds, counts, filters and the order of rows are computed from the values of every page.
 
-Threads encode some columns while others are written. Of a stream two row groups are held at most:
-the one that is being written, and the next, which is read and encoded meanwhile.
+Threads encode some columns while others are written. Memory holds at most two row groups of a
+stream: the one being written, and the next one, which is read and encoded meanwhile.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 __all__ = ["WriteReport", "write_table"]
 
-#: Rows of a row group unless it is said otherwise; Arrow's own default.
+#: Rows of a row group by default; Arrow has the same default.
 ROW_GROUP_ROWS: Final = 1 << 20
-# Arrow makes no larger row groups.
+# Arrow's largest row group.
 _MOST_ROWS: Final = 1 << 26
 _WORKERS: Final = 2
-# Blocks that are encoded, or being encoded, behind the one that is written.
+# Blocks encoded, or being encoded, ahead of the one being written.
 _AHEAD: Final = 3
 _ARROW_OPTIONS: Final = frozenset(
     {
@@ -100,15 +100,15 @@ def write_table(
 ) -> WriteReport:
     """Write rows of Arrow to a local Parquet file, whole or not at all.
 
-    ``data`` is a table, a record batch, a reader or iterable of them, or what gives an Arrow
-    stream; ``schema`` is needed for an iterable without any. Row groups have ``row_group_rows``
-    rows, pages ``page_rows``: exactly, but for the last ones.
+    ``data`` is a table, a record batch, a reader or iterable of them, or an object that exports an
+    Arrow stream. An iterable without items needs ``schema``. Row groups have exactly
+    ``row_group_rows`` rows and pages exactly ``page_rows``, except the last ones.
 
     ``page_index``: column and offset indexes. ``bloom``: columns with the probability of a false
-    positive; filters are as large as the distinct values of a row group want. ``index_pages``:
-    index pages of 2013, of keys for the columns that are named and of ordinals for the others, with
-    ``interleave`` between the data pages. ``sorting``: keys (``"ts"``, ``"ts:desc:nulls_first"``)
-    that row groups claim where their rows are in that order; nothing is sorted here.
+    positive; the size of a filter follows from the distinct values of its row group.
+    ``index_pages``: index pages of 2013, with keys for the named columns and ordinals for the
+    others; with ``interleave`` they lie between the data pages. ``sorting``: keys (``"ts"``,
+    ``"ts:desc:nulls_first"``). A row group claims this order if its rows have it; no row is moved.
     ``compression`` is one codec, or one by column. ``encryption``: see ``Encryption``.
     ``arrow_options``: those of ``pyarrow.parquet.write_table`` that concern encoding.
 
@@ -116,15 +116,19 @@ def write_table(
     ``checkpoint_every`` = n it is ``_unfinished-NAME``, has a footer behind every n row groups, and
     stays after a crash or an error: ``salvage`` saves all but the last n row groups at most.
 
-    Raises ``SkipstoneError`` for names that are no columns and batches of another schema,
-    ``UnsupportedError`` for what Parquet or Arrow cannot write, ``ValueError`` for numbers out of
-    range, ``OSError`` where the place cannot be written.
+    Raises ``SkipstoneError`` for unknown column names and batches of another schema,
+    ``UnsupportedError`` for data that Parquet or Arrow cannot write, ``ValueError`` for numbers out
+    of range, ``OSError`` if the path cannot be written.
     """
     started = time.perf_counter()
     if not 0 < row_group_rows <= _MOST_ROWS:
-        raise ValueError(f"row_group_rows {row_group_rows} is between 1 and {_MOST_ROWS:,}")
+        raise ValueError(
+            f"row_group_rows is {row_group_rows}, but must be between 1 and {_MOST_ROWS:,}"
+        )
     if checkpoint_every < 0:
-        raise ValueError(f"checkpoint_every {checkpoint_every} is a number of row groups")
+        raise ValueError(
+            f"checkpoint_every is {checkpoint_every}, but must be a number of row groups"
+        )
     if index_pages is not None and encryption is not None:
         raise UnsupportedError(
             "index pages cannot be encrypted: the specification has no module for them",
@@ -174,7 +178,7 @@ def write_table(
         made = work.run(out, row_groups(found, batches, row_group_rows))
         size = out.at
     footers = work.footers
-    assert footers is not None  # as the work is done
+    assert footers is not None  # run() sets it
     notes = made.notes[:SHOWN] + work.notes[:SHOWN]
     left = len(made.notes) + len(work.notes) - len(notes)
     material = None if encryptor is None else encryptor.key_material_file
@@ -197,7 +201,7 @@ def _options(compression: str | Mapping[str, str], given: Mapping[str, Any]) -> 
     unknown = sorted(set(given) - _ARROW_OPTIONS)
     if unknown:
         raise ValueError(
-            f"{', '.join(unknown)}: not among the options that go to Arrow,"
+            f"{', '.join(unknown)}: not an option for Arrow,"
             f" which are {', '.join(sorted(_ARROW_OPTIONS))}"
         )
     codec = compression if isinstance(compression, str) else dict(compression)
@@ -214,21 +218,21 @@ def _encryptor(
     if made.key_material_file is not None:
         if every:
             raise UnsupportedError(
-                "an unfinished file would lie without its wrapped keys",
+                "an unfinished file would have no key material file",
                 hint="with checkpoints, keep the wrapped keys in the file",
             )
         material_path = key_material_path(str(target))
         if open_storage(str(target), None).exists(material_path):
             raise UnsupportedError(
-                f"{material_path} is there already, and the keys in it may be needed",
+                f"{material_path} exists already, and the keys in it may be needed",
                 hint="give another path, or keep the wrapped keys in the file",
             )
     return made
 
 
 def _separate_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
-    """Leaves of floats whose metadata is encrypted chunk by chunk, by ordinal, and the columns that
-    they lie in."""
+    """Ordinals of floating point leaves whose metadata is encrypted chunk by chunk, and their
+    columns."""
     if encryptor is None:
         return {}
     return {
@@ -243,7 +247,7 @@ def _holds_nan(data: Any, schema: pa.Schema, name: str) -> bool:
 
 
 class _Ready(NamedTuple):
-    """A block of row group ``number``, of ``rows`` rows; ``last`` of them."""
+    """A block of row group ``number``, which has ``rows`` rows; ``last`` marks its last block."""
 
     number: int
     future: Future[tuple[list[EncodedChunk], pa.ChunkedArray | None]]
@@ -267,7 +271,7 @@ class _Work:
     _retracted: int = 0
 
     def has_checkpoint(self) -> bool:
-        """Whether what was written so far can be had again."""
+        """Whether a checkpoint makes the rows written so far recoverable."""
         return self.footers is not None and self.footers.checkpoints > 0
 
     def run(self, out: BufferedFile, groups: Iterator[pa.Table]) -> RowGroupWriter:
@@ -289,7 +293,7 @@ class _Work:
         return made
 
     def _add(self, made: RowGroupWriter, footers: CheckpointWriter, *, last: bool = False) -> None:
-        """Row groups that are only waiting for their indexes."""
+        """Add the row groups that only wait for their indexes to the footers."""
         if len(made.misleading) > self._retracted:
             self._retracted = len(made.misleading)
             footers.row_groups[:] = [made.retracted(each) for each in footers.row_groups]
@@ -313,7 +317,7 @@ class _Work:
     def _placed(
         self, groups: Iterator[pa.Table], made: RowGroupWriter
     ) -> Iterator[tuple[int, tuple[SortingColumn, ...] | None]]:
-        """Row groups whose pages are in the file: their rows, and how they are sorted."""
+        """Write the pages of row groups; yield their row counts and sorting columns."""
         values: dict[int, pa.ChunkedArray] = {}
         with ThreadPoolExecutor(_WORKERS) as pool:
             for each in self._ready(pool, groups):
@@ -334,7 +338,7 @@ class _Work:
                 for block in blocks:
                     future = pool.submit(self.blocks.encode, rows, block)
                     waiting.append(_Ready(number, future, rows.num_rows, block is blocks[-1]))
-                    # Of two row groups at most, and the next one is asked for when it has a turn.
+                    # Blocks of two row groups at most; the next one is read when its turn comes.
                     while len(waiting) > _AHEAD or waiting[0].number < number:
                         yield waiting.popleft()
             while waiting:
@@ -361,15 +365,15 @@ class _Work:
             self.sorted_groups += 1
             return wanted
         names = ", ".join(leaves[each.column_idx].name for each in wanted)
-        self.notes.append(f"a row group is not sorted by {names}: it does not say so")
+        self.notes.append(f"a row group is not sorted by {names}: it claims no order")
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport(Report):
-    """Of one file: ``sorted_groups`` of its row groups say how they are sorted, ``checkpoints``
-    footers lie within it. ``algorithm`` is ``None`` in the clear; ``key_material`` is the file with
-    the wrapped keys."""
+    """The result for one file: ``sorted_groups`` of its row groups claim an order, ``checkpoints``
+    footers precede the last one. ``algorithm`` is ``None`` in the clear; ``key_material`` is the
+    file with the wrapped keys."""
 
     path: str
     rows: int
