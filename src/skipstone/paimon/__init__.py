@@ -6,5 +6,5 @@ need no read (``base``, ``kinds``, ``bloom``). ``container_builder`` makes blobs
 ``row_evidence`` answers at the row level, ``verified_blob`` checks every byte that is read, and
 ``options`` parses Paimon's own option names. Containers of other writers are read too:
 ``container_evidence`` opens one, ``container_match`` decides whether it belongs to a data file,
-``adjacent_index`` finds those beside the data files, and ``file_index`` is the public class.
+``adjacent_index`` finds those next to the data files, and ``file_index`` is the public class.
 """

@@ -1,11 +1,11 @@
-"""Paimon's sidecars that lie beside the data files: ``x.parquet.index`` for ``x.parquet``.
+"""Finds Paimon's sidecars next to the data files: ``x.parquet.index`` for ``x.parquet``.
 
 A sidecar does not state which version of its file it belongs to. It is used if all of this holds:
 
 - It is not older than the file. Paimon writes it before it closes the file: a sidecar may be up to
   ten minutes older if the name of the data file is used only once (``data-<uuid>-0.parquet``).
 - Its indexes agree with the footer of the file (``container_match``): rows, nulls, least and
-  greatest values of every queried column. One column that disagrees silences the whole sidecar.
+  greatest values of every queried column. If one column disagrees, the whole sidecar is not used.
 
 ``docs/paimon.md`` says what these checks cannot find. After a rewrite Paimon names a sidecar
 ``x.parquet-1.index``, and so on: the highest number counts. A file with such a name that is itself

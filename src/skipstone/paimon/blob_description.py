@@ -1,4 +1,4 @@
-"""What a blob says of itself: rows, distinct values, bounds, structure, and the types it may have.
+"""Describes a blob by its bytes: rows, distinct values, bounds, structure, and possible types.
 
 A blob does not state its type. Its keys have a width, or none if they are strings: a type fits if
 the blob can be read with it. A width of 2 is SMALLINT, no width is a string; 1, 4 and 8 bytes may

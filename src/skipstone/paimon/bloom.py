@@ -4,7 +4,7 @@ Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, k:
 and ``length`` place the blob in the container of the file; ``crc`` is its CRC-32, ``sums`` has the
 checksums of its blocks (``verified_blob``; values without this field are still read), and ``k`` is
 the number of hash functions. A query for a value reads the ``k`` blocks that hold its probes. A
-small filter is read whole, and so is one that is asked about many values.
+small filter is read whole, and so is any filter for a query of many values.
 
 Parameters are Paimon's options: ``items``, the distinct values expected per file (1,000,000:
 599,071 bytes per column and file, however few rows it has), and ``fpp`` (0.1), the share of absent

@@ -172,7 +172,7 @@ def open_sidecar(
 ) -> Sidecar:
     """The container of ``size`` bytes from ``offset`` of ``path``; one or two small reads.
 
-    ``FormatError`` if it is none or damaged, ``UnsupportedError`` for a version above 1,
+    ``FormatError`` if it is not a container or damaged, ``UnsupportedError`` for a version above 1,
     ``OSError`` for bytes that cannot be read.
     """
     blob = Blob(path=path, offset=offset, length=size)

@@ -98,7 +98,7 @@ class RowIndex(PerFile, PaimonIndex):
 
 
 class IndexedRows:
-    """The row level source of those indexes, read back, that know rows."""
+    """The row level source of the read indexes that answer for rows."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self.indexes = [index for index in indexes if isinstance(index, RowIndex)]

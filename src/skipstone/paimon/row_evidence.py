@@ -55,7 +55,7 @@ __all__ = ["FileRows", "asks_of", "bounds_of"]
 
 log = logging.getLogger("skipstone")
 
-# Rounds after which reads grow beyond what was asked for: strings in version 1 of a bitmap do not
+# Rounds after which reads grow beyond the requested bytes: strings in version 1 of a bitmap do not
 # state their total length.
 _PATIENCE = 3
 

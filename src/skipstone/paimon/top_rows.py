@@ -6,8 +6,8 @@ of several files takes their keys: the code of each row is put together from its
 dictionary gives the key of the code. It is read in rounds like any index: ``needs`` names the bytes
 that are missing.
 
-``top_rows`` merges the first k rows of each file. Files are asked in the order of the best key in
-their heads, in waves; a file whose best key is worse than the k-th found so far is not asked. A
+``top_rows`` merges the first k rows of each file. Files are read in the order of the best key in
+their heads, in waves; a file whose best key is worse than the k-th found so far is not read. A
 file without a usable index keeps all of its candidates: the result is then a superset, which the
 reader sorts and cuts. With one sort key exactly k rows remain (all, if there are fewer): of values
 that tie the last in file and row order, of nulls the first. With ``ties``, for several sort keys,
@@ -174,7 +174,7 @@ class TopFile:
         return found
 
 
-# Files whose rows are asked for together.
+# Files whose rows are read together.
 _WAVE = 16
 _ROUNDS = 12
 _INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)

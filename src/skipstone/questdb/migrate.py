@@ -1,7 +1,7 @@
 """``migrate`` writes a ``_pm`` for every data file that lacks a good one. It reads no rows.
 
 In a table with QuestDB's layout (a directory with a ``_txn``), the ``_pm`` of each Parquet
-partition lies beside ``data.parquet`` and belongs to the size in ``_txn``. For any other table the
+partition lies next to ``data.parquet`` and belongs to the size in ``_txn``. For any other table the
 ``_pm`` files lie below a separate directory, with the names that ``export`` uses: ``_pm`` where a
 directory has one data file, else ``<file>._pm``. Nothing is written into the directory of such a
 table.

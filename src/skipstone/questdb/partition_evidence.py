@@ -6,7 +6,7 @@ that day only. That holds for the whole file whatever is appended to it, and no 
 it. The ``_pm`` of each partition names the designated timestamp: where it was renamed, a file may
 have another column of that name.
 
-``PartitionPms``: the row groups of each partition, from the ``_pm`` beside its data file. A ``_pm``
+``PartitionPms``: row groups of each partition, from the ``_pm`` next to its data file. A ``_pm``
 holds several snapshots; only the one of the size in ``_txn`` is used, and only if its row count is
 that of ``_txn``. A ``_pm`` that is missing, damaged or of another file says nothing, with the
 reason. Columns are found by their names in the data file, as its readers do (``evidence/columns``).
@@ -104,7 +104,7 @@ class PartitionPms(Source):
     opened: OpenPartitions
     schema: pa.Schema
     level: Level = Level.ROW_GROUP
-    #: a ``_pm`` is a small file beside the data
+    #: a ``_pm`` is a small file next to the data
     limits_cost: ClassVar[bool] = True
     damaged: list[Reason] = field(default_factory=list)
     absent: int = 0

@@ -1,6 +1,6 @@
-"""``PmFile``: one ``_pm`` of QuestDB by itself: a file, or bytes.
+"""``PmFile``: a single ``_pm`` of QuestDB, a file or bytes.
 
->>> pm = skipstone.PmFile("trades/2026-03-10/_pm")           # of data.parquet beside it
+>>> pm = skipstone.PmFile("trades/2026-03-10/_pm")           # of the data.parquet next to it
 >>> pm.select("price < 4.5").row_groups                      # row groups that may match
 >>> pm.select("price < 4.5").certain                         # of these, those whose rows all match
 >>> pm.find_row_group(datetime(2026, 3, 10, 13, 5))          # where a late row belongs
@@ -64,9 +64,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowGroupSelection:
-    """What a ``_pm`` says of a predicate: no row outside ``row_groups`` matches, and every row of
-    ``certain`` does. ``rows`` are the rows of ``row_groups``; ``steps`` tell what each kind of
-    metadata did."""
+    """The answer of a ``_pm`` to a predicate: no row outside ``row_groups`` matches, and every row
+    of ``certain`` does. ``rows`` are the rows of ``row_groups``; ``steps`` list the effect of each
+    kind of metadata."""
 
     row_groups: tuple[int, ...]
     certain: tuple[int, ...]
@@ -236,7 +236,7 @@ class PmFile:
         return OpenedPm.of(self.snapshot, path=self.data or "", schema=schema)
 
     def describe(self) -> PmDescription:
-        """What the snapshot holds; ``str()`` of it is for people, ``to_dict()`` for programs."""
+        """The contents of the snapshot: ``str()`` for people, ``to_dict()`` for programs."""
         pm, head = self.snapshot.pm, PmHead.of(self.snapshot.pm)
         designated = pm.designated_timestamp
         return PmDescription(

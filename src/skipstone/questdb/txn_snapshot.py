@@ -62,8 +62,8 @@ PM: Final = "_pm"
 
 #: Seconds after which a reader gives up if commits keep interrupting it.
 _PATIENCE: Final = 10.0
-# Copies that held still and yet are not whole, until the file counts as damaged: a network file
-# system may show the writes of another machine out of order for a moment.
+# Incomplete copies of an unchanged version, until the file counts as damaged: a network file system
+# may briefly show the writes of another machine out of order.
 _ATTEMPTS: Final = 5
 # A million partitions take 32 MB, twice, and what lies between two records.
 _LARGEST: Final = 1 << 29
@@ -297,7 +297,7 @@ def _not_parquet(root: str, name: str, before: int, last: bool) -> UnsupportedEr
 class _TableFiles:
     """The directories and the data files below a table's root.
 
-    A local file is asked for one by one, an object store listed once.
+    Local files are looked up one by one; an object store is listed once.
     """
 
     def __init__(self, root: str, storage: Storage) -> None:

@@ -312,7 +312,7 @@ def _never() -> tuple[ByteArrays, U8]:
 def _one_block(
     cursor: Cursor, type: PaimonType, cardinality: int, pieces: Pieces
 ) -> tuple[KeyArray, I64]:
-    """Version 1: the whole dictionary, whose length only its last key tells."""
+    """Version 1: the whole dictionary; only its last key gives its length."""
     start = cursor.position
     if type.width:
         body = start + cardinality * (type.width + 4)

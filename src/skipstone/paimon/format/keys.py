@@ -12,7 +12,7 @@ string is its length (i32) and its bytes.
 A question about a value becomes one about keys with ``safe``, which makes the answer complete where
 keys are finer or coarser than values:
 
-- 0.0 and -0.0 are one value with two keys: each stands for both;
+- 0.0 and -0.0 are one value with two keys: a query for one finds both;
 - where keys lose digits (``PaimonType.exact``), an open end of a range becomes closed. The rows are
   then all that may match; none is certain to.
 """

@@ -1,4 +1,4 @@
-"""A ``_pm`` for any Parquet file, from its footer alone and without an object per column chunk.
+"""Makes a ``_pm`` for any Parquet file from only its footer, without an object per column chunk.
 
 A footer of 10,000 columns takes milliseconds, so that a build can make a ``_pm`` for every file.
 

@@ -117,7 +117,7 @@ class PmSnapshot:
             low, high = int(offsets.min()), int(offsets.max())
             if low < pm.header_end or high > last:
                 raise pm.fail("a row group block", at, f"at {pm.header_end} to {last}", (low, high))
-            # Entries take 4 bytes: many that share one wide block would ask for very much memory.
+            # Entries take 4 bytes: many that share one wide block would need too much memory.
             room, block = self.footer_offset - pm.header_end, 8 + CHUNK_SIZE * pm.column_count
             if self.row_group_count * block > room:
                 raise pm.fail(

@@ -60,7 +60,7 @@ class ChunkStats:
         return np.asarray((self.chunks["STAT_FLAGS"] & wanted) == wanted)
 
     def present(self, end: End) -> Bools:
-        """Where there is a minimum (maximum) at all."""
+        """Where there is a minimum (maximum)."""
         return self._flags(_FLAGS[end][0])
 
     def exact(self, end: End) -> Bools:

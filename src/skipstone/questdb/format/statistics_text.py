@@ -53,7 +53,7 @@ def type_text(code: int) -> str:
 
 
 def readable(column: PmColumn, value: bytes) -> str | None:
-    """What the bytes of a bound of this column mean; ``None`` where that is not known."""
+    """The value of a bound of this column, as text; ``None`` if it is not known."""
     type = ColumnType.of(column.type)
     layout = _NUMBERS.get(column.physical_type)  # type: ignore[call-overload]
     if layout is not None:

@@ -182,7 +182,7 @@ class Txn:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, symbol_bytes: int, partition_bytes: int) -> Self:
-        """From a record whose two lengths BASE tells; ``FormatError`` where it says otherwise."""
+        """From a record with the two lengths in BASE; ``FormatError`` if they contradict it."""
         expected = _FIXED.size + symbol_bytes + _I32.size + partition_bytes
         if len(data) != expected:
             raise FormatError("a record of _txn", expected=f"{expected} bytes", got=len(data))

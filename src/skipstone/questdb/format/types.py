@@ -212,7 +212,7 @@ class ColumnType:
     def fits(self, physical: int, length: int) -> bool:
         """True where a column of this type may have this physical type.
 
-        Beside what QuestDB writes: what it takes over from others, which are DATE in days, decimals
+        Besides the types that QuestDB writes, it accepts from other writers: DATE in days, decimals
         of any form, INT96, and arrays as nested lists of their elements.
         """
         form = self.parquet

@@ -82,7 +82,7 @@ class PmColumn:
 
     @property
     def is_ascii(self) -> bool:
-        """A VARCHAR of ASCII alone."""
+        """A VARCHAR with only ASCII."""
         return bool(self.flags & COLUMN_IS_ASCII)
 
     @property
@@ -224,8 +224,8 @@ class PmChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PmRowGroup:
-    """A row group block. ``unreferenced`` are bytes at its end that nothing points at: QuestDB
-    leaves there the bloom filter of a column that is not in BLOOM_FILTER_COLUMNS.
+    """A row group block. ``unreferenced`` are bytes at its end that nothing refers to: there
+    QuestDB leaves the bloom filter of a column that is not in BLOOM_FILTER_COLUMNS.
     """
 
     num_rows: int
@@ -364,7 +364,7 @@ def _place(
 
 
 def _inline(bitset: bytes, region: bytearray) -> int:
-    """Where in ``region`` the filter was put."""
+    """The position of the filter in ``region``."""
     region += bytes(-len(region) % 8)
     at = len(region)
     region += struct.pack("<i", len(bitset)) + bitset
