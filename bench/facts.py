@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.planning.fact_runs import Outgrown, in_turn
+from skipstone.planning.fact_runs import RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -182,20 +182,20 @@ def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
         predicate=where,
     )
 
-    def plan(how: Outgrown) -> Plan:
+    def plan(how: RunSettings) -> Plan:
         return plan_objects(replace(request, runs=how))
 
-    job = Outgrown(limit=0, runner=plan_on_spark(bench.spark))
+    job = RunSettings(limit=0, runner=plan_on_spark(bench.spark))
     first = timed(lambda: plan(job))
     ways: dict[str, Any] = {
         "spark": lambda: plan(job),
-        "in turn": lambda: plan(Outgrown(limit=0, runner=in_turn)),
+        "in turn": lambda: plan(RunSettings(limit=0, runner=in_turn)),
     }
     taken = interleaved(max(1, bench.sizes.runs // 3), ways)
     plans = {name: work() for name, work in ways.items()}
-    held_first = timed(lambda: plan(Outgrown(limit=2**40)))
-    held = median(interleaved(bench.sizes.runs, {"held": lambda: plan(Outgrown())})["held"])
-    kept = plan(Outgrown()).keep
+    held_first = timed(lambda: plan(RunSettings(limit=2**40)))
+    held = median(interleaved(bench.sizes.runs, {"held": lambda: plan(RunSettings())})["held"])
+    kept = plan(RunSettings()).keep
     assert all((found.keep == kept).all() for found in plans.values()), "the ways disagree"
     assert kept[count // 3], "the needle's file was lost"
     seconds, in_turn_seconds = median(taken["spark"]), median(taken["in turn"])

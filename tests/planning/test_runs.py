@@ -156,7 +156,7 @@ def names(plan: skipstone.Plan) -> list[str]:
 
 def planned(table: skipstone.Table, where: str, runner: Any) -> skipstone.Plan:
     """The plan by a runner of one's own."""
-    from skipstone.planning.fact_runs import Outgrown
+    from skipstone.planning.fact_runs import RunSettings
     from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
     from skipstone.predicate.binding import bind
     from skipstone.predicate.sql import parse_sql
@@ -171,6 +171,6 @@ def planned(table: skipstone.Table, where: str, runner: Any) -> skipstone.Plan:
             partitions=PartitionColumns({}),
             table=table.path,
             predicate=where,
-            runs=Outgrown(limit=0, runner=runner),
+            runs=RunSettings(limit=0, runner=runner),
         )
     )

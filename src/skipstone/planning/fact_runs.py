@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 __all__ = [
     "IN_MEMORY",
     "Gathered",
-    "Outgrown",
     "RunAnswer",
     "RunJob",
+    "RunSettings",
     "Runner",
     "gather",
     "in_turn",
@@ -124,7 +124,7 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgrown:
+class RunSettings:
     """Beyond ``limit`` bytes of fact columns, ``runner`` evaluates a predicate run by run.
 
     ``storage_options`` open the facts' storage in other processes.
@@ -139,7 +139,7 @@ def gather(
     tree: Bound,
     matched: MatchedFacts,
     columns: frozenset[str],
-    how: Outgrown,
+    how: RunSettings,
     *,
     file_index: bool = True,
 ) -> Gathered | None:

@@ -15,7 +15,7 @@ from skipstone.pruning.plan import Coverage, Plan, Step
 from skipstone.pruning.planner import FactCoverage, ObjectLevel, PlanInput, make_plan
 from skipstone.pruning.source import RowSource, Source
 
-from .fact_runs import Gathered, Outgrown, gather, sharpened
+from .fact_runs import Gathered, RunSettings, gather, sharpened
 from .pm_row_groups import PmRowGroups
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ObjectPlanRequest:
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     reasons: Sequence[Reason] = ()
     facts_disabled: bool = False
-    runs: Outgrown = field(default_factory=Outgrown)
+    runs: RunSettings = field(default_factory=RunSettings)
     file_index: bool = True
     adjacent: AdjacentSource | None = None
     data_files: DataFileSources | None = None
@@ -269,7 +269,7 @@ def _switched_off(matched: MatchedFacts, columns: frozenset[str]) -> list[Reason
 
 
 def _gathered(
-    tree: Bound, matched: MatchedFacts, columns: frozenset[str], how: Outgrown, file_index: bool
+    tree: Bound, matched: MatchedFacts, columns: frozenset[str], how: RunSettings, file_index: bool
 ) -> Gathered | None:
     """``gather``, failing open: where it fails, the facts say nothing, with the reason."""
     try:

@@ -28,7 +28,7 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.xskipper_store import find_store
-from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
@@ -164,7 +164,7 @@ class FactsPruner(Pruner):
                 milliseconds={"matching": matched.milliseconds},
                 reasons=reasons,
                 facts_disabled=disabled,
-                runs=Outgrown(limit=self.memory, runner=_by_a_job),
+                runs=RunSettings(limit=self.memory, runner=_by_a_job),
                 file_index=self.file_index,
                 adjacent=adjacent,
             )

@@ -16,7 +16,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.indexes.minmax import MinMax
-from skipstone.planning.fact_runs import IN_MEMORY, Outgrown, in_turn
+from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.dnf import from_dnf
@@ -135,7 +135,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             table=table.path,
             predicate=text or to_sql(expr),
             milliseconds=milliseconds,
-            runs=Outgrown(
+            runs=RunSettings(
                 limit=request.memory,
                 runner=_runner(request.spark),
                 storage_options=table.storage_options,
