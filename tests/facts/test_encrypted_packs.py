@@ -43,7 +43,7 @@ def store(home: Path, data: bytes, keys: dict[str, bytes] | None = None) -> Encr
     return EncryptedStorage(LocalStorage(), location, LabelledKeys(keys or KEYS))
 
 
-def sealed() -> bytes:
+def encrypted() -> bytes:
     return encrypt_pack(NAME, plain(), segments(), "kf", LabelledKeys(KEYS))
 
 
@@ -52,7 +52,7 @@ def place(home: Path, offset: int, length: int) -> ByteRange:
 
 
 def test_every_range_is_that_of_the_plaintext(tmp_path: Path) -> None:
-    data, whole = sealed(), plain()
+    data, whole = encrypted(), plain()
     reader = store(tmp_path, data)
     borders = [0, 4, 5, 6, FRAME, FRAME + 5, 2 * FRAME + 5, 2 * FRAME + 6, len(whole)]
     ranges = [place(tmp_path, a, b - a) for a in borders for b in borders if a <= b]
@@ -72,7 +72,7 @@ def test_every_range_is_that_of_the_plaintext(tmp_path: Path) -> None:
 def test_ranges_drawn_at_random(tmp_path_factory: pytest.TempPathFactory, drawn: list) -> None:  # type: ignore[type-arg]
     home = tmp_path_factory.mktemp("pack")
     whole = plain()
-    reader = store(home, sealed())
+    reader = store(home, encrypted())
     ranges = [place(home, offset, length) for offset, length in drawn]
     found = reader.read_ranges(ranges)
     for each in ranges:
@@ -85,7 +85,7 @@ def test_ranges_drawn_at_random(tmp_path_factory: pytest.TempPathFactory, drawn:
 
 def test_a_missing_key_closes_its_own_segments_only(tmp_path: Path) -> None:
     whole = plain()
-    reader = store(tmp_path, sealed(), {"kf": KEYS["kf"], "k1": KEYS["k1"]})
+    reader = store(tmp_path, encrypted(), {"kf": KEYS["kf"], "k1": KEYS["k1"]})
     starts = [sum(LENGTHS[:at]) for at in range(len(LENGTHS))]
     for start, length, label in zip(starts, LENGTHS, LABELS, strict=True):
         wanted = place(tmp_path, start, length)
@@ -100,7 +100,7 @@ def test_a_missing_key_closes_its_own_segments_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keys", [{"k1": b"1" * 24}, {**KEYS, "kf": b"x" * 16}])
 def test_without_the_footer_key_nothing_is_read(tmp_path: Path, keys: dict[str, bytes]) -> None:
-    reader = store(tmp_path, sealed(), keys)
+    reader = store(tmp_path, encrypted(), keys)
     assert reader.read_ranges([place(tmp_path, 0, 5)]) == {}
     [reason] = reader.reasons
     assert reason.cause is Cause.UNDECRYPTABLE
@@ -109,7 +109,7 @@ def test_without_the_footer_key_nothing_is_read(tmp_path: Path, keys: dict[str, 
 
 def test_a_frame_of_another_place_does_not_authenticate(tmp_path: Path) -> None:
     """Two frames of one key, of equal length, change places; so do two whole packs."""
-    data = bytearray(sealed())
+    data = bytearray(encrypted())
     size = FRAME + 28
     first = 5 + 28 + size  # the frames of segment 3: one whole, one of a byte
     fourth = first + size + 29  # those of segment 4 have the key of segment 2
@@ -131,7 +131,7 @@ def test_a_frame_of_another_place_does_not_authenticate(tmp_path: Path) -> None:
 def test_a_pack_in_the_clear_is_not_believed(tmp_path: Path) -> None:
     reader = store(tmp_path, plain())
     assert reader.read_ranges([place(tmp_path, 0, 5)]) == {}
-    assert "not sealed" in next(iter(reader.reasons)).text
+    assert "not encrypted" in next(iter(reader.reasons)).text
 
 
 def test_every_flipped_byte_is_seen(tmp_path: Path) -> None:

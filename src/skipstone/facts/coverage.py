@@ -1,8 +1,8 @@
-"""Which files of a listing have an index already: what a build or a refresh need not do again.
+"""Finds the files of a listing that have an index already, which a build or a refresh skips.
 
-Indexes that lie in one sidecar of their file are built together: where one of them is lacking,
-those that are there are built anew, and the sidecar of the newest row has them all. A value whose
-sidecar is gone counts as none.
+Indexes in one sidecar of a file are built together. Where one of them is lacking, the existing ones
+are rebuilt, and the sidecar of the newest row has them all. A value whose sidecar is gone does not
+count.
 """
 
 from __future__ import annotations
@@ -21,16 +21,10 @@ from skipstone.questdb.pm_of_data_file import PM
 
 from .part_columns import REASONS, nonnull
 from .parts import Part
-from .reports import (
-    Description,
-    IndexInfo,
-)
+from .reports import Description, IndexInfo
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Iterator,
-        Sequence,
-    )
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -75,8 +69,8 @@ def valued(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:
 def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
     """Files with a value in the fact column ``field``, in a current fact.
 
-    Where the column is large and all footers tell, it is not read. A column of moderate size is:
-    that finds damaged values too, which are then built anew.
+    A large column is not read if all footers have null counts. A column of moderate size is read:
+    that also finds damaged values, which are then rebuilt.
     """
     found = np.zeros(len(matched.listing), np.bool_)
     snapshot = matched.snapshot
@@ -87,9 +81,9 @@ def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
     names = [part.by_key[field.key].arrow.name for part in having]
     size = sum(part.column_bytes.get(n, 0) for part, n in zip(having, names, strict=True))
     if size > READ_BYTES and all(type(part) is Part for part in having):
-        told = [part.filled(name) for part, name in zip(having, names, strict=True)]
-        if not any(each is None for each in told):
-            for part, rows in zip(having, told, strict=True):
+        filled = [part.filled(name) for part, name in zip(having, names, strict=True)]
+        if not any(each is None for each in filled):
+            for part, rows in zip(having, filled, strict=True):
                 assert rows is not None
                 at = np.flatnonzero(rows) + snapshot.identities.starts[part.name]
                 file = file_of_row[at]
@@ -109,10 +103,10 @@ def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
         return found
     row = 0
     for chunk in column.chunks:
-        told = pc.fill_null(pc.equal(chunk.keys, index), False)
+        named = pc.fill_null(pc.equal(chunk.keys, index), False)
         lengths = np.diff(np.asarray(chunk.offsets))
         row_of_entry = np.repeat(np.arange(row, row + len(chunk)), lengths)
-        entries = row_of_entry[np.asarray(told).astype(np.bool_)]
+        entries = row_of_entry[np.asarray(named).astype(np.bool_)]
         file = matched.file_of_row[entries]
         found[file[file >= 0]] = True
         row += len(chunk)
@@ -120,7 +114,7 @@ def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
 
 
 def without_pm(matched: MatchedFacts) -> NDArray[np.bool_]:
-    """Files whose facts have no ``_pm`` that is still there, and no reason why they have none."""
+    """Files whose facts have neither an existing ``_pm`` nor a reason why they have none."""
     found = left_out(matched, PM)
     found[matched.file_of_row[(matched.file_of_row >= 0) & matched.has_sidecar("pm")]] = True
     return ~found
@@ -132,8 +126,7 @@ def by_lacking(
     """Groups of files that lack the same of ``wanted``: those indexes, and a mask over the
     listing.
 
-    With the table's ``schema`` also indexes that are not wanted, where they lie in a sidecar that
-    is written anew.
+    With the table's ``schema`` the groups include other indexes in a sidecar that is rewritten.
     """
     every = [*wanted, *(_companions(matched, wanted, schema) if schema is not None else ())]
     lacks = [~covered(matched, index) for index in wanted]
@@ -152,7 +145,7 @@ def by_lacking(
 
 
 def _companions(matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schema) -> list[Index]:
-    """Indexes that the table has and that lie in the same sidecars as some that are wanted."""
+    """Other indexes of the table in the same sidecars as wanted ones."""
     sidecars = {index.sidecar for index in wanted} - {None}
     named = {(index.name, index.column) for index in wanted}
     found = []
@@ -169,7 +162,7 @@ def _companions(matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schem
 
 
 def describe(table: str, matched: MatchedFacts) -> Description:
-    """What the snapshot behind ``matched`` has, over the files of its listing."""
+    """The indexes of the snapshot behind ``matched``, over the files of its listing."""
     snapshot, listing = matched.snapshot, matched.listing
     total = len(listing)
     fresh = int(matched.has_fact.sum())
@@ -193,7 +186,7 @@ def describe(table: str, matched: MatchedFacts) -> Description:
 
 
 def stored_bytes(snapshot: Snapshot) -> int:
-    """Bytes of all parts and of the packs beside them."""
+    """Bytes of all parts and packs."""
     packs = snapshot.storage.list_all(snapshot.location.packs)
     return snapshot.size + packs.total_bytes
 
@@ -239,7 +232,7 @@ def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
 
 
 def _in_sidecars(snapshot: Snapshot, field: FactField) -> int:
-    """Bytes of the blobs that the values of an index say they have in sidecars."""
+    """Bytes of an index in sidecars, by the lengths in its values."""
     if field.sidecar is None or not pa.types.is_struct(field.arrow.type):
         return 0
     if field.arrow.type.get_field_index("length") < 0:

@@ -1,10 +1,11 @@
-"""Sealed packs: what a pack of an encrypted index is, and how ranges of its plaintext are read.
+"""The format of the packs of an encrypted index, and how ranges of their plaintext are read.
 
-The plaintext of a sealed pack is exactly a pack (``packs.py``): offsets and lengths in fact rows
-are of the plaintext, so whoever reads sidecars asks as always. It is cut into segments, each under
-the data key of one label: the blob of an index in a Paimon container under the index's label, all
-else (a container's head, a ``_pm``) under the footer's. A segment is cut into frames of up to 16
-KiB, each sealed by itself, so that a few bytes are read without the rest::
+The plaintext of an encrypted pack is exactly a pack (``packs.py``). Offsets and lengths in fact
+rows are of the plaintext, so sidecars are read in the same way as from a plaintext pack. The
+plaintext is cut into segments, each encrypted with the data key of one label: the blob of an index
+in a Paimon container has the index's label; everything else (a container's head, a ``_pm``) has the
+footer's. A segment is cut into frames of up to 16 KiB. Each frame is encrypted by itself, so that a
+few bytes can be read without the rest::
 
     frames     per segment: per frame  nonce 12 | ciphertext | tag 16
     directory  module of AES-GCM (length u32 | nonce 12 | ciphertext | tag 16), footer's data key
@@ -17,13 +18,13 @@ KiB, each sealed by itself, so that a few bytes are read without the rest::
 Numbers are little endian. The name says what a segment is: ``<n>/bitmap(city)``, ``<n>/pm``, n
 counting the sidecars of the pack. AAD of a frame: ``SKSP frame`` NUL, the pack's file name, NUL,
 segment u32, frame u32, last frame (1 byte), the segment's name; of the directory ``SKSP directory``
-NUL, the file name, NUL, and the SHA-256 of ``keys``. So no frame, segment or pack stands for
-another, none is cut short, and a fact, which names the pack and the offset and is itself
-authenticated, gets its own sidecar or nothing.
+NUL, the file name, NUL, and the SHA-256 of ``keys``. So no frame, segment or pack can replace
+another, and none can be cut short. A fact names the pack and the offset, and is itself
+authenticated, so it gets its own sidecar or nothing.
 
-Data keys are random and of one pack only; nonces are random, counted, and never given out twice for
-one key (2^32 frames are 64 TiB). Nothing in a sealed pack is believed that does not authenticate:
-then its ranges are not there, which every reader takes for "says nothing", and the reason is kept.
+Data keys are random, and each is used for one pack only. Nonces are random and counted, and never
+repeat for one key (2^32 frames are 64 TiB). Ranges that do not authenticate are left out of the
+result, which every reader treats as "says nothing", and the reason is kept.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ _HEAD: Final = struct.Struct("<II")
 _SEGMENT: Final = struct.Struct("<QII")
 _PLACE: Final = struct.Struct("<IIB")
 _OVERHEAD: Final = NONCE_LENGTH + TAG_LENGTH
-# What directory and keys may take at most.
+# The most bytes of directory and keys together.
 _LONGEST = 256 * 2**20
-# Neither a pack of ours nor its parts come near these; a number beyond them is damage.
+# No pack of Skipstone comes near these limits; a larger number is damage.
 _MOST, _LARGEST_FRAME = 1 << 40, 1 << 24
 
 
@@ -90,12 +91,12 @@ def _directory_aad(pack: str, keys: bytes) -> bytes:
 def encrypt_pack(
     name: str, plain: bytes, segments: Sequence[Segment], footer_key: str, keys: LabelledKeys
 ) -> bytes:
-    """The pack ``name`` of this plaintext, of which the segments are all, one after another.
+    """The encrypted pack ``name`` of this plaintext; the segments cover it, one after another.
 
     ``KeyUnavailableError`` where a label has no key.
     """
     if sum(segment.length for segment in segments) != len(plain):
-        raise ValueError("the segments are not the plaintext")
+        raise ValueError("the segments do not cover the plaintext")
     ciphers: dict[str, CountedCipher] = {}
     materials: list[str] = []
     for label in dict.fromkeys((footer_key, *(segment.label for segment in segments))):
@@ -126,8 +127,8 @@ def encrypt_pack(
 
 @dataclass(eq=False)
 class EncryptedPack:
-    """The directory of a sealed pack, opened; ``starts`` are where segments begin in the plaintext,
-    ``places`` where in the pack, each with the end after the last."""
+    """The decrypted directory of an encrypted pack. ``starts`` are where segments begin in the
+    plaintext, ``places`` where in the pack; each ends with the end of the last segment."""
 
     path: str
     frame: int
@@ -140,14 +141,14 @@ class EncryptedPack:
 
     @classmethod
     def open(cls, path: str, size: int, tail: memoryview, keys: LabelledKeys) -> EncryptedPack:
-        """From the end of the pack at ``path`` of ``size`` bytes, as ``needed`` says how long.
+        """From ``tail``, the last ``pack_end`` bytes of the pack at ``path`` of ``size`` bytes.
 
-        ``FormatError`` for what is no sealed pack, or not this one; ``KeyUnavailableError``.
+        ``FormatError`` for what is not this encrypted pack; ``KeyUnavailableError``.
         """
         name = path.rpartition("/")[2]
         length, known_length = _lengths(tail, size, path)
         if len(tail) < pack_end(tail, size, path):
-            raise FormatError("the end of a sealed pack is cut short", file=path, got=len(tail))
+            raise FormatError("the end of an encrypted pack is cut short", file=path, got=len(tail))
         end = len(tail) - _TAIL.size
         known = bytes(tail[end - known_length : end])
         materials = _materials(known, path)
@@ -156,11 +157,11 @@ class EncryptedPack:
             tail[end - known_length - length : end - known_length],
             _directory_aad(name, known),
             file=path,
-            what="the directory of a sealed pack",
+            what="the directory of an encrypted pack",
         )
         if stop != length:
             raise FormatError(
-                "the directory of a sealed pack", file=path, expected=length, got=stop
+                "the directory of an encrypted pack", file=path, expected=length, got=stop
             )
         found = cls._parse(path, plain, materials, size - _TAIL.size - known_length - length)
         found.ciphers[0] = footer
@@ -171,7 +172,7 @@ class EncryptedPack:
         cls, path: str, plain: bytes, materials: tuple[KeyMaterial, ...], room: int
     ) -> EncryptedPack:
         def wrong(what: str) -> FormatError:
-            return FormatError(f"{what} of a sealed pack", file=path)
+            return FormatError(f"{what} of an encrypted pack", file=path)
 
         if len(plain) < _HEAD.size:
             raise wrong("the directory")
@@ -249,28 +250,30 @@ class EncryptedPack:
 def _lengths(tail: memoryview, size: int, path: str) -> tuple[int, int]:
     """Lengths of directory and keys, from the end of a pack."""
     if len(tail) < _TAIL.size:
-        raise FormatError("too short for a sealed pack", file=path, got=size)
+        raise FormatError("too short for an encrypted pack", file=path, got=size)
     length, known, version, magic = _TAIL.unpack(tail[-_TAIL.size :])
     if magic != MAGIC:
-        raise FormatError(
-            "the pack is not sealed, and the index is encrypted", file=path, expected=MAGIC
-        )
+        raise FormatError("the pack is not encrypted, and the index is", file=path, expected=MAGIC)
     if version != VERSION:
-        raise UnsupportedError(f"{path} is a sealed pack of version {version}: 1 is the newest")
+        raise UnsupportedError(f"{path} is an encrypted pack of version {version}: 1 is the newest")
     if length < GCM_OVERHEAD or length + known + _TAIL.size > min(size, _LONGEST):
-        raise FormatError("the lengths at the end of a sealed pack", file=path, got=length + known)
+        raise FormatError(
+            "the lengths at the end of an encrypted pack", file=path, got=length + known
+        )
     return length, known
 
 
 def pack_end(tail: memoryview, size: int, path: str) -> int:
     """How many bytes at the end of a pack of ``size`` bytes ``EncryptedPack.open`` takes; ``tail``
-    are its last. ``FormatError`` for what is no sealed pack."""
+    are its last bytes. ``FormatError`` for what is no encrypted pack."""
     return sum(_lengths(tail, size, path)) + _TAIL.size
 
 
 def pack_labels(tail: memoryview, size: int, path: str) -> tuple[str, ...]:
-    """The labels of the keys of a pack, the footer's first; ``tail`` is what ``pack_end`` says. No
-    key is needed, and nothing vouches for them. ``FormatError`` for what is no sealed pack."""
+    """The labels of the keys of a pack, the footer's first; ``tail``: its last ``pack_end`` bytes.
+
+    No key is needed; the labels are not authenticated. ``FormatError`` for what is no encrypted
+    pack."""
     _, known = _lengths(tail, size, path)
     end = len(tail) - _TAIL.size
     found = _materials(bytes(tail[max(0, end - known) : end]), path)
@@ -282,8 +285,8 @@ def _materials(known: bytes, path: str) -> tuple[KeyMaterial, ...]:
         texts = json.loads(known)["keys"]
         found = [read_key_metadata(text.encode()) for text in texts]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise FormatError("the keys of a sealed pack are no key material", file=path) from None
+        raise FormatError("the keys of an encrypted pack are no key material", file=path) from None
     kept = tuple(each for each in found if isinstance(each, KeyMaterial))
     if not kept or len(kept) != len(found):
-        raise FormatError("the keys of a sealed pack are no key material", file=path)
+        raise FormatError("the keys of an encrypted pack are no key material", file=path)
     return kept

@@ -1,6 +1,7 @@
-"""``EncryptedStorage``: the storage of an encrypted index, which reads sealed packs as plain ones.
+"""``EncryptedStorage``: the storage of an encrypted index, which decrypts the packs that it reads.
 
-Everything above asks for ranges of sidecars by the places that the facts name, sealed or not.
+Callers ask for ranges of sidecars by the places in the facts, whether the index is encrypted or
+not.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["EncryptedStorage"]
 
-# What is read of a pack's end at first.
+# Bytes at the end of a pack that are read first.
 _GUESS: Final = 32 * 1024
 
 
 class EncryptedStorage:
-    """The storage of an encrypted index: ranges of packs are those of their plaintext.
+    """The storage of an encrypted index: ranges of packs are ranges of their plaintext.
 
-    Everything else is as ``storage`` has it. ``reasons`` are why ranges of packs could not be read;
-    ``warn`` is told of each once.
+    All other operations are those of ``storage``. ``reasons`` are why ranges of packs could not be
+    read; ``warn`` is called with each of them.
     """
 
     def __init__(
@@ -60,17 +61,17 @@ class EncryptedStorage:
     def requests(self, count: int) -> None:
         self.storage.requests = count
 
-    # -- sealed packs ------------------------------------------------------------------------------
+    # -- encrypted packs ---------------------------------------------------------------------------
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
         """As ``Storage.read_ranges``; of packs, ranges of the plaintext."""
-        sealed = [each for each in ranges if each.path.startswith(self._below)]
+        in_packs = [each for each in ranges if each.path.startswith(self._below)]
         rest = [each for each in ranges if not each.path.startswith(self._below)]
         found = self.storage.read_ranges(rest, versions) if rest else {}
         wanted: dict[ByteRange, tuple[EncryptedPack, list[tuple[int, int, ByteRange]]]] = {}
-        for each in dict.fromkeys(sealed):
+        for each in dict.fromkeys(in_packs):
             pack = self.pack(each.path)
             frames = pack.frames(each.offset, each.length) if pack is not None else None
             if pack is not None and frames is not None:
@@ -96,14 +97,14 @@ class EncryptedStorage:
         return found
 
     def pack(self, path: str) -> EncryptedPack | None:
-        """The sealed pack at ``path``, opened once; ``None`` where that fails."""
+        """The encrypted pack at ``path``, opened once; ``None`` where that fails."""
         with self._lock:
             known = self._packs.get(path)
         if known is None:
             try:
                 known = self._opened(path)
             except OSError:
-                return None  # gone, or not given this time
+                return None  # the pack is gone, or this request failed
             except Exception as error:  # hostile bytes, and the caller's key service
                 known = self._why(f"pack {path.rpartition('/')[2]}", error)
             with self._lock:
@@ -137,7 +138,7 @@ class EncryptedStorage:
     def damage(self, path: str) -> str | None:
         """What is wrong with the whole pack at ``path``, frame by frame; ``None`` for nothing.
 
-        Frames whose key is not at hand are passed over.
+        Frames whose key is not available are skipped.
         """
         try:
             pack = self._opened(path)

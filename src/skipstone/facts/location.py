@@ -1,15 +1,15 @@
-"""Where the facts of a table lie, and what is in that directory.
+"""The directory of the facts of a table, and its content.
 
     /data/events            /data/_events.skipstone/
     s3://bucket/p/events    s3://bucket/p/_events.skipstone/
       facts/part-<uuid>       fact parts (``parts.py``)
       packs/<uuid>.pack       sidecars (``packs.py``)
       xskipper/               a published Xskipper directory
-      .../_*                  being written, or left by a crash: nobody reads it
+      .../_*                  being written, or left by a crash; never read
 
-Beside the table, so that nothing is ever written into somebody's data; the underscore hides it from
-Spark, Hive and pyarrow when they read the parent. Spark shows a name with "_" that contains "=" (it
-may be a partition), so "=" is written %3D, and % is %25 to keep names apart.
+The directory is adjacent to the table, so that nothing is written into the data. The underscore
+hides it from Spark, Hive and pyarrow when they read the parent. Spark shows a name with "_" that
+contains "=" (it may be a partition), so "=" is written as %3D, and % as %25 to keep names distinct.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["KeyedLocation", "Location", "XskipperLocation"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedLocation:
-    """Where an encrypted index lies (``None``: beside its table), and the keys that open it."""
+    """The location of an encrypted index (``None``: adjacent to its table), and its keys."""
 
     path: str | None
     keys: LabelledKeys
@@ -37,14 +37,14 @@ class KeyedLocation:
 
 @dataclass(frozen=True, slots=True)
 class XskipperLocation:
-    """Where a store of Xskipper lies, and what it takes to read it.
+    """The location of an Xskipper store, and what is needed to read it.
 
-    - ``path``: the directory of the store, or the base path that it lies below;
+    - ``path``: the directory of the store, or the base path above it;
     - ``decryption``: pyarrow's ``FileDecryptionProperties``, for an encrypted store; a column whose
       key is missing says nothing;
     - ``same_reader``: the table is read with the options, the schema and the session time zone that
-      it had when the store was built. Nobody can check it, so it must be said for CSV, JSON and
-      ORC: without it such a store is silent.
+      it had when the store was built. This cannot be checked, so it must be set for CSV, JSON and
+      ORC: without it such a store says nothing.
     """
 
     path: str
@@ -60,7 +60,7 @@ class Location:
 
     @classmethod
     def of_table(cls, table: str, index_location: str | None = None) -> Location:
-        """Beside ``table``, or at ``index_location``.
+        """Adjacent to ``table``, or at ``index_location``.
 
         ``UnsupportedError`` for a table without a parent directory, and for a location inside the
         table where Spark would take the facts for data.

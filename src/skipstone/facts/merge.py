@@ -1,11 +1,11 @@
-"""Many parts into one, losing nothing that is still about a file.
+"""Merges many parts into one without losing a fact about an existing file.
 
-Rows with equal identities become one row: each of its values is the newest that is not null, and
-what belongs together (the place of a sidecar, and where indexes lie in it) comes from one row.
-Where the newest sidecar lacks an index that an older one has (two builds at once, each of its own),
-the older row stays a row of its own, before the newest. Rows whose identities merely fit stay apart
-too, since it takes a listing to say that they are about the same version. Columns are carried as
-they are, known or not; the rows of the new part are sorted by path.
+Rows with equal identities become one row. Each of its values is the newest that is not null; values
+that belong together (the place of a sidecar, and the places of indexes in it) come from one row.
+Where the newest sidecar lacks an index that an older one has (two concurrent builds of different
+indexes), the older row stays a separate row, before the newest. Rows whose identities only match
+stay separate too: without a listing it is not known whether they describe the same version. Known
+and unknown columns are copied unchanged. The rows of the new part are sorted by path.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Merged:
 
 @dataclass(frozen=True, eq=False)
 class _Input:
-    """One part as read: our own columns, and its further ones by what they are."""
+    """One part as read: the columns of ``OWN``, and its other columns by key."""
 
     part: Part
     own: pa.Table
@@ -68,9 +68,9 @@ def merge(
 ) -> Merged:
     """The union of ``parts`` (oldest first) without rows outside ``keep`` and columns ``dropped``.
 
-    ``keep`` is a mask per part name. A part whose identities cannot be read is left where it is; a
-    damaged index column is left out, which counts as not built. Encrypted parts become one that is
-    encrypted by ``encryption``; ``KeyUnavailableError`` where a column's key is not at hand.
+    ``keep`` is a mask per part name. A part whose identities cannot be read is not replaced.
+    A damaged index column is left out, which counts as not built. The merge of encrypted parts is
+    encrypted by ``encryption``; ``KeyUnavailableError`` where a column's key is not available.
     """
     inputs = [found for part in parts if (found := _read(part, keep, storage)) is not None]
     replaced = tuple(each.part for each in inputs)
@@ -124,7 +124,7 @@ def _has_sidecars(each: _Input) -> bool:
 
 
 def _together() -> list[tuple[str, ...]]:
-    """Our own columns in groups whose values must come from one row."""
+    """The columns of ``OWN``, in groups whose values must come from one row."""
     places = [place_columns(sidecar) for sidecar in SIDECARS]
     taken = {*IDENTITY, *(name for names in places for name in names)}
     return [IDENTITY, *places, *((name,) for name in OWN if name not in taken)]
@@ -184,10 +184,11 @@ def _groups(inputs: Sequence[_Input]) -> tuple[NDArray[np.int64], int]:
 def _apart(
     inputs: Sequence[_Input], fields: Sequence[FactField], group: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], int, dict[str, NDArray[np.bool_]]]:
-    """The groups, with a group of its own for each row but the newest whose sidecar has the newest
-    value of an index; by the first column of its place, which rows have a sidecar of no more use.
+    """The groups, where each row whose sidecar has the newest value of an index, except the newest
+    row, gets its own group; and, by the first column of a place, the rows whose sidecar is of no
+    use.
 
-    Those groups come before all others: rows of a path stay in the order of their age.
+    The new groups come before all others, so that rows of a path stay in the order of their age.
     """
     extra = np.zeros(len(group), np.bool_)
     spent = {}
@@ -201,7 +202,7 @@ def _apart(
         for field in fields:
             if field.sidecar == sidecar:
                 of = field.definition
-                # Of an index that was built anew with other parameters only the newest counts.
+                # Of an index that was rebuilt with other parameters only the newest counts.
                 name = field.key if of is None else (of.kind, of.columns)
                 have = np.concatenate([_filled(each, field) for each in inputs]) & placed
                 having[name] = having[name] | have if name in having else have

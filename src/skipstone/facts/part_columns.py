@@ -1,4 +1,4 @@
-"""The columns of a fact part, and what its footer says of them.
+"""The columns of a fact part, and their descriptions in its footer.
 
 One row per data file:
 
@@ -6,7 +6,7 @@ One row per data file:
 |---|---|---|
 | ``obj_name`` | string | ``path#mtime in ms``, as Xskipper names a row; for other readers |
 | ``skipstone_path`` … ``_etag`` | | the identity: path, size, mtime, unit, etag |
-| ``skipstone_fingerprint`` | string | of reader options, null where nothing hangs on them |
+| ``skipstone_fingerprint`` | string | of reader options, null where they do not matter |
 | ``skipstone_rows`` | int64 | row count, null unknown |
 | ``skipstone_reasons`` | map | index -> why it was left out |
 | ``skipstone_footer_length`` … | int64 | the Parquet footer; offset and length of its page index |
@@ -15,21 +15,20 @@ One row per data file:
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
 | ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
 
-Names only keep columns apart; what a column is stands in the footer, under the key
-``skipstone.part``::
+Names only keep columns apart. The footer describes each column, under the key ``skipstone.part``::
 
     {"version": 1, "nonce": …, "created_by": …, "fields": [
        {"field": "id_minmax_2", "types": <Arrow IPC schema of the indexed columns, base64>,
         "index": {"name": "minmax", "cols": ["id"], "params": {}}, "built": <ms>},
        {"field": "id_nullcount_2", "types": …, "nulls": "id"}]}
 
-An index whose values say where it lies in a sidecar of the same row has that too: ``"sidecar":
-"container"``. Its values and the sidecar's place are only ever taken from one row together.
-In an encrypted part (``sealed_parts.py``) an index and null counts also have ``"key_metadata"``,
-the label of their key: within ``index``, and beside ``nulls``.
-Further keys of an entry and further columns are kept through every rewrite, whoever wrote them.
-Beside ``fields`` may stand ``"inline_limit"``: up to how many bytes of a sidecar the build laid
-into the facts; of several parts the newest that says so counts for builds and refreshes to come.
+An index whose values are places in a sidecar of the same row also has ``"sidecar": "container"``.
+Its values and the place of the sidecar are always taken from one row together.
+In an encrypted part (``parts.py``) an index and null counts also have ``"key_metadata"``, the label
+of their key: within ``index``, and next to ``nulls``.
+Unknown keys of an entry and unknown columns are kept through every rewrite.
+Next to ``fields`` there may be ``"inline_limit"``: the build stored sidecars of up to this many
+bytes in the facts. Later builds and refreshes use the value of the newest part that has one.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ ROW_GROUPS = "skipstone_row_groups"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
 
-#: What tells one version of one file, under one way to read it, from another.
+#: Identifies one version of one file under one set of reader options.
 IDENTITY = (PATH, SIZE, MTIME, UNIT, ETAG, FINGERPRINT)
 
 
@@ -226,7 +225,7 @@ class FactField:
 
     @property
     def sidecar(self) -> str | None:
-        """The sidecar that the values are about, if about one."""
+        """The sidecar that the values refer to, if they refer to one."""
         found = json.loads(self.entry).get("sidecar") if self.entry else None
         return found if found in SIDECARS else None
 

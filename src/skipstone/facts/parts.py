@@ -3,15 +3,15 @@
 A wrong fact would be a wrong answer, so a part is protected against silent damage:
 
 - its name is the first 16 bytes of the footer's SHA-256 (a nonce in the footer makes it unique), so
-  a changed footer is noticed before it is used;
+  a changed footer is detected before it is used;
 - every page carries a CRC-32, which is checked when the page is read.
 
 Binary index columns (Bloom filters) are plain and uncompressed, because they do not compress and
-are read most; everything else is zstd. Nothing in a part is ever changed in place.
+are read most; all other columns are zstd. A part is never changed in place.
 
 A part of an encrypted index is one of Parquet's encrypted files (``part_writer.py``). Its name is
 the hash of the stored footer, encrypted or signed, so a part is checked without a key; with one,
-every module is authenticated. A part in the clear is refused where keys are given: an attacker
+every module is authenticated. A plaintext part is refused where keys are given: an attacker
 without the keys could have put it there.
 """
 
@@ -76,7 +76,7 @@ class Part:
 
     @cached_property
     def by_key(self) -> dict[tuple[str, str, str], FactField]:
-        """The fields by what they are."""
+        """The fields by key."""
         return {field.key: field for field in self.fields}
 
     @cached_property
@@ -127,12 +127,12 @@ class Part:
         return [leaves.column(at).path for at in range(len(leaves))]
 
     def locked(self, name: str) -> SkipstoneError | None:
-        """Why a column cannot be decrypted; ``None`` where it can, or is in the clear."""
+        """Why a column cannot be decrypted; ``None`` where it can, or is plaintext."""
         return None
 
     def filled(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows have a value in this column, by the footer's null counts; ``None`` where they
-        do not say."""
+        """Which rows have a value in this column, by the footer's null counts; ``None`` where
+        these are not enough."""
         found = []
         for group in range(self.metadata.num_row_groups):
             about = self.metadata.row_group(group)
@@ -196,7 +196,7 @@ def _native(storage: Storage, path: str) -> Any:
 
 
 def _read_error(path: str, error: Exception) -> Exception:
-    """Arrow's error as ours; an error of the store stays an ``OSError``."""
+    """Arrow's error as one of Skipstone's; an error of the store stays an ``OSError``."""
     text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
     if isinstance(error, pa.ArrowNotImplementedError):
         return UnsupportedError(f"{path}: {text}")
@@ -225,7 +225,7 @@ class EncryptedPart(Part):
         return None
 
     def _column_bytes(self) -> Mapping[str, int]:
-        # Arrow ends the process when it is asked about a chunk whose key is missing.
+        # Arrow ends the process when it reads a chunk whose key is missing.
         footer = self.opened.footer
         sizes = footer.chunk("total_compressed_size").clip(0).sum(axis=0).tolist()
         found: Counter[str] = Counter()
@@ -234,7 +234,7 @@ class EncryptedPart(Part):
         return found
 
     def filled(self, name: str) -> None:
-        """Unknown: the counts lie in metadata that Arrow must not be asked about."""
+        """Unknown: the counts are in metadata that must not be read through Arrow."""
 
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
         """As ``Part.read``; ``KeyUnavailableError`` where one of the columns is locked."""
@@ -257,8 +257,8 @@ def open_part(
     """Read and check the footer of the part at ``path``.
 
     ``FormatError`` when it is not a whole part, ``UnsupportedError`` when it is of a newer version,
-    or in the clear where there are ``keys``; ``KeyUnavailableError`` when it is encrypted and they
-    do not open it, ``OSError`` when the store does not give it.
+    or plaintext where there are ``keys``; ``KeyUnavailableError`` when it is encrypted and they do
+    not open it, ``OSError`` when the store cannot read it.
     """
     name = path.rpartition("/")[2]
     with storage.open(path) as file:
@@ -285,7 +285,7 @@ def open_part(
             None if opened is None else StoreEncryption.from_json(document.get("encryption"))
         )
         if opened is not None and encryption is None:
-            raise FormatError("an encrypted part does not say how")
+            raise FormatError("an encrypted part has no encryption metadata")
     except Exception as error:
         raise FormatError(f"not a fact part ({error})", file=path) from error
     if type(version) is not int or version > VERSION:
@@ -322,7 +322,7 @@ def _open_encrypted(
 ) -> DecryptedFooter:
     """Open the footer of the part at ``path``; ``encrypted`` is whether its magic is PARE.
 
-    ``UnsupportedError`` for a part in the clear where keys are given; ``KeyUnavailableError`` where
+    ``UnsupportedError`` for a plaintext part where keys are given; ``KeyUnavailableError`` where
     they do not open an encrypted footer; ``FormatError`` for one that was altered.
     """
     from skipstone.parquet.encryption.decryption import Decryption
@@ -354,7 +354,7 @@ def _signed(footer: bytes) -> bool:
     """Whether columns are encrypted under this plaintext footer: then a signature follows it."""
     try:
         return bool(_arrow_footer(footer, MAGIC).serialized_size != len(footer))
-    except Exception:  # whoever reads the footer next reports what is wrong with it
+    except Exception:  # the next reader of the footer reports the error
         return False
 
 

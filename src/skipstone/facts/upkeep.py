@@ -1,8 +1,9 @@
-"""Upkeep of a store: compact, drop an index, vacuum. Each may be cut off anywhere, and run twice.
+"""Upkeep of a store: compact, drop an index, vacuum. Each can be interrupted anywhere, and run
+again.
 
-The order that makes it so: what is new is written before what it replaces is deleted; only parts
-that the new part was made of are deleted; the data is listed after the parts, so that a fact
-which appears to be about no file really is; packs are listed before the parts that may name them.
+This order makes that safe. New parts are written before the parts that they replace are deleted.
+Only parts that the new part was made of are deleted. The data is listed after the parts, so that a
+fact without a listed file really has no file. Packs are listed before the parts that may name them.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
-    """What was removed: object path -> bytes; and why packs were left alone, if they were."""
+    """What was removed: object path -> bytes; ``reasons`` are why packs were kept, if they were."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
@@ -107,8 +108,8 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     """Rewrite the facts into few parts, without those of files that are gone or have changed.
 
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
-    from before could miss files whose facts another process has just published. Of an encrypted
-    index every key is needed: ``KeyUnavailableError``.
+    from before could miss files whose facts another process has just published. An
+    encrypted index needs every key: ``KeyUnavailableError``.
     """
     snapshot = store.snapshot()
     encryption = _encryption(store, snapshot)
@@ -163,7 +164,7 @@ def _rewrite(
     dropped: Collection[tuple[str, str, str]],
     encryption: WriteEncryption | None,
 ) -> tuple[int, int, int]:
-    """Merge ``parts`` into one; rows, bytes and parts that there are now."""
+    """Merge ``parts`` into one; returns the rows, bytes and parts that remain."""
     if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
         return parts[0].rows, parts[0].size, 1
     try:
@@ -191,7 +192,7 @@ def _rewrite(
 
 
 def _encryption(store: Store, snapshot: Snapshot) -> WriteEncryption | None:
-    """How the parts of this snapshot are rewritten, each column under the label that it has."""
+    """How the parts of this snapshot are rewritten, each column under its present label."""
     if snapshot.encryption is None:
         return None
     found = store.encryption_to_write()
@@ -202,10 +203,10 @@ def _encryption(store: Store, snapshot: Snapshot) -> WriteEncryption | None:
 
 
 def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
-    """Remove every index of ``kind`` over ``column`` from all parts; the definitions that went.
+    """Remove every index of ``kind`` over ``column`` from all parts; returns their definitions.
 
-    Null counts of the column go with its last index, and facts that then say nothing at all go too.
-    A part that another process publishes meanwhile keeps what it has.
+    Null counts of the column are removed with its last index, and so are facts that then say
+    nothing. A part that another process publishes meanwhile is not changed.
     """
     from skipstone.indexes.registry import kind as known
 
@@ -240,11 +241,11 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
 
 
 def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:
-    """Remove what nobody names: left-over temporary files, packs that no part names, broken parts.
+    """Remove unused objects: left-over temporary files, packs that no part names, broken parts.
 
-    Only what is older than ``older_than`` seconds by the store's clock: a task writes its pack
-    before the part that names it. While a part cannot be read, no pack is removed: it may be
-    named there.
+    Only objects older than ``older_than`` seconds by the store's clock are removed, because a task
+    writes its pack before the part that names it. While a part cannot be read, no pack is removed:
+    that part may name it.
     """
     if not store.exists() and not store.storage.has_children(store.location.packs):
         return Vacuumed()
@@ -290,7 +291,7 @@ def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> V
 
 
 def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
-    """The packs that the parts name; ``None`` when nobody can say for sure, with the reason."""
+    """The packs that the parts name; ``None``, with the reason, when that is not certain."""
     for _ in range(3):
         try:
             before = store.part_names()
@@ -309,7 +310,7 @@ def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
         except Exception as error:
             reasons.append(Reason.of_error(f"facts at {store.location.root}", error))
             return None
-    text = "parts come and go: packs are left for another time"
+    text = "parts change while they are read: packs are left for another time"
     reasons.append(Reason(cause=Cause.UNREADABLE, subject=store.location.root, text=text))
     return None
 
@@ -320,8 +321,8 @@ class Check:
 
     ``files`` are those listed; ``current`` of them have facts of this version, ``stale`` facts of
     another, ``missing`` none. ``orphaned`` are paths with facts and without a file. ``damaged`` are
-    parts that cannot be read or are of a newer version, and sealed packs that do not authenticate;
-    ``lost_packs`` are packs that are named and gone.
+    parts that cannot be read or are of a newer version, or encrypted packs that do not
+    authenticate; ``lost_packs`` are named by a part and gone.
     """
 
     files: int

@@ -70,7 +70,7 @@ __all__ = ["publish"]
 
 _MOST_LACKING = 0.1
 _ROWS = 50_000
-# What Xskipper takes when nobody says; a refresh of its own would build by it.
+# Xskipper's defaults; its own refresh builds with them.
 _NDV = 100_000
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 

@@ -10,7 +10,7 @@ our own store. The differences are these:
 - Names are in lower case; the predicate's spelling counts.
 - Several rows of one file count as one if they agree. Where they do not, none counts.
 - The reader's options are unknown: for a table that is read with some (``fingerprint``), the store
-  is silent, unless the user vouches for them (``same_reader``).
+  says nothing, unless the user sets that they match (``same_reader``).
 """
 
 from __future__ import annotations

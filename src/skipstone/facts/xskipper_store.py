@@ -1,6 +1,6 @@
 """``XskipperStore``: a foreign store in the place of a table's facts. It is only read.
 
-``find_store`` returns the store that serves a table: our own, or a foreign one where the user names
+``find_store`` returns the store of a table: Skipstone's own, or a foreign one where the user names
 its place. Nothing else is searched: the default place has only our own facts.
 """
 
@@ -32,7 +32,7 @@ class XskipperStore(Store):
     """The store of Xskipper in the directory ``location.root``; see the module.
 
     ``decryption``: pyarrow's ``FileDecryptionProperties`` with the user's keys. ``same_reader``:
-    the user vouches that the table is read as it was when the store was built.
+    the user states that the table is read as it was when the store was built.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class XskipperStore(Store):
         raise UnsupportedError(
             f"{self.location.root} is a store of Xskipper{', encrypted' if encrypted else ''}: "
             "it is read, and never built or refreshed",
-            hint="build an index of Skipstone's own in another place, or beside the table",
+            hint="build an index of Skipstone's own in another place, or adjacent to the table",
         )
 
     def write_part(self, *facts: object, **more: object) -> NoReturn:

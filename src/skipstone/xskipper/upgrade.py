@@ -173,7 +173,7 @@ def upgrade(
     if encryption is None and any(index.key_metadata for index in schema.indexes):
         raise UnsupportedError(
             "an Xskipper store with encrypted indexes that does not name the footer's key",
-            hint="let the real Xskipper refresh it, or drop it and build an index anew",
+            hint="let the real Xskipper refresh it, or drop it and build a new index",
         )
     absent = [entry.name for entry in schema.fields if entry.name not in table.column_names]
     if absent:

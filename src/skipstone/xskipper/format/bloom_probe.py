@@ -1,8 +1,8 @@
-"""Many serialised Bloom filters, asked at once and where they lie.
+"""Probes many serialised Bloom filters at once, in place.
 
-A store has one Java-serialised filter per data file, in one Arrow binary column. To ask all of
-them, none is deserialised: ``BlobColumn`` finds out once, over arrays, where each payload starts,
-and a probe gathers single bytes. Payload byte ``q`` of a blob lies at::
+A store has one Java-serialised filter per data file, in one Arrow binary column. No filter is
+deserialised: ``BlobColumn`` locates each payload once, with array operations, and a probe gathers
+single bytes. Payload byte ``q`` of a blob lies at::
 
     base + 1029 (q div 1024) + h + q mod 1024        base: the first block's header
                                                      h: 5, or 2 in a last block of at most 255 bytes
@@ -11,10 +11,10 @@ because every block but the last has 1024 bytes and a header of 5. Bit ``i`` of 
 ``i & 7`` of payload byte ``start + 8 (i div 64) + 7 - (i mod 64) div 8`` (words are big-endian).
 
 A null, and a blob that does not parse (foreign class, odd framing, lengths that disagree, absurd
-counts), **says nothing**: it may contain everything. ``ok`` names those that do say something.
+counts), **says nothing**: it may contain everything. ``ok`` marks the usable filters.
 
-Cost: parsing reads each block's header; a probe touches k bytes of a filter that has the value,
-about two of one that has not.
+Cost: parsing reads each block's header. A probe reads k bytes of a filter that has the value, and
+about two bytes of any other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _FRAMED = BLOCK + 5
-# A store names one header, two after a change of Spark. Beyond this many, blobs say nothing.
+# A store has one header, or two after a change of Spark. Beyond this many, blobs say nothing.
 _MAX_HEADERS, _MAX_ATTEMPTS, _MAX_SEEDS = 32, 256, 16
 _MAX_HEADER_BYTES = 1 << 16
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
@@ -86,12 +86,12 @@ class BlobChunk:
 
 
 class BlobColumn:
-    """A column of serialised filters, ready to be asked. Holds on to Arrow's buffers."""
+    """A column of serialised filters, parsed for probes. It keeps Arrow's buffers alive."""
 
     __slots__ = ("chunks", "length", "ok")
 
     def __init__(self, column: pa.Array | pa.ChunkedArray) -> None:
-        """``column``: binary, nulls allowed. Never fails over what the blobs hold."""
+        """``column``: binary, nulls allowed. Never fails on the content of the blobs."""
         arrays = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         self.chunks = tuple(_parse_chunk(array) for array in arrays)
         self.length = sum(map(len, self.chunks))
@@ -105,7 +105,7 @@ class BlobColumn:
     def might_contain(self, items: Items, among: Mask | None = None) -> Mask:
         """Per item and filter, shape ``(len(items), n)``: False where the item is surely absent.
 
-        ``among`` limits the question to these filters; the others count as "may".
+        ``among`` limits the probe to these filters; the others count as "may".
         """
         found = np.ones((len(items), self.length), dtype=np.bool_)
         for item in range(len(items)):
@@ -120,8 +120,8 @@ class BlobColumn:
         found = np.ones(self.length, dtype=np.bool_)
         at = 0
         for chunk in self.chunks:
-            asked = chunk.ok if among is None else chunk.ok & among[at : at + len(chunk)]
-            rows = np.flatnonzero(asked)
+            probed = chunk.ok if among is None else chunk.ok & among[at : at + len(chunk)]
+            rows = np.flatnonzero(probed)
             found[at + rows] = _any_in(chunk, rows, items)
             at += len(chunk)
         return found
@@ -214,7 +214,7 @@ def _find_headers(chunk: BlobChunk, starts: I64, ends: I64) -> None:
     headers = attempts = 0
     while len(open_) and headers < _MAX_HEADERS and attempts < _MAX_ATTEMPTS:
         attempts += 1
-        # Taken from all over the column: a run of damaged blobs must not use up the attempts.
+        # Picked across the column: a run of damaged blobs must not use up the attempts.
         pick = attempts * 0x9E3779B1 % len(open_)
         first = int(open_[pick])
         blob = chunk.data[starts[first] : min(ends[first], starts[first] + _MAX_HEADER_BYTES)]
@@ -282,7 +282,7 @@ def _find_framing(chunk: BlobChunk, ends: I64) -> None:
 
 
 def _is_block(data: npt.NDArray[np.uint8], at: I64, length: I64 | np.int64) -> Mask:
-    # Lengths are at most 1024 here: two bytes of the four say it all, the others are 0.
+    # Lengths are at most 1024 here: two of the four bytes are enough, the others are 0.
     high, low = length >> 8, length & 0xFF
     return np.asarray(
         (data[at] == 0x7A)

@@ -1,11 +1,11 @@
-"""How a store of Xskipper is encrypted, as the metadata of its column ``obj_name`` say it::
+"""The encryption of an Xskipper store, in the metadata of its column ``obj_name``::
 
     "encryption": {"encryption.column.keys": "k1:temp_minmax_4.min,...;k2:...",
                    "encryption.footer.key": "k1",
                    "encryption.plaintext.footer": "true"}              false where it is absent
 
-Labels stand before their leaf columns; both are of parquet-java's properties of these names. The
-label of an index is in the metadata of its own column, too (``key_metadata``). No key ever is.
+Labels precede their leaf columns, as in parquet-java's properties of these names. The label of an
+index is also in the metadata of its column (``key_metadata``). Keys are never stored.
 Source: the published specification, version 4, and stores that a release of Xskipper encrypted.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["StoreEncryption"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEncryption:
-    """Which key label encrypts what. Labels only: no key is ever in a file."""
+    """The key labels of the footer and the columns. Files never contain keys."""
 
     footer_key: str
     column_keys: str
@@ -66,7 +66,7 @@ class StoreEncryption:
 
     @classmethod
     def from_json(cls, described: object) -> StoreEncryption | None:
-        """From the metadata of ``obj_name``; ``FormatError`` for what says something else."""
+        """From the metadata of ``obj_name``; ``FormatError`` for other values."""
         if described is None:
             return None
         if not isinstance(described, dict):
@@ -85,7 +85,7 @@ class StoreEncryption:
         )
 
     def to_json(self) -> dict[str, Json]:
-        """As the metadata of ``obj_name`` have it."""
+        """The metadata of ``obj_name``."""
         found: dict[str, Json] = {
             "encryption.column.keys": self.column_keys,
             "encryption.footer.key": self.footer_key,
@@ -95,7 +95,7 @@ class StoreEncryption:
         return found
 
     def labels(self) -> tuple[str, ...]:
-        """Every label that is named, sorted."""
+        """All labels, sorted."""
         groups = (group.partition(":")[0] for group in self.column_keys.split(";"))
         return tuple(sorted({self.footer_key, *groups} - {""}))
 

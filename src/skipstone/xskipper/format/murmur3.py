@@ -9,7 +9,7 @@ its own, sign-extended**; ``fmix(length)``. All arithmetic is modulo 2^32::
     fmix(h, n): h ^= n; h ^= h >> 16; h *= 85ebca6b; h ^= h >> 13; h *= c2b2ae35; h ^= h >> 16
 
 A Bloom filter takes two hashes of each value: ``h1 = hash(value, seed)``, ``h2 = hash(value, h1)``.
-What happens to a block before it meets ``h`` does not depend on the seed, so it is done once.
+The steps on a block before it is combined with ``h`` do not depend on the seed, so they run once.
 
 Byte strings are sorted by length and mixed block by block, all strings that still have a block at a
 time; the last few, much longer than the rest, are finished one by one.

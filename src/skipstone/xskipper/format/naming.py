@@ -68,7 +68,7 @@ IdentifierStyle: TypeAlias = Literal["path", "cos", "bucket"]
 _CLEANED = re.compile(r"##|\$#\$")
 _LENGTHS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})*")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(/.*|)", re.DOTALL)
-# Rows of old fixtures have 13 digits; Java's long has at most 19 and a sign nobody writes here.
+# Rows of old fixtures have 13 digits; Java's long has at most 19; a sign is never written here.
 _OBJ_NAME = re.compile(r"(.*)#([0-9]{1,18})", re.DOTALL)
 
 

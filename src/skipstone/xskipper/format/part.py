@@ -90,11 +90,10 @@ class Calendar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What a part says of itself. ``own``: written by Skipstone, so its bounds are Skipstone's.
+    """The footer of a part. ``own``: written by Skipstone, so its bounds are Skipstone's.
 
-    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it, where it was read. Of
-    a store with encryption never ask it about column chunks: without the key Arrow ends the
-    process.
+    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it, where it was read. Do
+    not read column chunks from it in an encrypted store: without the key Arrow ends the process.
     """
 
     schema: StoreSchema
@@ -124,7 +123,7 @@ class PartContents:
 
 
 def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
-    """What reading may raise. A key service is the caller's code, and raises what it likes."""
+    """What reading may raise. A key service is the caller's code, and may raise anything."""
     plain = (pa.ArrowException, OSError, ValueError, MemoryError)
     return plain if decryption is None else (Exception,)
 
@@ -134,7 +133,7 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         source = pa.py_buffer(source)
     reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
     try:
-        metadata = None if decryption is None else _sealed_footer(reader, file, decryption)
+        metadata = None if decryption is None else _encrypted_footer(reader, file, decryption)
         return pq.ParquetFile(reader, metadata=metadata, coerce_int96_timestamp_unit="us")
     except UnsupportedError:
         raise
@@ -152,11 +151,11 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         raise FormatError(f"not a Parquet file ({_first_line(error)})", file=file) from None
 
 
-def _sealed_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
+def _encrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
     """The footer of an encrypted part, with what decrypts its columns.
 
-    ``UnsupportedError`` for a part in the clear: whoever has no key could have put it there, and
-    Arrow's key tools believe it. Arrow verifies the signature of a plaintext footer.
+    ``UnsupportedError`` for a plaintext part: an attacker without the keys could have put it there,
+    and Arrow's key tools accept it. Arrow verifies the signature of a plaintext footer.
     """
     size = reader.size()
     reader.seek(max(0, size - 8))
@@ -191,8 +190,8 @@ def _first_line(error: BaseException) -> str:
 
 def footer_key_label(tail: bytes) -> str | None:
     """The label of the key of a footer, from the end of the file; ``None`` if unnamed."""
-    # The file's crypto metadata stands in clear before the encrypted footer, and the length at the
-    # end counts both; the key material in it is JSON.
+    # The file's plaintext crypto metadata precedes the encrypted footer, and the length at the end
+    # counts both; the key material in it is JSON.
     length = int.from_bytes(tail[-8:-4], "little") + 8
     found = _MASTER_KEY.findall(tail[-length:]) if length <= len(tail) else []
     try:
@@ -288,7 +287,7 @@ def _read_singly(
     file: str | None,
     errors: tuple[type[Exception], ...],
 ) -> tuple[pa.Table, list[tuple[str, str]]]:
-    """Column by column: one that cannot be decrypted or decoded must not take the others along."""
+    """Read column by column, so that one that cannot be decrypted or decoded fails alone."""
     labels = {index.name: index.key_metadata for index in footer.schema.indexes}
     columns: dict[str, pa.ChunkedArray] = {}
     lost: list[tuple[str, str]] = []
@@ -323,7 +322,7 @@ def part_name(number: int = 0, uuid: uuids.UUID | None = None) -> str:
 def slices(
     table: pa.Table, *, max_rows: int = 50_000, max_bytes: int = 32 << 20
 ) -> Iterator[pa.Table]:
-    """``table`` cut for one part each, by the original's limits; one piece if it has no rows."""
+    """``table`` cut into pieces of one part each, by Xskipper's limits; one if it is empty."""
     if table.num_rows == 0:
         yield table
     per_row = table.nbytes / table.num_rows if table.num_rows else 1.0
@@ -365,7 +364,7 @@ def to_bytes(
         use_deprecated_int96_timestamps=True,
         store_decimal_as_integer=True,
         store_schema=False,
-        # Every filter is different: a dictionary of them would only be built to be thrown away.
+        # Every filter is different, so a dictionary of them is useless.
         use_dictionary=[path for path in _leaves(table.schema) if path not in blobs],
         write_statistics=[OBJ_NAME],
         encryption_properties=properties,
@@ -385,7 +384,7 @@ def _properties(table: pa.Schema, schema: StoreSchema, keys: LabelledKeys | None
     if encryption is None or keys is None:
         raise UnsupportedError(
             "an Xskipper store with encrypted indexes is not written without their keys",
-            hint="pass the keys of its labels, or drop it and build an index anew",
+            hint="pass the keys of its labels, or drop it and build a new index",
         )
     from skipstone.parquet.encryption.master_keys import arrow_encryption
 

@@ -1,24 +1,24 @@
-"""The rows of a part, decoded to logical columns, whatever the version (1 to 4).
+"""Decodes the rows of a part of any version from 1 to 4 to logical columns.
 
-One row is one data file. What its columns mean, and where a value must not be taken at its word::
+One row is one data file. Its columns::
 
     minmax      struct<min, max>. Both null (or a null struct): no value at all in the file.
     valuelist   the distinct non-null values. Null or empty: no value at all in the file.
-    bloomfilter a Java-serialised filter, see javaser.py and probe.py. Null: nothing is known.
+    bloomfilter a Java-serialised filter, see java_bloom.py and bloom_probe.py. Null: unknown.
 
-**What the original got wrong is not believed.** Its values are bounds of the data except:
+**Wrong values of Xskipper are discarded.** Its values are bounds of the data except:
 
 * Statistics of a Parquet footer stand in for the data when all indexes are ``minmax`` over numbers
-  that are not decimals. A row group with NaN has no minimum and maximum there and was left out, or
-  made the column look empty: then a row says nothing about float and double columns, unless the
-  data file is evidently not Parquet.
+  that are not decimals. A row group with NaN has no minimum and maximum there; it was left out, or
+  the column appeared empty. So a row says nothing about float and double columns, unless the data
+  file is evidently not Parquet.
 * Strings were compared as UTF-16. A maximum with a character U+E000 to U+FFFF may be below a value
   with a character beyond U+FFFF in the byte order of UTF-8, which is Spark's; a minimum with a
-  character beyond U+FFFF above one. Such an end is not known.
-* Days before 1582-10-15 and instants before 1900-01-01 of a part in the hybrid calendar are not
-  what they seem: the row says nothing about the column.
+  character beyond U+FFFF above one. Such a bound is unknown.
+* Days before 1582-10-15 and instants before 1900-01-01 of a part in the hybrid calendar have
+  another meaning: the row says nothing about the column.
 
-Rows that Skipstone wrote (``Footer.own``) need none of that.
+Rows that Skipstone wrote (``Footer.own``) need none of these rules.
 """
 
 from __future__ import annotations

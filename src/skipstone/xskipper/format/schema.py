@@ -1,7 +1,7 @@
 """The schema of an Xskipper store: Spark's schema JSON in the Parquet footer.
 
-Key ``org.apache.spark.sql.parquet.row.metadata`` of each part holds a Spark ``StructType``; all
-that a store says of itself is in the ``metadata`` of its fields::
+Key ``org.apache.spark.sql.parquet.row.metadata`` of each part holds a Spark ``StructType``; the
+description of the store is in the ``metadata`` of its fields::
 
     {"type": "struct", "fields": [
       {"name": "obj_name", "type": "string", "nullable": true, "metadata": {
@@ -236,7 +236,7 @@ class StoreSchema:
         if version > CURRENT_VERSION:
             raise UnsupportedError(
                 f"this Xskipper store is of version {version}; the newest known is 4",
-                hint="update Skipstone, or drop the store and build an index anew",
+                hint="update Skipstone, or drop the store and build a new index",
             )
         identifier = master.get("tableIdentifier")
         indexes = []
@@ -273,7 +273,7 @@ class StoreSchema:
         if not self.usable:
             raise UnsupportedError(
                 "this Xskipper store is of version 0, whose columns cannot be read",
-                hint="drop it and build an index anew; `skipstone inspect` shows what it names",
+                hint="drop it and build a new index; `skipstone inspect` shows what it names",
             )
 
     @classmethod

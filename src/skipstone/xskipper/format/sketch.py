@@ -115,7 +115,7 @@ class SketchFilter:
         return int(np.bitwise_count(self.words).sum(dtype=np.int64))
 
     def expected_fpp(self) -> float:
-        """The probability that an absent value is taken for present, by the bits that are set."""
+        """The probability that an absent value appears present, from the bits that are set."""
         return float((self.cardinality() / self.bit_size) ** self.num_hash_functions)
 
     @classmethod
@@ -174,7 +174,7 @@ class SketchFilter:
 
     @classmethod
     def saturated(cls, num_hash_functions: int = 1) -> SketchFilter:
-        """A filter that may contain everything: how a store says "nothing known" without a null."""
+        """A filter that may contain everything: "nothing known" without a null."""
         words = np.full(1, np.iinfo(np.uint64).max, dtype=np.uint64)
         return cls(version=1, num_hash_functions=num_hash_functions, words=words)
 

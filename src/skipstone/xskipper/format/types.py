@@ -10,7 +10,7 @@
     "timestamp"               timestamp(us, UTC)       INT96
     "decimal(p,s)"            decimal128(p, s)         INT32 p <= 9, INT64 p <= 18, else FIXED
 
-Everything else has no place in a store: the original refuses ``timestamp_ntz``, intervals,
+Other types cannot be stored: Xskipper refuses ``timestamp_ntz``, intervals,
 variants, arrays, maps and structs as columns to index. A collated string (``"string collate
 UTF8_LCASE"``) is refused because its order is not that of its bytes.
 

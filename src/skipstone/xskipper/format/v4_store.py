@@ -1,16 +1,17 @@
-"""Facts -> a version 4 store.
+"""Converts facts to a version 4 store.
 
-What the real Xskipper makes of a column decides what may be in it:
+The real Xskipper's interpretation of a column decides which values are allowed in it:
 
 * It takes a **null** in ``minmax`` or ``valuelist`` for "no value at all in this file" and skips
-  the file. So a null is written only where that is known; a fact that is missing is an error here.
+  the file. So a null is written only where that is known; a missing fact is an error here.
   A Bloom filter that was not built is written as one that may contain everything.
-* It takes one part's schema for all: one table, one schema, and every part is cut from it.
+* It uses one part's schema for all parts. So all parts are slices of one table with one schema.
 * It compares value lists of floats as sets, where -0.0 and 0.0 differ, unlike Spark's ``=``. A list
   with either zero gets both.
-* It serves one column per index, of the types that it can build itself (``_TYPES``).
+* It supports one column per index, of the types that it can build itself (``_TYPES``).
 
-What cannot be mended by what is written: it skips files wrongly for ``<>`` on a ``minmax`` column.
+One error cannot be avoided by the written values: Xskipper skips files wrongly for ``<>`` on a
+``minmax`` column.
 """
 
 from __future__ import annotations
