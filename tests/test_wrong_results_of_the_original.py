@@ -17,9 +17,9 @@ import pytest
 import skipstone
 from skipstone.facts.location import XskipperLocation
 from skipstone.xskipper.format.schema import IndexColumn
-from tests.facts.xskipper.foreign import obj_name, write_store
 from tests.oracle import matching_rows
 from tests.s3 import S3, s3, s3_server
+from tests.xskipper.foreign import obj_name, write_store
 from tools.scanned import scanned
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from skipstone.xskipper.format.naming import directory_name
 from skipstone.xskipper.format.part import leaves_of, read_footer, read_part
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY
 from skipstone.xskipper.upgrade import upgrade_store
-from tests.facts.xskipper.test_golden import ask_encrypted, encrypted
+from tests.xskipper.test_golden import ask_encrypted, encrypted
 
 KEYS = {"kf": b"f" * 16, "k1": b"1" * 24, "k2": b"2" * 32}
 

@@ -23,7 +23,7 @@ from skipstone.xskipper.format.part import read_footer, read_part, to_bytes
 from skipstone.xskipper.format.schema import IndexColumn
 from skipstone.xskipper.format.v4_store import BloomFacts, published
 from skipstone.xskipper.upgrade import upgrade_store
-from tests.facts.xskipper.foreign import minmax_store, obj_name, write_store
+from tests.xskipper.foreign import minmax_store, obj_name, write_store
 from tests.xskipper.format.reference_bloom import SketchBuilder
 
 if TYPE_CHECKING:

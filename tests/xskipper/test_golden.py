@@ -27,8 +27,8 @@ from skipstone.storage import Listing
 from skipstone.xskipper.format.part import read_part
 from skipstone.xskipper.format.rows import decode
 from skipstone.xskipper.upgrade import upgrade_store
-from tests.facts.xskipper.foreign import copied, relocated
 from tests.oracle import matching_rows
+from tests.xskipper.foreign import copied, relocated
 from tests.xskipper.format.test_encrypted import decryption
 from tools.scanned import scanned
 
