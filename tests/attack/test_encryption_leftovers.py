@@ -187,4 +187,4 @@ def test_an_older_version_is_not_decrypted_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "_t.encrypted").unlink()
     report = Table(str(path)).decrypt(decryption=opens)
     assert report.ok
-    assert "nothing told" in str(report)
+    assert "were not checked" in str(report)

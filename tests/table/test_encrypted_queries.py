@@ -395,6 +395,6 @@ def test_of_encrypted_files_no_summary_is_written(tmp_path: Path, plaintext_foot
     for name in ("_metadata", "_common_metadata"):
         assert not (root / name).exists()
     for keys in (None, FULL):
-        with pytest.raises(UnsupportedError, match="encrypted, and a summary would hold"):
+        with pytest.raises(UnsupportedError, match="encrypted, and a summary would show"):
             Table(str(root), decryption=keys).write_metadata()
     assert not (root / "_metadata").exists()
