@@ -378,7 +378,7 @@ def head_of(footer: FooterArrays) -> bytes:
     """A footer without its row groups. ``UnsupportedError`` for a file with encrypted columns,
     because their statistics must not leak."""
     if footer.encryption_algorithm is not None:
-        raise UnsupportedError("its columns are encrypted, and a summary would hold them in clear")
+        raise UnsupportedError("its columns are encrypted, and a summary would show them")
     return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()
 
 
