@@ -14,10 +14,7 @@ import pyarrow.parquet as pq
 
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.writing.footer_editor import (
-    moved_row_group,
-    row_group_bytes,
-)
+from skipstone.parquet.writing.footer_editor import moved_row_group, row_group_bytes
 from skipstone.questdb.format.partition_names import Partitioning, directory
 from skipstone.questdb.format.txn import Partition, Txn, commit, created, read
 from tests.parquet.writing.footers import with_more

@@ -14,35 +14,18 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import (
-    dataclass,
-    field,
-    replace,
-)
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    TypeVar,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from skipstone.errors import (
-    FormatError,
-    SkipstoneError,
-)
+from skipstone.errors import FormatError, SkipstoneError
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.parquet.encryption.decryption import Decryption

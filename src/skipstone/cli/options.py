@@ -17,11 +17,7 @@ import re
 import sys
 from functools import wraps
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -29,19 +25,11 @@ from click.core import ParameterSource
 from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 
-from .keys import (
-    file_keys,
-    index_key_options,
-    index_keys,
-    keep,
-)
+from .keys import file_keys, index_key_options, index_keys, keep
 from .output import Output
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Sequence,
-    )
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from skipstone.table import Table

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .explain import FOUND
-from .options import (
-    index_options,
-    reporting,
-    table_of,
-)
+from .options import index_options, reporting, table_of
 
 if TYPE_CHECKING:
     from .output import Output

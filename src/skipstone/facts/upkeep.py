@@ -8,53 +8,31 @@ fact without a listed file really has no file. Packs are listed before the parts
 
 from __future__ import annotations
 
-from dataclasses import (
-    dataclass,
-    field,
-)
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import (
-    FormatError,
-    KeyUnavailableError,
-    UnsupportedError,
-)
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.pruning import (
-    Cause,
-    Reason,
-)
+from skipstone.pruning import Cause, Reason
 
 from .encode import PART_BYTES
 from .merge import merge
-from .part_columns import (
-    OWN,
-    SIDECARS,
-    place_columns,
-)
+from .part_columns import OWN, SIDECARS, place_columns
 from .parts import open_part
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Collection,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.storage import Listing
 
     from .index_encryption import WriteEncryption
-    from .part_columns import (
-        Definition,
-        FactField,
-    )
+    from .part_columns import Definition, FactField
     from .parts import Part
     from .snapshot import Snapshot
     from .store import Store

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
-from skipstone.errors import (
-    PredicateError,
-    SkipstoneError,
-    UnsupportedError,
-)
+from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects

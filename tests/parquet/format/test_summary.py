@@ -14,14 +14,8 @@ import pytest
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData, RowGroup, SchemaElement
-from skipstone.parquet.format.summary_file import (
-    is_summary,
-    row_groups_by_file,
-    split,
-)
-from skipstone.parquet.writing.footer_editor import (
-    row_group_bytes,
-)
+from skipstone.parquet.format.summary_file import is_summary, row_groups_by_file, split
+from skipstone.parquet.writing.footer_editor import row_group_bytes
 from tests.parquet.format.files import same_table
 from tests.parquet.format.test_footer_arrays import CHUNK, META
 from tests.parquet.format.wire import footer_of
