@@ -229,7 +229,11 @@ def test_overwritten_anywhere(
     whole = set(range(len(made.groups))) - set(hit)
     checked = report.pages_with_checksum == report.pages_saved
     kept = which(made, found, report, () if checked else hit)
-    assert whole <= set(kept), report
+    lost = whole - set(kept)
+    # A changed footer may still decode, and place the chunks of a row group wrongly. Then that row
+    # group is left out, and the report names it; no row is wrong.
+    in_footer = at >= made.groups[-1][1]
+    assert not lost or (in_footer and not report.ok), report
 
 
 @pytest.mark.parametrize("writer", sorted(WRITERS))
