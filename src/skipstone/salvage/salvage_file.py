@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .encrypted_row_groups import Image
     from .found_row_groups import FoundRowGroups
     from .page_map import FileMap
+    from .report import GroupReport
 
 __all__ = ["damage_of", "salvage"]
 
@@ -114,6 +115,17 @@ def salvage(
             )
         work = RowGroupCopier(data, shape.leaves, origin, skip_bad_pages, image)
         checked = [work.examine(each) for each in found.groups]
+        if footer is not None and not all(group.saved for group, _ in checked):
+            # A footer that decodes may still place a chunk wrongly: the pages before it decide.
+            before = data[: size - 8 - int.from_bytes(data[-8:-4], "little")]
+            leaves, pages = shape.leaves, PageCheck(before)
+            walked = find_row_groups(
+                before, leaves, pages, None, map_file(before), row_group_rows, footer_only
+            )
+            other = RowGroupCopier(data, leaves, origin, skip_bad_pages, image)
+            again = [other.examine(each) for each in walked.groups]
+            if _rows_saved(again) > _rows_saved(checked):
+                found, work, checked = walked, other, again
         saved = any(group.saved for group, _ in checked)
         if saved:
             with replace_atomically(target) as out:
@@ -136,6 +148,10 @@ def salvage(
         notes=tuple(found.notes),
         seconds=time.perf_counter() - started,
     )
+
+
+def _rows_saved(checked: Sequence[tuple[GroupReport, object]]) -> int:
+    return sum(group.num_rows for group, _ in checked if group.saved)
 
 
 def _schema(
