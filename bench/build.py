@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figure import Figure, Peer, interleaved, median
-from skipstone.build.data_file import BuildSettings, build_parquet
+from skipstone.build.column_indexes import BuildSettings
+from skipstone.build.data_file import build_parquet
 from skipstone.indexes.registry import parse_indexes
 from skipstone.pruning.table_schema import file_schema
 

@@ -21,7 +21,6 @@ from skipstone.facts.part_columns import (
     ETAG,
     FOOTER_LENGTH,
     MTIME,
-    OBJ_NAME,
     OWN,
     PATH,
     ROWS,
@@ -34,6 +33,7 @@ from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.murmur3 import hash_longs
+from skipstone.xskipper.format.naming import OBJ_NAME
 from skipstone.xskipper.format.sketch import SketchFilter, optimal_bits, optimal_hashes, positions
 
 if TYPE_CHECKING:

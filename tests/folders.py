@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["GOLDEN", "ROOT"]
-
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT.parent / "shared" / "golden"

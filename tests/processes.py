@@ -6,8 +6,6 @@ import os
 
 from tests.folders import ROOT
 
-__all__ = ["FILE_CALLS", "environment", "killed_before_step"]
-
 #: the functions of ``os`` by which a writer changes a file
 FILE_CALLS = ("writev", "fsync", "ftruncate", "fchmod", "rename")
 

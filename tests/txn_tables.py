@@ -23,7 +23,6 @@ from tests.questdb.format.converting import pm_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DAY", "SCHEMA", "TxnFolder", "appended", "encoded", "micros", "rows_at"]
 
 #: Microseconds of a day.
 DAY = 86_400 * 10**6

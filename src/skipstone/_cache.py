@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-__all__ = ["LruCache"]
 
 K = TypeVar("K", bound="Hashable")
 V = TypeVar("V")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-__all__ = ["CompiledKernels", "compile_kernel", "fingerprint", "is_imported"]
 
 log = logging.getLogger("skipstone")
 

@@ -7,15 +7,6 @@ checks and inspections only. In a query the index then proves nothing, and the p
 
 from __future__ import annotations
 
-__all__ = [
-    "FormatError",
-    "KeyUnavailableError",
-    "PredicateError",
-    "SkipstoneError",
-    "StaleError",
-    "UnsupportedError",
-]
-
 
 class SkipstoneError(Exception):
     """Base of all errors: a message of one line, and a hint for the user."""

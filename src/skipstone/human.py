@@ -14,18 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = [
-    "SHOWN",
-    "Report",
-    "aligned",
-    "duration",
-    "first_of",
-    "of_total",
-    "percent",
-    "plain",
-    "plural",
-    "size",
-]
 
 #: how many lines of a long list a text shows; ``to_dict`` has all of them
 SHOWN = 5

@@ -22,17 +22,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
-__all__ = [
-    "UNITS_PER_SECOND",
-    "ObjectId",
-    "TimeUnit",
-    "canonical_path",
-    "decode_uri",
-    "encode_uri",
-    "local_etag",
-    "same_instant",
-]
-
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

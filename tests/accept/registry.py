@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tests.accept.workbench import Workbench
 
-__all__ = ["Missing", "Outcome", "Point", "Registry", "find", "point"]
-
 
 class Missing(Exception):
     """What a point needs is not on this machine; its text says what. The point is not tried."""

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FILES", "ROWS", "backdate", "events", "write"]
 
 FILES, ROWS = 12, 200
 _OLD = 1_700_000_000

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Ran", "Workbench", "Workshop"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ran:

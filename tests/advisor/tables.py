@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["advise_on", "by_column", "write"]
 
 # Long ago, so that no build waits for the files to settle.
 _OLD = 1_700_000_000

@@ -16,13 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.build.data_file import (
-    BuildSettings,
-    ColumnsBuilder,
-    build_columns,
-    build_file,
-    build_parquet,
-)
+from skipstone.build.column_indexes import BuildSettings, ColumnsBuilder, build_columns
+from skipstone.build.data_file import build_file, build_parquet
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.bloom import Bloom, BloomBuilder
 from skipstone.indexes.minmax import MinMax

@@ -10,7 +10,6 @@ from tests.folders import ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PAGES", "blocks", "python_examples", "run_examples"]
 
 #: all pages, by their path from the root
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))

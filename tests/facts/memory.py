@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from skipstone.storage import ByteRange
 
-__all__ = ["Crash", "Interrupted", "MemoryStorage"]
-
 
 class Crash(BaseException):
     """The process ends here."""

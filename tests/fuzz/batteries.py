@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from skipstone.inspect.file_description import FileInspection
     from skipstone.parquet.encryption.decryption import Decryption
 
-__all__ = ["BATTERIES", "DECODING", "Damaged"]
 
 Attempt: TypeAlias = "Callable[..., Any]"
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.decryption import Decryption
 
-__all__ = ["BOMB", "SMALL", "golden_corpus", "keys_for"]
 
 #: Files up to this size are damaged in every run of the tests.
 SMALL = 64 << 10

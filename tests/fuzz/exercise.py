@@ -34,7 +34,6 @@ from tests.fuzz.questdb import QUESTDB
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["run"]
 
 # What may be taken beyond what the libraries themselves take. Files are 64 kB, their content some
 # megabytes; a lie about a size would ask for gigabytes.

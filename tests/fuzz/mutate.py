@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["mutated"]
-
 # Bytes that mean much to varints, sizes, magics and Thrift types.
 _LOADED = (0x00, 0x01, 0x0F, 0x1C, 0x7F, 0x80, 0xFE, 0xFF)
 _INTEGERS = (0, 1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 1 << 20, 1 << 30)

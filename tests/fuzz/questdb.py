@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm import PmSnapshot
     from tests.fuzz.batteries import Attempt, Damaged
 
-__all__ = ["PM", "QUESTDB", "TXN"]
 
 _SIZES = (4_308,)
 

@@ -17,8 +17,6 @@ from skipstone.parquet.pages.page import chunk_range
 if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import FileMetaData, RowGroup
 
-__all__ = ["read_row_group", "read_table"]
-
 
 def read_table(data: bytes | memoryview, *, verify_crc: bool = False) -> pa.Table:
     """All rows of an unencrypted file in memory.

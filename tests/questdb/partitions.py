@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["DAY", "FIRST", "ROWS", "day", "questdb", "rows", "write_txn"]
 
 DAY = 86_400_000_000
 FIRST = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Browser", "Page", "chromium"]
 
 # Long enough for a loaded machine; only a browser that hangs waits for it.
 _PATIENCE = 120

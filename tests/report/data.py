@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Parsed", "parsed"]
-
 
 class Parsed(HTMLParser):
     """Elements with their attributes, and the text of those that have an id or are a title."""

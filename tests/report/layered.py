@@ -14,7 +14,6 @@ from skipstone import Table
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LEVELS", "WHERE", "layered"]
 
 WHERE = "k = 50"
 #: what a plan for ``WHERE`` makes of the files, by the letter in their names

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["KEY", "KEYS", "KEY_192", "Module", "equal", "modules", "plain", "rows"]
 
 KEY = b"0123456789012345"
 KEYS = {"s": b"1234567890123450" * 2, "l.list.element": b"1234567890123451"}

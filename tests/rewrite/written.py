@@ -16,7 +16,6 @@ from skipstone import ParquetFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NAN", "page_rows_of", "same_everywhere", "table"]
 
 NAN = float("nan")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["rows"]
-
 
 def rows(number: int) -> pa.Table:
     """200 rows: id counts on from file to file, x has NaN, both zeros and nulls, s repeats."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["copied", "minmax_store", "obj_name", "relocated", "write_store"]
-
 
 def copied(data: Path, to: Path) -> Path:
     """A copy of a directory of data files, with modification times of whole seconds."""

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .sampling import AdviceRequest
     from .simulate import Candidate, Query
 
-__all__ = ["BYTES", "advise_queries"]
 
 #: Stored bytes of a sample: all kinds are built over it, which takes some seconds per 100 MB.
 BYTES = 256 << 20

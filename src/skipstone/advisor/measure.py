@@ -48,15 +48,6 @@ if TYPE_CHECKING:
 
     from .sampling import ColumnSample, FileSample
 
-__all__ = [
-    "Measured",
-    "bloom_bytes",
-    "distinct_in_all",
-    "measure",
-    "minmax_bytes",
-    "store_bytes",
-    "valuelist_bytes",
-]
 
 # Values drawn from each file: 20 files give 1,280 lookups, a standard error of some 1 % of files.
 _DRAWN = 64

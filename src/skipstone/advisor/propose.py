@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-__all__ = ["advise"]
 
 #: most that a lookup may still read, as a share of all files, for an index to be proposed
 HELPS = 0.7

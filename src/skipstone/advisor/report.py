@@ -12,7 +12,6 @@ from skipstone.human import Report, aligned, of_total, percent, plural, size
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-__all__ = ["Advice", "CandidateSavings", "ColumnAdvice", "QuerySavings", "Savings"]
 
 # Long predicates are cut after this many characters.
 _LONGEST_PREDICATE: Final = 60

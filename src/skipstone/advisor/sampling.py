@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.storage import Listing, Storage
 
-__all__ = ["AdviceRequest", "ColumnSample", "FileSample", "read_sample", "spread"]
 
 BUDGET = 256 * 1024 * 1024
 _FEWEST = 5

@@ -60,15 +60,6 @@ if TYPE_CHECKING:
 
     from .sampling import AdviceRequest
 
-__all__ = [
-    "Candidate",
-    "Query",
-    "Simulation",
-    "WeightedPredicate",
-    "bound",
-    "parse_queries",
-    "queries_of",
-]
 
 # Deprecated, or part of every index.
 _NO_CANDIDATES = frozenset({"bsi", NullCounts.name})

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
 
-__all__ = ["BuildSettings", "Columns", "ColumnsBuilder", "build_columns"]
 
 # For a column that a file lacks, nulls are added in chunks of this many rows.
 _NULLS = 1 << 16

@@ -32,7 +32,7 @@ from skipstone.pruning.calendar import ancient, overflown, proleptic
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
-from .column_indexes import BuildSettings, Columns, ColumnsBuilder, build_columns
+from .column_indexes import BuildSettings, Columns, ColumnsBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Index
     from skipstone.storage import ByteRange, Storage
 
-__all__ = [
-    "BuildSettings",
-    "Columns",
-    "ColumnsBuilder",
-    "build_columns",
-    "build_file",
-    "build_parquet",
-    "settled",
-]
 
 _SECOND = 1_000_000_000
 # Seconds. For a file older than this, the store's clock is not read.

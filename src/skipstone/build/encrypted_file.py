@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.pruning.kind import Index
 
-__all__ = ["NOT_IN_CLEAR", "encrypted_columns"]
 
 #: why an index was left out for a file
 NOT_IN_CLEAR = (

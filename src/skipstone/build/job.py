@@ -15,20 +15,20 @@ from skipstone.facts.store import Store
 from skipstone.pruning.kind import column_fields
 from skipstone.storage import open_storage
 
-from .data_file import BuildSettings, build_file
+from .data_file import build_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
+    from skipstone.build.column_indexes import BuildSettings
     from skipstone.facts.encode import FileFacts
     from skipstone.facts.index_encryption import WriteEncryption
     from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
     from skipstone.storage import Listing
 
-__all__ = ["BuildJob", "Outcome", "shares"]
 
 # A part is published after this many files or seconds, whichever comes first: a killed task loses
 # at most that.

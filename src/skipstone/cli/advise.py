@@ -12,8 +12,6 @@ from .options import index_options, reporting, table_of
 if TYPE_CHECKING:
     from .output import Output
 
-__all__ = ["advise"]
-
 
 @click.command()
 @index_options

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from .output import Output
 
-__all__ = ["build", "definitions", "refresh", "session"]
 
 # Paimon's way to name columns.
 _LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")

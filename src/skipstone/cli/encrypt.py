@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .explain import FOUND
+from skipstone.cli.errors import FOUND
+
 from .keys import (
     DecryptionOptions,
     EncryptionOptions,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from skipstone.table import Table
 
     from .output import Output
-
-__all__ = ["decrypt", "encrypt", "rekey", "run_table"]
 
 
 def run_table(

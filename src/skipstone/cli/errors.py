@@ -8,8 +8,6 @@ import click
 
 from skipstone.errors import SkipstoneError
 
-__all__ = ["FAILED", "FOUND", "USAGE", "Fault", "fault_of"]
-
 FAILED, USAGE, FOUND = 1, 2, 3
 # A message from Spark carries a plan and a stack; its first line is enough.
 _LONGEST = 600

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .output import Output
 
-__all__ = ["FOUND", "check", "describe", "explain"]
-
 
 @click.command()
 @index_options

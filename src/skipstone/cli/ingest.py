@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .output import Output
 
-__all__ = ["ingest"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ingested:

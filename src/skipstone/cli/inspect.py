@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .explain import FOUND
+from skipstone.cli.errors import FOUND
+
 from .keys import index_key_options, index_keys
 from .options import reporting, storage_option
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
     from .output import Output
-
-__all__ = ["inspect"]
 
 
 def _types(

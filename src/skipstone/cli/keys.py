@@ -31,25 +31,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
 
-__all__ = [
-    "DecryptionOptions",
-    "EncryptionOptions",
-    "KmsOption",
-    "column_sources",
-    "data_keys",
-    "decryption_of",
-    "file_keys",
-    "index_encryption_of",
-    "index_key_options",
-    "index_keys",
-    "keep",
-    "key_from",
-    "key_options",
-    "kms_from",
-    "labels",
-    "pairs",
-    "table_options",
-]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 

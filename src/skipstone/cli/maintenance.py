@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .output import Output
 
-__all__ = ["compact", "drop", "export", "vacuum"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WouldDrop:

@@ -34,18 +34,6 @@ if TYPE_CHECKING:
 
     from skipstone.table import Table
 
-__all__ = [
-    "age",
-    "hide_pandas",
-    "index_options",
-    "reporting",
-    "settings_for",
-    "size",
-    "source_options",
-    "spark_options",
-    "storage_option",
-    "table_of",
-]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .errors import Fault
 
-__all__ = ["Output", "Reportable", "close_quietly", "fault", "flush"]
-
 
 class Reportable(Protocol):
     """What verbs report."""

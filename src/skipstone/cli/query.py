@@ -12,8 +12,6 @@ from .options import index_options, reporting, source_options, table_of
 if TYPE_CHECKING:
     from .output import Output
 
-__all__ = ["count", "query"]
-
 
 @click.command()
 @index_options

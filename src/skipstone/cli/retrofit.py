@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .explain import FOUND
+from skipstone.cli.errors import FOUND
+
 from .options import index_options, reporting, table_of
 
 if TYPE_CHECKING:
     from .output import Output
-
-__all__ = ["migrate", "retrofit", "write_metadata"]
 
 
 @click.command()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from skipstone.execution import TableScan
 
-__all__ = ["Count", "Rows", "columns_of"]
 
 # The widths of these first rows serve for all: results are printed while they are read.
 _FIRST = 1000

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skipstone.cli.errors import FOUND
+
 from .encrypt import run_table
-from .explain import FOUND
 from .keys import DecryptionOptions, decryption_of, key_options, table_options
 from .options import reporting, table_of
 
 if TYPE_CHECKING:
     from .output import Output
-
-__all__ = ["salvage"]
 
 
 @click.command()

@@ -20,7 +20,6 @@ from .errors import fault_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["VERBS", "Verbs", "cli"]
 
 #: verb -> the module with the function of that name, and what the verb does
 VERBS: dict[str, tuple[str, str]] = {

@@ -40,14 +40,6 @@ if TYPE_CHECKING:
 
     from .table_sources import Footers
 
-__all__ = [
-    "EngineExport",
-    "ExportFile",
-    "duckdb_relation",
-    "export_plan",
-    "polars_frame",
-    "pyarrow_dataset",
-]
 
 # At most this many row ranges per file; the closest ranges are joined.
 _MOST_RANGES = {"duckdb": 64, "polars": 16}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.pruning.partitions import PartitionColumns
 
-__all__ = ["FileColumns", "TableColumns"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TableColumns:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from .summary_footers import SummaryFooters
 
-__all__ = ["OpenFiles", "side_by_side"]
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from .file_columns import FileColumns
 
-__all__ = ["FileBounds", "Found", "first_rows", "sorted_rows"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 #: gives bounds of a column over the files of a listing, or ``None``

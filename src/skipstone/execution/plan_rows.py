@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .file_columns import FileColumns
     from .table_sources import Footers
 
-__all__ = ["Piece", "TableReader"]
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .file_columns import TableColumns
     from .table_scan import TableQuery
 
-__all__ = ["ScanTask", "scan_tasks"]
 
 #: Bytes of files in one task; a larger file is split over several.
 TARGET = 128 << 20

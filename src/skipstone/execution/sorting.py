@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import SortKey
 
-__all__ = ["SortBounds", "order_of", "require_sortable", "same_keys"]
-
 
 def require_sortable(type: pa.DataType, name: str) -> pa.DataType:
     """The canonical type of a sort column; ``UnsupportedError`` for a type without an order."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing, Storage
 
-__all__ = ["SummaryFooters", "load_summary"]
 
 # With fewer files, opening them is faster.
 _FEW = 2

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from .plan_rows import Piece
     from .table_sources import Footers
 
-__all__ = ["TableQuery", "TableScan", "io_forecast", "unreadable"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableQuery:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Listing, Storage
 
 
-__all__ = ["Engine", "FooterRowGroups", "Footers", "PageIndexes"]
-
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 

@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from .part_columns import FactField
     from .snapshot import MatchedFacts, Snapshot
 
-__all__ = [
-    "READ_BYTES",
-    "by_lacking",
-    "covered",
-    "describe",
-    "left_out",
-    "stored_bytes",
-    "valued",
-    "with_value",
-    "without_pm",
-]
 
 #: A fact column of up to this many bytes is read to see which files have a value in it.
 READ_BYTES = 8 * 1024 * 1024

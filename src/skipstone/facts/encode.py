@@ -14,6 +14,7 @@ import pyarrow as pa
 from skipstone.errors import FormatError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.storage import int64
+from skipstone.xskipper.format.naming import OBJ_NAME
 
 from .packs import INLINE_LIMIT, PackWriter, SidecarPlace
 from .part_columns import (
@@ -21,7 +22,6 @@ from .part_columns import (
     FINGERPRINT,
     FOOTER_LENGTH,
     MTIME,
-    OBJ_NAME,
     OWN,
     PAGE_INDEX_LENGTH,
     PAGE_INDEX_OFFSET,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from .index_encryption import IndexEncryption, WriteEncryption
     from .location import Location
 
-__all__ = ["PART_BYTES", "FileFacts", "PartTarget", "facts_to_parts"]
 
 log = logging.getLogger("skipstone")
 

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
-__all__ = ["MAGIC", "EncryptedPack", "Segment", "encrypt_pack", "pack_end", "pack_labels"]
 
 MAGIC: Final = b"SKSP"
 VERSION: Final = 1

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from .location import Location
 
-__all__ = ["EncryptedStorage"]
 
 # Bytes at the end of a pack that are read first.
 _GUESS: Final = 32 * 1024

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .part_columns import Definition
 
-__all__ = ["IndexEncryption", "WriteEncryption"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEncryption:

@@ -24,8 +24,6 @@ from skipstone.storage import hidden_by_spark
 if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
-__all__ = ["KeyedLocation", "Location", "XskipperLocation"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedLocation:

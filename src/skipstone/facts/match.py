@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from .parts import Part
 
-__all__ = ["FileMatch", "Identities", "match_files"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Identities:

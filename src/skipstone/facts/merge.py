@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .part_columns import FactField
     from .parts import Part
 
-__all__ = ["Merged", "merge"]
 
 Key = tuple[str, str, str]
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .index_encryption import WriteEncryption
     from .location import Location
 
-__all__ = ["INLINE_LIMIT", "PackWriter", "SidecarPlace"]
 
 INLINE_LIMIT = 500
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from .location import Location
 
-__all__ = ["PartBatch", "batches_over", "column_bytes", "open_batch"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartBatch:

@@ -52,30 +52,6 @@ if TYPE_CHECKING:
 
     from skipstone.pruning.kind import Index
 
-__all__ = [
-    "ETAG",
-    "FINGERPRINT",
-    "FOOTER_LENGTH",
-    "IDENTITY",
-    "MTIME",
-    "OBJ_NAME",
-    "OWN",
-    "PAGE_INDEX_LENGTH",
-    "PAGE_INDEX_OFFSET",
-    "PATH",
-    "REASONS",
-    "ROWS",
-    "ROW_GROUPS",
-    "SIDECARS",
-    "SIZE",
-    "UNIT",
-    "Definition",
-    "FactField",
-    "integers",
-    "nonnull",
-    "place_columns",
-    "unique_names",
-]
 
 PATH, SIZE, MTIME = "skipstone_path", "skipstone_size", "skipstone_mtime"
 UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerprint"

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from .index_encryption import WriteEncryption
     from .part_columns import FactField
 
-__all__ = ["encode_part"]
 
 ROW_GROUP = 128 * 1024
 _CREATED_BY = f"skipstone {__version__}"

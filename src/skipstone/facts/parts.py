@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.open_footer import DecryptedFooter
     from skipstone.storage import Storage
 
-__all__ = ["PREFIX", "EncryptedPart", "Part", "open_part"]
 
 PREFIX = "part-"
 VERSION = 1

@@ -15,17 +15,6 @@ from skipstone.human import Report, aligned, duration, first_of, of_total, perce
 if TYPE_CHECKING:
     from skipstone.pruning import Reason
 
-__all__ = [
-    "BuildReport",
-    "CheckReport",
-    "CompactReport",
-    "Description",
-    "DropReport",
-    "EncryptionCheck",
-    "ExportReport",
-    "IndexInfo",
-    "VacuumReport",
-]
 
 _HEADINGS = ("column", "type", "index", "parameters", "built for", "size", "left out")
 

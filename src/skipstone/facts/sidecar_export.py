@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from .snapshot import MatchedFacts
 
-__all__ = ["export_containers", "export_pms"]
 
 # Files whose sidecars are read together.
 _WAVE = 32

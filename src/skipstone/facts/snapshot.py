@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from .part_columns import Definition, FactField
     from .parts import Part
 
-__all__ = ["FactColumn", "MatchedFacts", "Snapshot", "in_pieces"]
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30

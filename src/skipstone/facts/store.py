@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .index_encryption import IndexEncryption
     from .parts import Part
 
-__all__ = ["Store"]
 
 log = logging.getLogger("skipstone")
 

@@ -37,16 +37,6 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .store import Store
 
-__all__ = [
-    "Check",
-    "Compaction",
-    "Vacuumed",
-    "check",
-    "compact",
-    "drop_index",
-    "needs_merge",
-    "vacuum",
-]
 
 #: A refresh merges above this many parts, or above this many small ones.
 MOST_PARTS, MOST_SMALL = 32, 8

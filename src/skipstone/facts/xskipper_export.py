@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from .part_columns import Definition
     from .snapshot import MatchedFacts
 
-__all__ = ["publish"]
 
 _MOST_LACKING = 0.1
 _ROWS = 50_000

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray
 
-__all__ = ["foreign_index"]
 
 _FILTERED = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string())
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from .snapshot import FactColumn
 
-__all__ = ["XskipperMatched", "XskipperPart", "XskipperSnapshot"]
 
 _CAVEAT = (
     "rows of a store of Xskipper name path and time of a file, and neither size nor bucket: "

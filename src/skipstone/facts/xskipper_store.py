@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
 
-__all__ = ["XskipperStore", "find_store"]
-
 
 class XskipperStore(Store):
     """The store of Xskipper in the directory ``location.root``; see the module.

@@ -46,19 +46,6 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Stored
 
-__all__ = [
-    "COMPILED",
-    "FPP",
-    "MAX_BYTES",
-    "NUMPY",
-    "Bits",
-    "Bloom",
-    "Kernels",
-    "Pairs",
-    "distinct_pairs",
-    "estimate_distinct",
-    "unique",
-]
 
 #: false positive probability, unless said otherwise
 FPP = 0.01

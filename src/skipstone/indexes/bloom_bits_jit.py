@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .bloom import I64, U8, Bits, Pairs
 
-__all__ = ["compiled"]
-
 
 @register_jitable
 def _spread(block: Any) -> Any:

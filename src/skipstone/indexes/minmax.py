@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Rows, Stored
 
-__all__ = ["MinMax", "NullCounts"]
-
 
 class MinMax(PerFile):
     """Least and largest value per file; see the module. ``truncate``: bytes of a bound, at least

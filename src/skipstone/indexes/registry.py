@@ -27,7 +27,6 @@ from .valuelist import ValueList
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GROUP", "kind", "known_kinds", "parse_index", "parse_indexes", "why_unknown"]
 
 #: the group of the entry points
 GROUP = "skipstone.indexes"

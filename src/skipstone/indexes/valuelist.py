@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Stored
 
-__all__ = ["MAX_BYTES", "MAX_VALUES", "ValueList"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from .inspection import InspectionReport
 
-__all__ = ["WrongOptionError", "inspect_path"]
 
 # In this order: a fact part is also a Parquet file with an Xskipper schema.
 _STORES = (inspect_fact_store, inspect_encrypted_pack, inspect_xskipper_store)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
 
-__all__ = ["inspect_encrypted_pack", "inspect_fact_store"]
 
 _TAIL = 32 * 1024
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf, Node
     from skipstone.parquet.reading.verify import Verification
 
-__all__ = ["CHUNK_PARTS", "ChunkInspection", "FileInspection"]
 
 #: what a chunk may have besides its pages, as fields of ``ChunkInspection``
 CHUNK_PARTS: Final = ("offset_index", "column_index", "bloom_filter_header", "index_pages")

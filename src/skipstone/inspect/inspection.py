@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
 
-__all__ = [
-    "InspectOptions",
-    "Inspection",
-    "InspectionReport",
-    "StoreInspection",
-    "cut",
-    "indented",
-    "is_file",
-    "message_of",
-    "more",
-]
 
 _WIDEST = 100
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .inspection import InspectOptions
 
-__all__ = ["inspect_file_index", "is_file_index"]
 
 # The most row ranges in the text.
 _MOST_RANGES = 12

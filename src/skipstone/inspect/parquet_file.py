@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from .inspection import InspectOptions
 
-__all__ = ["inspect_file", "inspect_parquet", "is_parquet"]
 
 _READERS = dict(
     zip(

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm import Pm, PmSnapshot
     from skipstone.questdb.format.values import PmChunk, PmColumn
 
-__all__ = ["CheckedSnapshot", "PmInspection"]
 
 _MOST = 40
 _WIDEST = 28

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from .inspection import InspectOptions
 
-__all__ = ["inspect_pm", "inspect_questdb", "inspect_txn", "kind_by_content", "kind_by_name"]
 
 Kind: TypeAlias = Literal["_pm", "_txn"]
 

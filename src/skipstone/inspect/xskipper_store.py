@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.part import Footer
     from skipstone.xskipper.format.schema import StoreSchema
 
-__all__ = ["inspect_xskipper_store", "shown_row"]
 
 _TAIL = 1 << 20
 _BLOOM = "bloomfilter"

@@ -6,7 +6,7 @@ they began with, and never wait.
 """
 
 from .definition import LiveDefinition
-from .directories import LiveDescription, PartitionDescription
-from .table import Commit, LiveTable
+from .directories import Commit, LiveDescription, PartitionDescription
+from .table import LiveTable
 
 __all__ = ["Commit", "LiveDefinition", "LiveDescription", "LiveTable", "PartitionDescription"]

@@ -24,8 +24,6 @@ import pyarrow as pa
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.questdb.format.partition_names import Partitioning
 
-__all__ = ["MARKER", "ROW_GROUP_ROWS", "LiveDefinition", "LiveUnit", "SortBy"]
-
 MARKER: Final = "_live.json"
 ROW_GROUP_ROWS: Final = 100_000
 LiveUnit: TypeAlias = Literal["none", "year", "month", "day", "hour"]

@@ -51,25 +51,6 @@ if TYPE_CHECKING:
     from .disk import Disk
     from .partition import PartitionState
 
-__all__ = [
-    "KEPT_SECONDS",
-    "NO_BATCH",
-    "Commit",
-    "LiveDescription",
-    "PartitionDescription",
-    "already_committed",
-    "base_name",
-    "compacted",
-    "described",
-    "is_due",
-    "mark_superseded",
-    "named",
-    "next_record",
-    "publish",
-    "recover",
-    "remove_superseded",
-    "unnamed",
-]
 
 #: Marks a superseded directory; its modification time says since when.
 SUPERSEDED: Final = "_superseded"

@@ -29,8 +29,6 @@ from .definition import MARKER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["LOCK", "Disk", "WriterLock", "local_root", "mapped", "refuse_foreign", "refuse_taken"]
-
 
 @dataclass(frozen=True, slots=True)
 class Disk:

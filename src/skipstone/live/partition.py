@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from .disk import Disk
 
-__all__ = ["PartitionState", "create", "edit", "snapshot_of"]
 
 _INLINED: Final = MIN_STAT_INLINED | MAX_STAT_INLINED
 

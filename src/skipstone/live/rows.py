@@ -38,23 +38,6 @@ if TYPE_CHECKING:
     from .definition import LiveDefinition, LiveUnit
     from .partition import PartitionState
 
-__all__ = [
-    "STAGING",
-    "Staged",
-    "by_partition",
-    "by_row_group",
-    "clear",
-    "conform",
-    "encode",
-    "merged",
-    "merged_size",
-    "placeable",
-    "read_row_groups",
-    "split",
-    "stage",
-    "times",
-    "txn_time",
-]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 

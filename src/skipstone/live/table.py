@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from .definition import SortBy
     from .rows import Staged
 
-__all__ = ["Commit", "LiveTable"]
-
 
 class LiveTable:
     """See the module. ``create`` and ``open`` return it; a context manager that closes it.

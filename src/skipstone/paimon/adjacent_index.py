@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from .top_rows import TopFile
 
-__all__ = ["AdjacentIndexes", "AdjacentRows", "without_sidecars"]
 
 _NAME = re.compile(r"(?P<data>.+?)(?:-(?P<number>\d{1,9}))?\.index")
 _PARQUET = (b"PAR1", b"PARE")

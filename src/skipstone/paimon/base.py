@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 
     from .format.types import PaimonType
 
-__all__ = [
-    "PLACE",
-    "PaimonIndex",
-    "integers_of",
-    "memory_size",
-    "no_place",
-    "paimon_column",
-    "place_fields",
-]
 
 # Blobs of which the first bytes are kept between plans.
 _KEPT = 64

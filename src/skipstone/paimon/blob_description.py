@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from .format.bsi import BsiIndex
     from .format.keys import Key
 
-__all__ = [
-    "BlobDescription",
-    "ask_blob",
-    "describe_blob",
-    "likely_types",
-    "row_count_of",
-    "shown_key",
-]
 
 T = TypeVar("T")
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from .format.types import PaimonType
 
-__all__ = ["PaimonBloom"]
 
 log = logging.getLogger("skipstone")
 

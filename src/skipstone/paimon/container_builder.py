@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from .format.types import PaimonType
 
-__all__ = ["Bundle", "Codes", "RowsBuilder", "as_bitmap", "as_bsi", "as_range_bitmap", "bundled"]
 
 # Bytes a row that writing takes for a moment, in addition to the codes.
 _ROOM = 32

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from .format import open_index as reading
 
-__all__ = ["PaimonColumnType", "Sidecar", "in_millis", "of_bytes", "open_sidecar", "types_of"]
 
 # Bytes of the first read: most heads are shorter. A container up to ``_SMALL`` is read whole.
 _GUESS = 4_096

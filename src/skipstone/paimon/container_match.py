@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .format.container import IndexEntry
     from .format.partial_blob import Pieces
 
-__all__ = ["ColumnCounts", "column_counts", "type_in"]
 
 _MILLIS = 3  # digits of a timestamp that Paimon keeps in milliseconds
 _COUNTING = ("bitmap", "bsi", "range-bitmap")

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from .container_evidence import Sidecar
 
-__all__ = ["PaimonFileIndex", "RowSelection"]
 
 Types: TypeAlias = "Mapping[str, str | PaimonType] | pa.Schema"
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from .format.types import PaimonType
 
-__all__ = ["Bitmap", "Bsi", "IndexedRows", "RangeBitmap", "RowIndex"]
 
 log = logging.getLogger("skipstone")
 

@@ -35,7 +35,6 @@ from .kinds import Bitmap, Bsi, RangeBitmap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PREFIX", "FileIndexOptions", "is_option"]
 
 PREFIX = "file-index."
 THRESHOLD = 500

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from .format.keys import Ask, Key
     from .format.types import PaimonType
 
-__all__ = ["FileRows", "asks_of", "bounds_of"]
 
 log = logging.getLogger("skipstone")
 

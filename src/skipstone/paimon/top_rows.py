@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from .format.keys import Key
     from .format.types import PaimonType
 
-__all__ = ["RankedRows", "TopCandidate", "TopFile", "TopRows", "top_rows"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedRows:

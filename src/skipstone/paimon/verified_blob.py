@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from .format.types import PaimonType
 
-__all__ = ["KEPT", "LEAST", "SMALL", "BlockSums", "Kept", "VerifiedBlob"]
 
 #: A blob up to this size is read whole: that costs less than one more request.
 SMALL = 32 * 1024

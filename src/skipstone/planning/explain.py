@@ -27,17 +27,6 @@ IMPLICIT = "nulls"
 _SMALL = 4_000_000
 _FINER = {level.unit for level in (Level.ROW_GROUP, Level.PAGE)}
 
-__all__ = [
-    "Amount",
-    "Analysis",
-    "Explanation",
-    "Forecast",
-    "left",
-    "one_line",
-    "render",
-    "render_html",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:

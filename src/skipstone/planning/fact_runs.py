@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning.plan import Step
 
-__all__ = [
-    "IN_MEMORY",
-    "Gathered",
-    "RunAnswer",
-    "RunJob",
-    "RunSettings",
-    "Runner",
-    "gather",
-    "in_turn",
-    "sharpened",
-]
 
 #: Default limit for the bytes of fact columns that one predicate loads into the planning process.
 IN_MEMORY = 2**30

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import ByteRange, Listing
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "SAMPLE", "WORTH", "PmRowGroups"]
 
 log = logging.getLogger("skipstone")
 

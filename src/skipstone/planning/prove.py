@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.build.data_file import BuildSettings, build_file
+from skipstone.build.column_indexes import BuildSettings
+from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import Storage
 
-__all__ = ["Proof", "prove"]
 
 MOST_VALUES = 2_000
 MOST_PLANS = 200

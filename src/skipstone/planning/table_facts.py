@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange, Listing
 
-__all__ = [
-    "AdjacentSource",
-    "DataFileSources",
-    "ObjectPlanRequest",
-    "SnapshotFacts",
-    "plan_objects",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFacts:

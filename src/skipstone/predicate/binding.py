@@ -72,7 +72,6 @@ from .zones import Zone, zone
 if TYPE_CHECKING:
     from .text import Value
 
-__all__ = ["bind"]
 
 _FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}

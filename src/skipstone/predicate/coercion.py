@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .text import Value
     from .zones import Zone
 
-__all__ = ["Unusable", "cast_constant", "common_type", "float32_of", "meets_elsewhere"]
-
 
 class Unusable(Exception):
     """Why no index can answer an expression; it becomes an ``Opaque`` with this reason."""

@@ -20,7 +20,6 @@ from .types import column_path
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["from_dnf"]
 
 Filter: TypeAlias = "tuple[str | Sequence[str], str, Any]"
 

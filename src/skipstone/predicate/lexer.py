@@ -36,16 +36,6 @@ from .zones import parse_date, parse_local
 if TYPE_CHECKING:
     from .tree import Operand
 
-__all__ = [
-    "Token",
-    "TokenKind",
-    "UnknownFormError",
-    "fold_casts",
-    "number",
-    "tokenize",
-    "typed_literal",
-]
-
 
 class TokenKind(Enum):
     """The kind of a token; every keyword is a NAME."""

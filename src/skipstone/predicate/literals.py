@@ -51,17 +51,6 @@ if TYPE_CHECKING:
 
     from .text import Value
 
-__all__ = [
-    "Key",
-    "Keys",
-    "compare",
-    "from_key",
-    "isin",
-    "order_key",
-    "order_keys",
-    "stored",
-    "to_domain",
-]
 
 Key: TypeAlias = "int | bytes"
 

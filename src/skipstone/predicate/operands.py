@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .text import Value
     from .tree import ColumnRef
 
-__all__ = ["BARE_FUNCTIONS", "Column", "Constant", "literal_prefix", "resolve", "typed"]
 
 # Functions that Spark calls without parentheses, where no column has the name.
 _BARE = """

@@ -54,16 +54,6 @@ if TYPE_CHECKING:
     from .text import Value
     from .zones import Zone
 
-__all__ = [
-    "Ranges",
-    "carry_back",
-    "complement",
-    "exact_cast",
-    "leaves_of",
-    "range_key",
-    "ranges_of",
-    "union",
-]
 
 Range: TypeAlias = tuple[int, int]
 Ranges: TypeAlias = list[Range]

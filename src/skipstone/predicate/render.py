@@ -49,7 +49,6 @@ from .types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["column_sql", "to_sql"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Words that Spark's grammar, or this one, does not read as a column.

@@ -48,7 +48,6 @@ from .zones import parse_local
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["parse_sql"]
 
 _COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 _GRAMMAR = """

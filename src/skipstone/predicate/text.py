@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from .types import Kind, kind_of, spark_type
 
-__all__ = ["Value", "decimal_text", "display", "quote", "sql_text"]
-
 Value: TypeAlias = "bool | int | float | str | bytes"
 
 

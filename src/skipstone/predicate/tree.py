@@ -33,31 +33,6 @@ if TYPE_CHECKING:
 
     from .text import Value
 
-__all__ = [
-    "And",
-    "Bound",
-    "Cast",
-    "ColumnRef",
-    "Comparison",
-    "Const",
-    "Expr",
-    "Leaf",
-    "Literal",
-    "Membership",
-    "Not",
-    "NullTest",
-    "Op",
-    "Opaque",
-    "Operand",
-    "Or",
-    "PatternMatch",
-    "Truth",
-    "conjunction",
-    "disjunction",
-    "flat",
-    "leaves",
-]
-
 
 class Op(StrEnum):
     """The operation of a leaf; the module docstring has the table."""

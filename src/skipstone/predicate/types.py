@@ -37,21 +37,6 @@ from skipstone.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "TIMESTAMP",
-    "TIMESTAMP_NTZ",
-    "Kind",
-    "MapKey",
-    "column_name",
-    "column_path",
-    "indexable",
-    "kind_of",
-    "parse_type",
-    "schema_from_spark",
-    "spark_name",
-    "spark_type",
-    "split_names",
-]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")

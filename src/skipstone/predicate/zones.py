@@ -26,23 +26,6 @@ from functools import lru_cache
 from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = [
-    "DAY",
-    "HOUR",
-    "UnknownLocalTime",
-    "Zone",
-    "civil_day",
-    "days_of_instants",
-    "instants_of_days",
-    "instants_of_local",
-    "known_zone",
-    "local_of_instants",
-    "parse_date",
-    "parse_local",
-    "parse_timestamp",
-    "zone",
-]
-
 SECOND = 1_000_000
 HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
 _EPOCH = datetime(1970, 1, 1)

@@ -32,7 +32,6 @@ from .row_set import RowSet
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BoolArray", "Bounds"]
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
 S = TypeVar("S")

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FIRST_DATE", "FIRST_TIMESTAMP", "ancient", "overflown", "proleptic"]
 
 #: 1582-10-15, in days since the epoch: the first date that both calendars agree on
 FIRST_DATE = -141_427

@@ -42,16 +42,6 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.text import Value
 
-__all__ = [
-    "StoredLeaf",
-    "atomic",
-    "binary_parts",
-    "exactly",
-    "is_text",
-    "refuse",
-    "restate",
-    "widens",
-]
 
 # Decimal digits that an integer type needs.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from . import Units
     from .source import Source
 
-__all__ = ["EXPECTED", "FREE", "LOCAL", "REMOTE", "SPARK", "CostGate", "Costs", "SparkCosts"]
 
 EXPECTED = 0.5
 

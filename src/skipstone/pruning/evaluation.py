@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from .plan import Step
 
-__all__ = ["Evaluation", "RowTask", "combine", "evaluate", "evaluate_rows"]
 
 LeafBounds: TypeAlias = Mapping[Leaf, Bounds[Any]]
 

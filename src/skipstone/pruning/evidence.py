@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from .bounds import Bounds
 
-__all__ = ["Answer", "BaseEvidence", "Cause", "Evidence", "Fetched", "Level", "Reason", "Units"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -30,7 +30,6 @@ from .kind import Builder, Built
 if TYPE_CHECKING:
     from .kind import Chunk, Stored
 
-__all__ = ["TRUNCATE", "RangeBuilder", "cut_lower", "cut_upper", "intervals_of", "range_type"]
 
 #: bytes that a bound of a string or byte array may take, unless said otherwise
 TRUNCATE = 64

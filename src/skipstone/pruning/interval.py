@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.literals import Key
     from skipstone.predicate.tree import Leaf
 
-__all__ = ["Intervals", "interval_bounds", "null_bounds", "search", "with_nulls"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 Both: TypeAlias = "tuple[BoolArray, BoolArray]"

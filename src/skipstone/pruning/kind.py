@@ -46,18 +46,6 @@ if TYPE_CHECKING:
 
     from . import Fetched, Units
 
-__all__ = [
-    "Blob",
-    "Builder",
-    "Built",
-    "Chunk",
-    "Index",
-    "PerFile",
-    "Places",
-    "Rows",
-    "Stored",
-    "column_fields",
-]
 
 T = TypeVar("T")
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import ByteRange
 
-__all__ = ["PartitionColumns", "PartitionValues"]
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _SEGMENT = re.compile(r"([^=]+)=(.*)", re.DOTALL)

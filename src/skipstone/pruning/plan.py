@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from . import Level, Reason, RowSet
 
-__all__ = ["Coverage", "FileDetail", "Plan", "PlannedFile", "SortKey", "Step"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

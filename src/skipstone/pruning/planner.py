@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from .source import RowSource, Source
 
-__all__ = ["FactCoverage", "ObjectLevel", "PlanInput", "make_plan"]
 
 log = logging.getLogger("skipstone")
 

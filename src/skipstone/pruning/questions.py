@@ -23,15 +23,6 @@ from .plan import Step
 if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
 
-__all__ = [
-    "MAX_FAILURES",
-    "MAX_ROUNDS",
-    "Fetch",
-    "Question",
-    "fetch_round",
-    "fetch_wave",
-    "no_fetch",
-]
 
 log = logging.getLogger("skipstone")
 

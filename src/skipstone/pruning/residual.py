@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.literals import Keys
 
-__all__ = ["like_regex", "matching", "matching_values", "require_decidable"]
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .questions import Fetch
     from .source import RowSource
 
-__all__ = ["RowLevel", "failure"]
 
 log = logging.getLogger("skipstone")
 

@@ -17,7 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-__all__ = ["RowSet"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from . import Evidence, Level, Reason, Units
 
-__all__ = ["RowSource", "Source"]
-
 
 class Source(ABC):
     """Units and evidence of the row group or the page level; see the module.

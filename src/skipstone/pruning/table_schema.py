@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-__all__ = [
-    "file_schema",
-    "find_field",
-    "find_path",
-    "has_text_keys",
-    "sampled",
-    "schema_of_columns",
-    "spelled_path",
-    "table_schema",
-]
 
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 _SAMPLE = 16

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from .format.pm import PmSnapshot
 
-__all__ = ["FileMigration", "MigrateReport", "Outcome", "migrate"]
 
 _WORKERS: Final = 8
 _NOT_THERE: Final = "its data file is not there"

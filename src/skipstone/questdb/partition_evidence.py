@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from .format.pm import PmSnapshot
     from .txn_snapshot import PartitionFile, TxnListing
 
-__all__ = ["OpenPartitions", "PartitionPms", "PartitionTimes"]
 
 _LOG = logging.getLogger("skipstone")
 

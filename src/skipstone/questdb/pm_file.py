@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Step
     from skipstone.storage import ByteRange
 
-__all__ = ["PmDescription", "PmFile", "RowGroupPlace", "RowGroupSelection"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -51,17 +51,6 @@ if TYPE_CHECKING:
     from .format.pm import PmSnapshot
     from .format.values import PmColumn
 
-__all__ = [
-    "MOST_FILTERS",
-    "PM",
-    "ParquetSource",
-    "PmMode",
-    "checked",
-    "filters",
-    "made_as",
-    "make_partition_pm",
-    "make_pm",
-]
 
 #: Bloom filters of a ``_pm``: their places in the data file, or their bitsets; "none": no ``_pm``.
 PmMode: TypeAlias = Literal["external", "inlined", "none"]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from .txn_snapshot import PartitionFile, TxnListing
 
-__all__ = ["open_partition", "opener", "ready_for_spark"]
 
 _MAGIC: Final = b"PAR1"
 _GroupPlace: TypeAlias = "tuple[int, int, int]"

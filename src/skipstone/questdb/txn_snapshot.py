@@ -44,17 +44,6 @@ if TYPE_CHECKING:
 
     from .format.txn import Txn
 
-__all__ = [
-    "DATA",
-    "PM",
-    "TXN",
-    "CommitPatience",
-    "PartitionFile",
-    "TxnListing",
-    "TxnSnapshot",
-    "is_txn_table",
-    "read_txn",
-]
 
 TXN: Final = "_txn"
 DATA: Final = "data.parquet"

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.schema import Leaf
 
-__all__ = ["PLACES", "Bands", "bands", "texts"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

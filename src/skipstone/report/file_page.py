@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.pruning import RowSet
 
-__all__ = ["Budget", "inside"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.query import Where
     from skipstone.pruning.plan import Plan
 
-__all__ = ["PageReport", "write", "write_file"]
 
 MOST_FILES: Final = 100_000
 #: The page shows the inside of the first files that the plan reads, this many at most.

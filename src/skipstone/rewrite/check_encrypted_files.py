@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from .encrypted_file_list import EncryptedFileList
 
-__all__ = ["check_encrypted_files"]
-
 
 class _Seen(NamedTuple):
     kind: str

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
 
-__all__ = ["SplitReport", "split_columns"]
 
 _UNSAFE: Final = re.compile(r"[^\w.-]+")
 

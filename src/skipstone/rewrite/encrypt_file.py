@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
 
-__all__ = ["EncryptReport", "decrypt", "encrypt"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptReport(Report):

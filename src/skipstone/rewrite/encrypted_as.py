@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.key_material import KeyMaterial
 
-__all__ = ["EncryptionState", "encryption_state", "master_keys_of"]
 
 State: TypeAlias = Literal["plain", "same", "other"]
 

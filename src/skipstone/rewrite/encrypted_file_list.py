@@ -47,15 +47,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
 
-__all__ = [
-    "EncryptedFileList",
-    "TablePrefix",
-    "list_path",
-    "new_beginning",
-    "read_list",
-    "remove_list",
-    "write_list",
-]
 
 _SUFFIX: Final = ".skipstone"
 _COLUMNS: Final = ("path", "aad_file_unique")

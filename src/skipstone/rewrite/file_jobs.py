@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
 
-__all__ = [
-    "DecryptFiles",
-    "EncryptFiles",
-    "FileWork",
-    "Given",
-    "RekeyFiles",
-    "bound_to",
-    "file_budget",
-    "given",
-    "outcome_of",
-    "unbound",
-]
 
 Kind = TypeVar("Kind")
 Given: TypeAlias = "Kind | Callable[[], Kind]"

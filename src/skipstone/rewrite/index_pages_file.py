@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
     from .retrofit_file import RetrofitReport
 
-__all__ = ["IndexPagesReport", "RetrofitWithIndexPages", "add_index_pages"]
-
 
 def add_index_pages(
     path: str | os.PathLike[str],

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.writing.file_writer import ChunkWriter
     from skipstone.storage.atomic_replace import ByteSink
 
-__all__ = ["ModuleCopier"]
 
 _DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.key_material import KmsClient
     from skipstone.parquet.format.metadata import ColumnChunk
 
-__all__ = ["RekeyReport", "rekey"]
 
 _COPY: Final = 8 << 20
 

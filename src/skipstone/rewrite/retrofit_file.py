@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Outcome", "RetrofitReport", "TableRetrofitReport", "retrofit", "retrofit_file"]
-
 
 def retrofit(
     path: str | os.PathLike[str],

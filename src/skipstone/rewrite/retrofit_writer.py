@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.writing.retrofit_needs import IndexOptions, SortingOrders
     from skipstone.storage.atomic_replace import ByteSink
 
-__all__ = ["RetrofitWriter"]
 
 _WORKERS: Final = 2
 # Batches that are read before the first of them is written, and their bytes where they are large.

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import SchemaElement
     from skipstone.storage import Listing, Storage
 
-__all__ = ["COMMON", "SummaryReport", "merged_top", "write_summary"]
 
 COMMON: Final = "_common_metadata"
 # Concurrent requests to an object store.

@@ -7,8 +7,6 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from skipstone.human import Report, duration, first_of, of_total, size
 
-__all__ = ["FileResult", "Outcome", "TableReport", "Verb"]
-
 Verb: TypeAlias = Literal["encrypt", "decrypt", "rekey", "salvage"]
 #: ``done``: rewritten now; ``partly``: saved in part; ``already``: nothing to do; ``failed``: why.
 Outcome: TypeAlias = Literal["done", "partly", "already", "failed"]

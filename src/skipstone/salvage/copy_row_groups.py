@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
     U8 = npt.NDArray[np.uint8]
 
-__all__ = ["RowGroupCopier"]
-
 
 _CREATED_BY: Final = "skipstone salvage"
 _BLOCK: Final = 8 << 20

@@ -54,14 +54,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = [
-    "ChunkOrdinals",
-    "EncryptedMap",
-    "EncryptedPage",
-    "PlaintextRun",
-    "find_algorithm",
-    "walk_encrypted",
-]
 
 _INDEXES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)
 _LEAST, _MOST = GCM_OVERHEAD - LENGTH_SIZE + 8, 1 << 14

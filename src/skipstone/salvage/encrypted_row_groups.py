@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["Image", "decrypt_row_groups"]
 
 _FLUSH: Final = 4 << 20
 

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["FoundRowGroup", "FoundRowGroups", "find_row_groups", "known_boundaries", "whole_footer"]
 
 _MOST_ROW_GROUPS: Final = 1 << 20
 _INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)

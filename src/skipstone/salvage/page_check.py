@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["BadPage", "ChunkCheck", "PageCheck", "header_fits"]
 
 _WIDTHS: Final = {
     Type.INT32: 4,

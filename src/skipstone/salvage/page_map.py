@@ -55,8 +55,6 @@ from .page_walk import (
     walk_pages_of,
 )
 
-__all__ = ["FileMap", "Region", "bloom_filter_end", "map_file"]
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-__all__ = ["FIELDS", "candidates", "header", "walk", "walk_few", "walk_pages_of"]
 
 TYPE: Final = 0
 UNCOMPRESSED: Final = 1

@@ -15,8 +15,6 @@ from . import page_walk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["compiled"]
-
 
 def compiled() -> Callable[..., Any]:
     """``walk``."""

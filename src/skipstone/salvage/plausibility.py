@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["plausible_page", "plausible_values"]
 
 _TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
 _SMALL: Final = {

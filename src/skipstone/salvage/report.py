@@ -10,7 +10,6 @@ from skipstone.human import SHOWN, Report, duration, first_of, of_total, percent
 if TYPE_CHECKING:
     from .page_check import BadPage
 
-__all__ = ["FooterState", "GroupReport", "LeftOut", "SalvageReport"]
 
 #: The footer could be used; a cumulative one before the end could; there was none.
 FooterState: TypeAlias = Literal["whole", "checkpoint", "lost"]

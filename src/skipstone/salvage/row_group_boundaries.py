@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     from .page_check import PageCheck
     from .page_map import Region
 
-__all__ = [
-    "LIST_MAY_CONTINUE",
-    "KnownBoundaries",
-    "RowGroupBoundaries",
-    "divide_chunks",
-    "find_boundaries",
-]
 
 # Pages examined in all, per page: a division that needs more is ambiguous.
 _EFFORT: Final = 64

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from .page_map import FileMap
     from .report import GroupReport
 
-__all__ = ["damage_of", "salvage"]
-
 
 def salvage(
     path: str | os.PathLike[str],

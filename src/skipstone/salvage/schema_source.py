@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.decryption import Decryption
 
-__all__ = ["SchemaSource", "adjacent_schema", "given_schema"]
 
 _SUMMARIES: Final = ("_common_metadata", "_metadata")
 _MOST_ADJACENT: Final = 64

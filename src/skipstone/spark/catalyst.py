@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from .jvm import JavaObject, Jvm
 
-__all__ = ["conjunction", "mentions_metadata", "to_expr"]
 
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."
 _COMPARISONS = {

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from skipstone.pruning.plan import Plan
 
-__all__ = ["LIMIT", "Planner", "read_connect", "skip_filter"]
 
 _LOG = logging.getLogger("skipstone")
 

@@ -43,13 +43,6 @@ if TYPE_CHECKING:
     from skipstone.execution import TableScan
     from skipstone.execution.scan_task import ScanTask
 
-__all__ = [
-    "ScanTaskPartition",
-    "SkipstoneReader",
-    "SkipstoneSource",
-    "checked_zone",
-    "spark_schema",
-]
 
 _STORAGE = "storage."
 _KNOWN = ("path", "where", "columns", "orderby", "limit", "timezone", "indexlocation")

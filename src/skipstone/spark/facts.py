@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from .listing import FileListing, FileStats
     from .relation import FindPruner, ReadSettings, RelationInfo
 
-__all__ = ["FactsPruner", "Locations", "StoreCache", "finder", "store_cache"]
 
 _LOG = logging.getLogger("skipstone")
 

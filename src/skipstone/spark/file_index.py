@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .relation import Pruner, RelationInfo
     from .scan_log import ScanLog
 
-__all__ = ["SkippingFileIndex"]
 
 # The files of partition directories. Their text has no certain separator: used leniently, and where
 # a wrong match is harmless.

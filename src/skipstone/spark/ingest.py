@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from skipstone.live import Commit, LiveTable
 
-__all__ = ["append_frame", "arrow_schema", "start_stream"]
 
 _STAGED = "path string, begin long, rows long, low long, high long"
 # Row groups that a task collects before it writes a file.

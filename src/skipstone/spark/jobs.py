@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from skipstone.planning.fact_runs import RunAnswer, RunJob, Runner
     from skipstone.storage import Listing
 
-__all__ = [
-    "RESULT_SCHEMA",
-    "build_on_spark",
-    "files_on_spark",
-    "packed",
-    "parallelism",
-    "plan_on_spark",
-    "result_batch",
-    "results_of",
-    "unpacked",
-    "watched",
-]
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

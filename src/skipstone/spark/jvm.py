@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-__all__ = ["JavaObject", "Jvm"]
 
 JavaObject: TypeAlias = Any  # py4j brings no types: an object in the JVM
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FileListing", "FileStats", "ListingError"]
 
 # The text before the path, and after ``; isDirectory=``. One pattern for all of it would backtrack
 # over every status character by character.

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from .jvm import JavaObject, Jvm
 
-__all__ = ["UnreadableLiteral", "fetch_set", "fetch_values", "value_of"]
 
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
 _REPLACED = "\ufffd"

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from skipstone.execution.plan_rows import TableReader
     from skipstone.pruning.plan import Plan
 
-__all__ = ["Choice", "against_pages", "by_cost", "undecidable"]
 
 # Most files whose pages are counted for a choice; more are sampled evenly.
 _COUNTED = 64

@@ -38,21 +38,6 @@ if TYPE_CHECKING:
 
     from .listing import FileListing, FileStats
 
-__all__ = [
-    "CORRUPT_NAME",
-    "FACTS_MEMORY",
-    "FILE_INDEX",
-    "FORMATS",
-    "HARMLESS",
-    "JVM_ZONE",
-    "FindPruner",
-    "Pruner",
-    "Pruning",
-    "ReadSettings",
-    "RelationInfo",
-    "fingerprint",
-    "session_settings",
-]
 
 #: Setting: bytes of fact columns that one predicate may load on the driver. Beyond it, a Spark job
 #: evaluates them.

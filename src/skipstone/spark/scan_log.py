@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from .jvm import JavaObject
 
-__all__ = ["QueryScans", "Scan", "ScanLog", "last_scan", "scan_log"]
 
 _REMEMBERED = 1_000  # queries, and threads
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "default_session",
-    "is_connect",
-    "locked",
-    "require_frame",
-    "require_kms",
-    "require_session",
-]
-
 
 def is_connect(thing: Any) -> bool:
     """True for a session or DataFrame of Spark Connect, whose JVM is elsewhere."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from .relation import RelationInfo
 
-__all__ = ["ListedSidecars", "TableWithSidecars", "plain_frame", "without_sidecars_option"]
 
 _LOG = logging.getLogger("skipstone")
 _FILTER = "pathGlobFilter"

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .relation import FindPruner
     from .scan_log import ScanLog
 
-__all__ = ["explain", "skip"]
 
 _LOG = logging.getLogger("skipstone")
 # File indexes that list plain files. Those of Delta and Hudi mean more than a list.

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.storage import Listing, Storage
 
-__all__ = ["Source", "SourceTable", "build_source", "open_source", "run_task"]
 
 # The most that one Spark job reads: a kill loses it, and a corrupt file repeats it.
 FILES_PER_WAVE = 1_000

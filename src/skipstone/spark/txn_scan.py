@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from .listing import FileStats
     from .relation import FindPruner, Pruner, ReadSettings, RelationInfo
 
-__all__ = ["TxnPruner", "read_txn_table"]
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _BLOCK = 128 << 20

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from skipstone.facts.reports import BuildReport
 
-__all__ = ["INTERVAL", "Watch", "start_watch"]
 
 _LOG = logging.getLogger("skipstone")
 

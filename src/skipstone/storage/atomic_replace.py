@@ -29,14 +29,6 @@ from .local import sync_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "BufferedFile",
-    "ByteSink",
-    "CountingSink",
-    "local_path",
-    "remove_temporary",
-    "replace_atomically",
-]
 
 PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     from .listing import Listing
 
-__all__ = [
-    "ByteRange",
-    "Span",
-    "Storage",
-    "carried",
-    "coalesce",
-    "count_read",
-    "metered",
-    "parent",
-    "runs",
-]
-
 
 class _ByteRange(NamedTuple):
     path: str

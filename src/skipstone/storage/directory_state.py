@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["COMPILED", "Directory", "Names"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

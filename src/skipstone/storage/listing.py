@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.identity import TimeUnit
-__all__ = ["SUMMARY", "Listing", "hidden_by_spark", "int64"]
 
 #: a file with the footers of all files of a directory
 SUMMARY: Final = "_metadata"

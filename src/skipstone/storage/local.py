@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from .base import ByteRange
 
-__all__ = ["LocalStorage", "sync_directory"]
 
 # Roots whose last walk is cached.
 _ROOTS = 4

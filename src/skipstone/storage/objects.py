@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from .base import ByteRange
 
-__all__ = ["ObjectStorage"]
 
 # Stores with the S3 protocol and their own scheme; they need an endpoint.
 _LIKE_S3 = {"s3", "oss", "cos", "obs", "r2"}

@@ -17,7 +17,6 @@ from skipstone._numba import compile_kernel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["compiled"]
 
 # int statx(int dirfd, const char *pathname, int flags, unsigned mask, struct statx *statxbuf)
 _NAME = "skipstone_statx"

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from .open_table import OpenTable, Where
 
-__all__ = ["FirstRows", "count_rows", "extreme", "first_rows"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FirstRows:

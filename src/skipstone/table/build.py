@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from .file_format import Progress
     from .open_table import OpenTable
 
-__all__ = ["BuildRequest", "build_table", "refresh_table"]
 
 log = logging.getLogger("skipstone")
 

@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from .file_format import Progress
     from .open_table import OpenTable
 
-__all__ = [
-    "EncryptRequest",
-    "IndexAfterRewrite",
-    "RekeyRequest",
-    "decrypt_table",
-    "encrypt_table",
-    "rekey_table",
-]
 
 _SHOWN: Final = 5
 

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from skipstone.spark.text_sources import SourceTable
     from skipstone.storage import Listing, Storage
 
-__all__ = [
-    "HINT",
-    "DataKeys",
-    "FileFormat",
-    "ParquetFormat",
-    "Progress",
-    "SparkFormat",
-    "bound",
-    "file_format_of",
-]
 
 Progress: TypeAlias = Callable[[int, int], None]
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from .file_format import Progress
 
-__all__ = ["FileVerbs"]
-
 
 class FileVerbs(OpenTable):
     """The verbs that write data files; see ``Table``."""

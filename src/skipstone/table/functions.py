@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from .open_table import Where
 
-__all__ = ["explain", "last_scan", "read", "skip", "watch"]
-
 
 def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     """``df`` reading only the files that its filters need, wherever it reads an indexed table.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from skipstone.live import Commit, LiveTable
     from skipstone.live.definition import SortBy
 
-__all__ = ["ingest"]
 
 #: rows of a stream of batches per commit
 ROWS_PER_COMMIT: Final = 1_000_000

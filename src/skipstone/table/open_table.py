@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
 
-__all__ = ["OpenTable", "Where"]
 
 #: SQL text, or pyarrow's filters: tuples, or lists of tuples
 Where: TypeAlias = "str | Sequence[Filter] | Sequence[Sequence[Filter]] | None"

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from .open_table import OpenTable, Where
 
-__all__ = ["PlanOptions", "PlanRequest", "orders_of", "scan_query", "sort_column"]
 
 _ORDER = re.compile(
     r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"

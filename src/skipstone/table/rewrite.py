@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from .file_format import Progress
     from .open_table import OpenTable
 
-__all__ = [
-    "FileJob",
-    "RetrofitFiles",
-    "SalvageFiles",
-    "each_file",
-    "require_local",
-    "retrofit_table",
-    "salvage_table",
-    "write_table_metadata",
-]
-
 
 class FileOutcome(Protocol):
     """The outcome of one file; picklable."""

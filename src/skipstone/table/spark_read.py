@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .open_table import OpenTable
     from .txn_table import TxnTable
 
-__all__ = ["read_table"]
 
 _LOG = logging.getLogger("skipstone")
 

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from .open_table import Where
     from .planning import PlanOptions
 
-__all__ = ["Table"]
-
 
 class Table(FileVerbs):
     """A table of plain files below one directory, and its index.

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing, Storage
 
 
-__all__ = ["Partial", "TxnTable"]
-
-
 # File versions whose way of opening is remembered.
 _REMEMBERED = 100_000
 

@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     from .file_format import Progress
     from .open_table import OpenTable
 
-__all__ = [
-    "advise_table",
-    "check_table",
-    "compact_table",
-    "describe_table",
-    "drop_from_table",
-    "export_table",
-    "migrate_table",
-    "vacuum_table",
-]
 
 _LOG = logging.getLogger("skipstone")
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from .format.part import Footer
     from .format.schema import StoreSchema
 
-__all__ = ["find_directory", "open_file", "part_files", "remove_plaintext", "replace_parts"]
 
 _STYLES: tuple[IdentifierStyle, ...] = ("bucket", "cos", "path")
 # Parts to look at before a directory is taken for something else.

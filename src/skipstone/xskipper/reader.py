@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from .format.part import Footer, PartContents
     from .format.rows import IndexRows, StoreRows
 
-__all__ = ["IndexValues", "StorePart", "open_parts", "same_values", "stored_values"]
-
 
 class IndexValues(NamedTuple):
     """One index column of a part: ``pieces`` of values as the kind stores them, null where nothing

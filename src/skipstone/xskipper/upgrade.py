@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from .format.part import PartContents
 
-__all__ = ["UpgradeReport", "upgrade", "upgrade_store"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeReport(Report):

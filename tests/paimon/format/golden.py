@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from skipstone.paimon.format.open_index import RowAnswer
     from skipstone.paimon.format.partial_blob import BlobSpan
 
-__all__ = ["ask_in_waves", "bytes_of", "column", "key", "read_cases", "rows_of_runs", "truth"]
-
 
 def read_cases(golden: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """All cases that have an index, and the hash vectors."""

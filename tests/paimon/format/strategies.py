@@ -14,7 +14,6 @@ from skipstone.paimon.format.types import PaimonType, Root
 if TYPE_CHECKING:
     from skipstone.paimon.format.keys import Key
 
-__all__ = ["TYPES", "asks", "columns", "keys", "matches"]
 
 TYPES = [
     PaimonType.parse(text)

@@ -14,18 +14,6 @@ from skipstone.parquet.encodings import ByteArrays, Values
 from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Type
 
-__all__ = [
-    "BOTH",
-    "arrays",
-    "booleans",
-    "byte_arrays",
-    "factorise",
-    "floats",
-    "integers",
-    "rows",
-    "same",
-]
-
 BOTH = pytest.mark.parametrize("kernels", [NUMPY, COMPILED.load()], ids=["numpy", "compiled"])
 _BITS: dict[Any, Any] = {np.dtype("f4"): np.dtype("u4"), np.dtype("f8"): np.dtype("u8")}
 # NaN with a payload and a sign, both zeros, infinities, the smallest subnormal.

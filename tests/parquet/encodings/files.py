@@ -24,8 +24,6 @@ from skipstone.parquet.format.page_header import DataPageHeader, DictionaryPageH
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["column_file", "pages_of"]
-
 
 def column_file(
     type_: Type,

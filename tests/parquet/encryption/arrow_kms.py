@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["ArrowKms", "write_encrypted"]
-
 
 class ArrowKms(pe.KmsClient):  # type: ignore[misc]
     """``PlainKms`` as Arrow calls it."""

@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = [
-    "LARGE",
-    "LEAF_TYPES",
-    "Written",
-    "golden_files",
-    "nested_types",
-    "random_array",
-    "same",
-    "same_table",
-    "written",
-]
 
 LEAF_TYPES: tuple[pa.DataType, ...] = (
     pa.bool_(),

@@ -13,7 +13,6 @@ from skipstone.parquet.thrift.compact import Field, ListOf, MapOf, Struct
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["footer_of", "structs"]
 
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {
     thrift.BYTE: st.integers(-128, 127),

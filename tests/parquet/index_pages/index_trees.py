@@ -6,8 +6,6 @@ from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Leaf, Node
 
-__all__ = ["leaf_of"]
-
 
 def leaf_of(type_: Type, width: int = 0) -> Leaf:
     """A required column ``k`` of a physical type."""

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["row_ranges", "sliced", "tables", "write", "writer_settings"]
 
 _LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int32(), st.integers(-(2**31), 2**31 - 1)),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray
     from skipstone.storage import ByteRange
 
-__all__ = ["Asked", "ask"]
-
 
 class Asked:
     """What all evidence together says of a leaf over the row groups of some files."""

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["parquet", "with_ids"]
-
 
 def with_ids(table: pa.Table, ids: Sequence[int] | None = None) -> pa.Table:
     """The same columns with field ids, by default their positions."""

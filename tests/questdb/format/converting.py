@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm_columns import OnStale
     from skipstone.questdb.format.values import PmRowGroup
 
-__all__ = ["Converted", "bloom_places", "convert", "doubtful_leaves", "footer_of", "pm_of"]
-
 
 @dataclass(frozen=True)
 class Converted:

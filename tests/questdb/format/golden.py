@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from skipstone.questdb.format.pm import Pm, PmSnapshot
 
-__all__ = ["case", "described", "names"]
 
 _ENCODINGS = (
     "PLAIN",

@@ -10,8 +10,6 @@ from skipstone.questdb.format.types import ColumnType, Tag
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
 from skipstone.questdb.format.writer import PmFooter
 
-__all__ = ["chunks", "column_types", "footers", "heads", "row_groups"]
-
 NATURAL = st.integers(0, (1 << 64) - 1)
 NAMES = st.sampled_from(["a", "", "a b", "é", "100%", "k=v", "x" * 300, "日本", "a"])
 BOUNDS = st.none() | st.binary(min_size=1, max_size=20) | st.just(b"\xff" * 65_535)

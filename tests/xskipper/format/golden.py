@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["golden_blobs", "golden_parts"]
-
 
 def golden_parts(golden: Path, version: int | None = None) -> list[Path]:
     """The plain (not encrypted) part files of every store, of one version or of all."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Dense", "Planes", "Slices", "Sparse", "compare_bits", "planes_for", "planes_of"]
 
 # Rows whose bits are taken apart in one go, a multiple of 65,536.
 _BATCH = 1 << 22

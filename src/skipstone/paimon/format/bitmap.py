@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from .partial_blob import Cursor
     from .types import PaimonType
 
-__all__ = ["BLOCK_SIZE", "BitmapIndex", "Entries", "check_type", "write_bitmap"]
-
 
 def check_type(type: PaimonType) -> None:
     """``UnsupportedError`` for a type that a bitmap index does not take."""

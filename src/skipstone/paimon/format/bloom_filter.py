@@ -52,20 +52,6 @@ if TYPE_CHECKING:
     from .partial_blob import Pieces
     from .types import PaimonType
 
-__all__ = [
-    "FPP",
-    "ITEMS",
-    "BloomFilterIndex",
-    "Sizing",
-    "check_type",
-    "fill",
-    "hash_key",
-    "hashes_of",
-    "positions_of",
-    "sizing",
-    "wang",
-    "write_bloom_filter",
-]
 
 ITEMS = 1_000_000
 FPP = 0.1

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .partial_blob import Cursor, Pieces
     from .types import PaimonType
 
-__all__ = ["BsiIndex", "Half", "check_type", "write_bsi"]
 
 _NO = (Root.BOOLEAN, Root.FLOAT, Root.DOUBLE)
 _LEAST, _GREATEST = -(2**63), 2**63 - 1

@@ -39,16 +39,6 @@ if TYPE_CHECKING:
 
     from .keys import I64, Key
 
-__all__ = [
-    "LARGEST_ROW_COUNT",
-    "Factors",
-    "KeyColumn",
-    "column_of",
-    "factorise",
-    "factors_of",
-    "key_of",
-    "type_of",
-]
 
 LARGEST_ROW_COUNT = 2**31 - 1
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
 
     from .partial_blob import Cursor
 
-__all__ = [
-    "HEAD_PREFIX",
-    "LARGEST",
-    "MAGIC",
-    "ColumnIndexes",
-    "ContainerHead",
-    "IndexEntry",
-    "from_bytes",
-    "head_length",
-    "to_bytes",
-]
 
 MAGIC = 1493475289347502
 VERSION = 1

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .keys import I64
     from .types import PaimonType
 
-__all__ = ["CHUNK_SIZE", "Dictionary", "default_chunk_size", "write_dictionary"]
 
 CHUNK_SIZE = 16 * 1024
 _HEAD = 13

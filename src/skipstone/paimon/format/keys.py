@@ -37,27 +37,6 @@ if TYPE_CHECKING:
     from .partial_blob import Cursor
     from .types import PaimonType
 
-__all__ = [
-    "I64",
-    "U8",
-    "Ask",
-    "In",
-    "Key",
-    "KeyArray",
-    "Null",
-    "Range",
-    "canonical",
-    "i32",
-    "key_bytes",
-    "ordinals_of",
-    "place",
-    "place_i32",
-    "prefix",
-    "raw_dtype",
-    "raw_of",
-    "read_key",
-    "safe",
-]
 
 Key: TypeAlias = "int | bytes"
 I64: TypeAlias = "NDArray[np.int64]"

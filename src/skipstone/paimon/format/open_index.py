@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from .partial_blob import BlobSpan, Pieces
     from .types import PaimonType
 
-__all__ = [
-    "KINDS",
-    "Index",
-    "RowAnswer",
-    "answer",
-    "answer_of",
-    "needs",
-    "open_index",
-    "open_uncached",
-    "speaks",
-]
 
 Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"
 

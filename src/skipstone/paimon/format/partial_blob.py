@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
-    from skipstone.parquet.encodings.values import U8
+    from skipstone.parquet.encodings.kernels import U8
 
-__all__ = ["BlobSpan", "Cursor", "MissingBytes", "Pieces"]
 
 T = TypeVar("T")
 D = TypeVar("D", bound="DataclassInstance")

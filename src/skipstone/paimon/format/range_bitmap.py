@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .partial_blob import Pieces
     from .types import PaimonType
 
-__all__ = ["RangeBitmapIndex", "check_type", "write_range_bitmap"]
 
 _LARGEST = 2**31 - 1
 # From so many apart codes on, codes of all rows are looked up instead of compared.

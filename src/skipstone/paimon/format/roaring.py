@@ -33,19 +33,6 @@ if TYPE_CHECKING:
 
     from .keys import I64
 
-__all__ = [
-    "ARRAY",
-    "ARRAY_LARGEST",
-    "BITSET",
-    "RUNS",
-    "WORDS",
-    "Layout",
-    "array_rows",
-    "of_rows",
-    "of_words",
-    "read",
-    "write",
-]
 
 SERIAL_COOKIE_NO_RUNS = 12346
 SERIAL_COOKIE = 12347

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .keys import I64, U8
 
-__all__ = ["union_of_many", "write_groups"]
 
 # Rows laid out in one go: about 60 bytes of memory each.
 _BATCH = 1 << 20

@@ -29,8 +29,6 @@ from enum import StrEnum
 
 from skipstone.errors import UnsupportedError
 
-__all__ = ["PaimonType", "Root"]
-
 _LONGEST = 2**31 - 1
 
 

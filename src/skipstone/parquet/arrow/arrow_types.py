@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import KeyValue, SchemaElement
     from skipstone.parquet.format.schema import Leaf, Schema, Shape
 
-__all__ = ["arrow_schema", "leaf_type", "natural_type", "storage_type"]
-
 
 def arrow_schema(
     schema: Schema,

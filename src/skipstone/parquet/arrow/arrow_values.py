@@ -32,11 +32,11 @@ from .arrow_types import leaf_type, storage_type
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.values import U8, Values
+    from skipstone.parquet.encodings.kernels import U8
+    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
 
-__all__ = ["TooLongError", "leaf_array"]
 
 _JULIAN_EPOCH = 2_440_588
 _NS_PER_DAY = 86_400 * 10**9

@@ -40,11 +40,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.values import I64, U8
+    from skipstone.parquet.encodings.kernels import I64, U8
     from skipstone.parquet.format.schema import Node
     from skipstone.parquet.pages.column_values import LeafColumn
 
-__all__ = ["assemble", "assemble_rows"]
 
 _LONGEST = (1 << 31) - 1
 

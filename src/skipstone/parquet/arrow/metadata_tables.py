@@ -42,17 +42,6 @@ if TYPE_CHECKING:
 
     I64Array = NDArray[np.int64]
 
-__all__ = [
-    "chunks",
-    "gathered",
-    "names",
-    "numbers",
-    "readable",
-    "row_groups",
-    "shown",
-    "texts_by_leaf",
-]
-
 
 _COUNTS = (
     "num_values",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["PagesOf", "pages"]
 
 _NUMBERS = (
     "offset",

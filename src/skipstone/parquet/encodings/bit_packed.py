@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from .values import Buffer
 
-__all__ = ["decode", "encode"]
-
 
 def decode(
     data: Buffer, count: int, bit_width: int, *, dtype: npt.DTypeLike = np.int32

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .kernels import Kernels
     from .values import Buffer
 
-__all__ = ["decode", "encode"]
-
 
 def decode(
     data: Buffer,

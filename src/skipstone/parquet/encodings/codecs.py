@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-__all__ = ["MAX_PAGE_SIZE", "compress", "decompress"]
 
 #: Sizes in a page header are signed 32-bit integers.
 MAX_PAGE_SIZE: Final = (1 << 31) - 1

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .kernels import Kernels
     from .values import Buffer
 
-__all__ = ["decode", "encode"]
 
 _MOST: Final = 1 << 16
 _WRAP: Final = 1 << 64

@@ -22,10 +22,10 @@ from .kernels import choose
 from .values import MAX_BYTES, ByteArrays, as_bytes
 
 if TYPE_CHECKING:
-    from .kernels import Kernels
-    from .values import U8, Buffer
+    from skipstone.parquet.encodings.kernels import U8
 
-__all__ = ["decode", "decode_fixed", "encode", "encode_fixed"]
+    from .kernels import Kernels
+    from .values import Buffer
 
 
 def decode(data: Buffer, count: int, *, kernels: Kernels | None = None) -> tuple[ByteArrays, int]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .kernels import Kernels
     from .values import Buffer
 
-__all__ = ["decode", "encode"]
-
 
 def decode(data: Buffer, count: int, *, kernels: Kernels | None = None) -> tuple[ByteArrays, int]:
     """``count`` values, and the number of bytes used."""

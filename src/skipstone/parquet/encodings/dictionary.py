@@ -24,10 +24,10 @@ from .values import as_bytes, check_count, check_room, empty_like, gather
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .kernels import Kernels
-    from .values import I32, U8, Buffer, Values
+    from skipstone.parquet.encodings.kernels import I32, U8
 
-__all__ = ["decode", "decode_indices", "encode_indices"]
+    from .kernels import Kernels
+    from .values import Buffer, Values
 
 
 def decode_indices(data: Buffer, count: int, *, kernels: Kernels | None = None) -> I32:

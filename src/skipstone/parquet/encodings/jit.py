@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from .values import I64, U8
+    from skipstone.parquet.encodings.kernels import I64, U8
 
-__all__ = ["compiled"]
 
 # What may be written beyond the last string.
 _ROOM: Final = 16

@@ -15,8 +15,6 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic, register_jitable
 
-__all__ = ["CHECKED", "coded", "delta", "held", "hybrid", "load", "number", "store"]
-
 #: Whether accesses are checked. Code that is must not be taken for code that is not, nor cached.
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 

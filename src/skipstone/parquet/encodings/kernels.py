@@ -22,7 +22,6 @@ from skipstone._numba import CompiledKernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COMPILED", "I32", "I64", "NUMPY", "U8", "Kernels", "choose", "unpack", "varint"]
 
 U8: TypeAlias = npt.NDArray[np.uint8]
 I32: TypeAlias = npt.NDArray[np.int32]

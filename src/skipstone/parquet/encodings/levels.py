@@ -22,13 +22,12 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding
 
 from . import bit_packed, rle
-from .values import I64, U8
 
 if TYPE_CHECKING:
+    from skipstone.parquet.encodings.kernels import I64, U8
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["U8", "levels_v1", "levels_v2", "row_starts"]
 
 _LENGTH = 4
 

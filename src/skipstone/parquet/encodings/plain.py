@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from .kernels import Kernels
-    from .values import U8, Buffer, Values
+    from skipstone.parquet.encodings.kernels import U8
 
-__all__ = ["DTYPES", "decode", "encode", "fixed_length"]
+    from .kernels import Kernels
+    from .values import Buffer, Values
+
 
 #: The types that are NumPy numbers.
 DTYPES: Final[Mapping[Type, np.dtype[Any]]] = {

@@ -30,20 +30,11 @@ from .values import as_bytes, check_count, check_room, room, too_short
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .kernels import Kernels
-    from .values import U8, Buffer
+    from skipstone.parquet.encodings.kernels import U8
 
-__all__ = [
-    "constant",
-    "count_held",
-    "decode",
-    "decode_booleans",
-    "encode",
-    "encode_booleans",
-    "encode_prefixed",
-    "prefixed",
-    "uleb128",
-]
+    from .kernels import Kernels
+    from .values import Buffer
+
 
 # Up to this many values, memory is allocated before the runs are known to hold them.
 _TRUSTED: Final = 1 << 16

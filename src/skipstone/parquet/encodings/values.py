@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from skipstone.errors import FormatError
 
-from .kernels import I32, I64, U8, choose
+from .kernels import I64, U8, choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,25 +33,6 @@ if TYPE_CHECKING:
 
     from .kernels import Kernels
 
-__all__ = [
-    "I32",
-    "I64",
-    "MAX_BYTES",
-    "U8",
-    "Buffer",
-    "ByteArrays",
-    "Values",
-    "as_bytes",
-    "check_count",
-    "check_room",
-    "concat",
-    "empty_like",
-    "gather",
-    "gather_bytes",
-    "no_index",
-    "room",
-    "too_short",
-]
 
 _LARGE = 1 << 15
 #: Bytes of a page: an array of uint8, or another object with a buffer.

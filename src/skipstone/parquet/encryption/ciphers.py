@@ -23,8 +23,6 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from .modules import LENGTH_SIZE, NONCE_LENGTH, SIGNATURE_LENGTH, Buffer, split_module
 
-__all__ = ["KEY_LENGTHS", "MAX_INVOCATIONS", "AuthenticationError", "Cipher", "CountedCipher"]
-
 KEY_LENGTHS = (16, 24, 32)
 #: with one key and random nonces
 MAX_INVOCATIONS = 1 << 32

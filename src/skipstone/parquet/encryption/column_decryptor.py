@@ -23,8 +23,6 @@ from .modules import CTR_OVERHEAD, GCM_OVERHEAD, Buffer, ModuleType, module_aad,
 if TYPE_CHECKING:
     from skipstone.parquet.format.page_header import PageHeader
 
-__all__ = ["ColumnDecryptor"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ColumnDecryptor:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from .key_material import KmsClient
 
-__all__ = ["Decryption", "FileKeys", "decryption_from_json", "key_from_text", "key_label"]
 
 _LABEL_LENGTH = 64
 

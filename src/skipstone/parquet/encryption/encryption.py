@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from .key_material import KmsClient
 
-__all__ = ["Algorithm", "Encryption"]
 
 Algorithm: TypeAlias = Literal["AES_GCM_V1", "AES_GCM_CTR_V1"]
 _ALGORITHMS: Final = get_args(Algorithm)

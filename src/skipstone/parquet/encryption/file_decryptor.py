@@ -36,8 +36,6 @@ if TYPE_CHECKING:
         EncryptionAlgorithm,
     )
 
-__all__ = ["EncryptedFooter", "FileDecryptor"]
-
 
 @dataclass(frozen=True, slots=True)
 class EncryptedFooter:

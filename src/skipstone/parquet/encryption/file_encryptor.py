@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from .encryption import Encryption, Path
 
-__all__ = ["FileEncryptor"]
 
 _UNIQUE_LENGTH: Final = 8
 

@@ -39,20 +39,6 @@ from .modules import NONCE_LENGTH, TAG_LENGTH
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = [
-    "MATERIAL_TYPE",
-    "KeyMaterial",
-    "KeyReference",
-    "KmsClient",
-    "key_material_path",
-    "read_key_material_file",
-    "read_key_metadata",
-    "unwrap_dek",
-    "unwrap_locally",
-    "wrap_dek",
-    "wrap_locally",
-    "write_key_material_file",
-]
 
 MATERIAL_TYPE = "PKMT1"
 # Real material is below 1 kB; a file of it has one entry per encrypted column.

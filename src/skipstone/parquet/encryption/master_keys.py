@@ -23,8 +23,6 @@ if TYPE_CHECKING:
         "Mapping[str, bytes] | Callable[[str], bytes | None] | KmsClient | LabelledKeys"
     )
 
-__all__ = ["LabelledKeys", "arrow_decryption", "arrow_encryption", "labelled_keys"]
-
 
 class LabelledKeys:
     """Keys of 16, 24 or 32 bytes by label; itself a ``KmsClient``, for any call that takes one.

@@ -38,22 +38,6 @@ from typing import NamedTuple, TypeAlias
 
 from skipstone.errors import FormatError
 
-__all__ = [
-    "CTR_OVERHEAD",
-    "GCM_OVERHEAD",
-    "LENGTH_SIZE",
-    "MAX_ORDINAL",
-    "NONCE_LENGTH",
-    "SIGNATURE_LENGTH",
-    "TAG_LENGTH",
-    "Buffer",
-    "ModuleParts",
-    "ModuleType",
-    "module_aad",
-    "module_length",
-    "split_module",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LENGTH_SIZE = 4

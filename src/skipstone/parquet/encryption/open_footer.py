@@ -44,21 +44,6 @@ if TYPE_CHECKING:
     from .decryption import Decryption
     from .modules import Buffer
 
-__all__ = [
-    "DecryptedFooter",
-    "EncryptedColumn",
-    "EncryptionDescription",
-    "chunk_decryptor",
-    "crypto_of",
-    "describe_encrypted_footer",
-    "describe_encryption",
-    "encrypted_leaves",
-    "footer_in_clear",
-    "is_signed",
-    "open_footer",
-    "open_footer_of",
-]
-
 
 class DecryptedFooter(NamedTuple):
     """``decryptor`` is ``None`` if the file is not encrypted.

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from .indexed_file import IndexedFile
     from .stored_values import Stored
 
-__all__ = ["BloomEvidence", "hashes_of"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

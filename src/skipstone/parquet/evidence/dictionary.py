@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["PAYS", "DictionaryEvidence", "plain_values"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

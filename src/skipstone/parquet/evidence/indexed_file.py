@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from .value_bounds import ValueBounds
 
-__all__ = ["ColumnEvidence", "IndexedFile", "bounds_of_parts", "chunk_bytes", "files_with", "why"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

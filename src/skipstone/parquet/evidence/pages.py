@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["PageIndexEvidence", "PageSource"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"

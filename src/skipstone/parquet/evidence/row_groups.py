@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["FilesBounds", "RowGroupSource", "StatisticsEvidence"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

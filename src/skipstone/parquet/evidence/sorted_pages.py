@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-__all__ = ["SortedEvidence"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning.column_types import StoredLeaf
 
-__all__ = ["Form", "Stored", "no_keys"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from .stored_values import Stored
 
-__all__ = ["Order", "ValueBounds", "joined"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 _NAN = float_key(math.nan)

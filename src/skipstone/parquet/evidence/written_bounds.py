@@ -52,14 +52,6 @@ if TYPE_CHECKING:
 
     from .stored_values import Stored
 
-__all__ = [
-    "check_page_range",
-    "chunk_bounds",
-    "miscounts_nulls",
-    "order_of",
-    "page_bounds",
-    "with_nulls_by_level",
-]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"

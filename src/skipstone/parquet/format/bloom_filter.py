@@ -57,20 +57,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "BLOCK_BYTES",
-    "COMPILED",
-    "HEADER_GUESS",
-    "MAX_BYTES",
-    "MIN_BYTES",
-    "BloomFilter",
-    "Insertion",
-    "block_of",
-    "guess_bitset",
-    "optimal_bytes",
-    "read_header",
-    "set_in",
-]
 
 Hashes: TypeAlias = "NDArray[np.uint64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"

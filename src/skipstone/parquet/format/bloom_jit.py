@@ -16,8 +16,6 @@ from skipstone._numba import compile_kernel
 from . import xxh64
 from .bloom_filter import SALT, Insertion
 
-__all__ = ["compiled"]
-
 _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = (np.uint32(salt) for salt in SALT)
 
 

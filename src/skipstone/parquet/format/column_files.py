@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from .footer_arrays import FooterArrays
 
-__all__ = ["KEY", "MOST_TAIL", "TOKEN_KEY", "ColumnFile", "column_files", "note_of"]
 
 #: the key in the footer that describes the other files
 KEY: Final = "skipstone.columns"

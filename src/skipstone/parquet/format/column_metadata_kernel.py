@@ -82,18 +82,6 @@ from .footer_layout import (
     UNENCODED,
 )
 
-__all__ = [
-    "encoding_stats",
-    "encodings",
-    "meta_data",
-    "place",
-    "size_of",
-    "size_statistics",
-    "small",
-    "statistics",
-    "tally",
-]
-
 # No file is larger; sums of a size and an offset stay inside 64 bits.
 LARGEST: Final = 1 << 60
 LARGEST_SMALL: Final = (1 << 31) - 2

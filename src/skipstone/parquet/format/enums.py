@@ -5,18 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = [
-    "PLAIN_WIDTHS",
-    "BoundaryOrder",
-    "CompressionCodec",
-    "ConvertedType",
-    "EdgeInterpolationAlgorithm",
-    "Encoding",
-    "FieldRepetitionType",
-    "PageType",
-    "Type",
-]
-
 
 class Type(IntEnum):
     """Physical types."""

@@ -18,17 +18,6 @@ from skipstone.errors import FormatError
 
 from .metadata import FileMetaData
 
-__all__ = [
-    "MAGIC",
-    "MAGIC_ENCRYPTED",
-    "SIGNATURE_LENGTH",
-    "TAIL_LENGTH",
-    "Tail",
-    "find_footer",
-    "read_footer",
-    "read_metadata",
-]
-
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
 TAIL_LENGTH = 8

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     I64Array = NDArray[np.int64]
 
-__all__ = ["FooterArrays"]
 
 _IDS = field_ids(FileMetaData)
 # Footers up to this length have their schema checked at once.

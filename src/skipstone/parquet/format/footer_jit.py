@@ -24,8 +24,6 @@ from .footer_scan import Kernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["compiled"]
-
 
 def _bound(version: tuple[int, bool]) -> tuple[Callable[..., Any], ...]:
     # numba hashes what a function closes over into the key of its cache.

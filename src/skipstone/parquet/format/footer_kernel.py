@@ -72,8 +72,6 @@ from .footer_layout import (
     OFFSET_INDEX_OFFSET,
 )
 
-__all__ = ["HELPERS", "SMALLEST_CHUNK", "SMALLEST_ROW_GROUP", "row_groups", "schema"]
-
 # Bytes of the required fields; encrypted metadata has a nonce and a tag of 28 bytes more.
 SMALLEST_CHUNK = 17
 SMALLEST_ROW_GROUP = 7

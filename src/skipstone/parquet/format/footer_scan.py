@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["COMPILED", "LARGE", "LONGEST", "PLAIN", "Kernels", "Scanned", "scan", "scan_one"]
 
 # Plain Python takes about 0.25 ms per 1,000 bytes, loading the compiled kernels 0.4 s once, most of
 # it for numba.

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["ENTRY_BYTES", "LONGEST_BODY", "ROLL_OVER", "IndexPage", "key_bytes", "read_root"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -22,32 +22,6 @@ from skipstone.parquet.thrift.structs import (
 
 from .enums import EdgeInterpolationAlgorithm
 
-__all__ = [
-    "BsonType",
-    "DateType",
-    "DecimalType",
-    "EnumType",
-    "FileType",
-    "Float16Type",
-    "GeographyType",
-    "GeometryType",
-    "IntType",
-    "JsonType",
-    "ListType",
-    "LogicalType",
-    "MapType",
-    "MicroSeconds",
-    "MilliSeconds",
-    "NanoSeconds",
-    "NullType",
-    "StringType",
-    "TimeType",
-    "TimeUnit",
-    "TimestampType",
-    "UUIDType",
-    "VariantType",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StringType(Declared):

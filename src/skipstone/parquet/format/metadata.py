@@ -35,32 +35,6 @@ from skipstone.parquet.thrift.structs import (
 from .enums import CompressionCodec, ConvertedType, Encoding, FieldRepetitionType, PageType, Type
 from .logical_types import LogicalType
 
-__all__ = [
-    "AesGcmCtrV1",
-    "AesGcmV1",
-    "BoundingBox",
-    "ColumnChunk",
-    "ColumnCryptoMetaData",
-    "ColumnMetaData",
-    "ColumnOrder",
-    "EncryptionAlgorithm",
-    "EncryptionWithColumnKey",
-    "EncryptionWithFooterKey",
-    "FileCryptoMetaData",
-    "FileMetaData",
-    "GeospatialStatistics",
-    "IEEE754TotalOrder",
-    "Int96TimestampOrder",
-    "KeyValue",
-    "PageEncodingStats",
-    "RowGroup",
-    "SchemaElement",
-    "SizeStatistics",
-    "SortingColumn",
-    "Statistics",
-    "TypeDefinedOrder",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Declared):

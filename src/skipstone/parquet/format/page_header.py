@@ -26,24 +26,6 @@ from skipstone.parquet.thrift.structs import (
 from .enums import BoundaryOrder, Encoding, PageType
 from .metadata import Statistics
 
-__all__ = [
-    "BloomFilterAlgorithm",
-    "BloomFilterCompression",
-    "BloomFilterHash",
-    "BloomFilterHeader",
-    "ColumnIndex",
-    "DataPageHeader",
-    "DataPageHeaderV2",
-    "DictionaryPageHeader",
-    "IndexPageHeader",
-    "OffsetIndex",
-    "PageHeader",
-    "PageLocation",
-    "SplitBlockAlgorithm",
-    "Uncompressed",
-    "XxHash",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPageHeader(Declared):

@@ -37,7 +37,6 @@ from .page_header import ColumnIndex, OffsetIndex, PageLocation
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ColumnIndexArrays", "OffsetIndexArrays"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from .metadata import SchemaElement
 
-__all__ = [
-    "Leaf",
-    "LeafShape",
-    "ListShape",
-    "MapShape",
-    "Node",
-    "Schema",
-    "Shape",
-    "StructShape",
-    "arrow_name",
-    "field_shape",
-]
 
 _DEEPEST = 100
 

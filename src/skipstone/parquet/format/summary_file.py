@@ -46,20 +46,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "KEY",
-    "FileVersion",
-    "Summary",
-    "Versions",
-    "common_file",
-    "head_of",
-    "is_own",
-    "is_summary",
-    "row_groups_by_file",
-    "split",
-    "summary_file",
-]
-
 #: where ``Versions`` lie, in the footer's key-values
 KEY: Final = "skipstone.summary"
 _VERSION: Final = 1

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import ByteArrays
 
-__all__ = ["COMPILED", "xxh64", "xxh64_byte_arrays", "xxh64_fixed", "xxh64_values"]
 
 Hashes: TypeAlias = "NDArray[np.uint64]"
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["compiled"]
 
 P1, P2, P3, P4, P5 = (np.uint64(p) for p in (xxh64.P1, xxh64.P2, xxh64.P3, xxh64.P4, xxh64.P5))
 _LANE1 = np.uint64((xxh64.P1 + xxh64.P2) & 0xFFFF_FFFF_FFFF_FFFF)

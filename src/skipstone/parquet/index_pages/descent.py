@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
-__all__ = ["Descent", "Found", "Roots", "Steps", "offsets_of_tree", "run_together"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 #: yields ranges, is sent their bytes

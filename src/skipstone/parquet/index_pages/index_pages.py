@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
     from .descent import Roots, Steps
 
-__all__ = ["DataPages", "IndexPages", "descent_of", "index_page_root"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

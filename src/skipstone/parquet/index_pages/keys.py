@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from skipstone.predicate.literals import Key, Keys
     from skipstone.predicate.tree import Bound
 
-__all__ = ["Interval", "PageBounds", "interval_of", "picking"]
 
 _LOWER = (Op.EQ, Op.GE, Op.GT)
 _UPPER = (Op.EQ, Op.LE, Op.LT)

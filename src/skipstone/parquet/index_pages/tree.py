@@ -57,13 +57,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.page import Page
 
-__all__ = [
-    "ChunkIndexPages",
-    "IndexPagePlan",
-    "PlacedIndexPage",
-    "index_pages_of",
-    "place_index_pages",
-]
 
 _MOST: Final = (1 << 31) - 1
 # A page of one entry makes no level smaller than the one below it.

@@ -26,7 +26,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import decode_values
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.dictionary import decode_indices
-from skipstone.parquet.encodings.levels import U8, levels_v1, levels_v2, row_starts
+from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
 from skipstone.parquet.encodings.values import ByteArrays, gather
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 
@@ -35,24 +35,12 @@ from .page import walk_pages
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from skipstone.parquet.encodings.values import I32, Values
+    from skipstone.parquet.encodings.kernels import I32, U8
+    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import Leaf
 
     from .page import Page, PageDecryptor
-
-__all__ = [
-    "MOST_VALUES",
-    "LeafColumn",
-    "Run",
-    "concat",
-    "decode_chunk",
-    "decode_data_page",
-    "decode_dictionary_page",
-    "decode_pages",
-    "join_values",
-    "no_values",
-]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.thrift.structs import Declared
 
-__all__ = ["Page", "PageDecryptor", "chunk_range", "read_page", "walk_pages"]
 
 # parquet-mr before 1.2.9, and one that does not say its version, left the dictionary page's header
 # out of total_compressed_size (PARQUET-816).

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.schema import Node
 
-__all__ = ["Kind", "Shape", "check_entries", "entries_per_row", "join", "shape_of"]
-
 
 class Kind(Enum):
     """Kinds of parts of a type."""

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from .pinned_reader import PinnedReader
 
-__all__ = ["DICTIONARY_BYTES", "ChunkKey", "ChunkPages", "HeaderAt", "header_at", "plain_header"]
 
 #: row group and leaf
 ChunkKey = tuple[int, int]

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .selection import Field, Selection
     from .splice_pages import Pages
 
-__all__ = ["Templates", "read_groups"]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from .query import Where
     from .verify import Verification
 
-__all__ = ["ParquetFile"]
-
 
 class ParquetFile(FileReader):
     """One Parquet file: its metadata as data, and its rows page by page.

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from .row_ranges import RowRanges
     from .selection import Field
 
-__all__ = ["FileReader", "decoded_size", "is_sorted", "names_its_file", "read_whole"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

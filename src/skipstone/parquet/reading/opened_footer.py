@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from .pinned_reader import PinnedReader
 
-__all__ = ["TAIL_GUESS", "OpenedFooter", "files_of_leaves", "load_footer"]
 
 #: bytes read from a file's end at first: most footers are shorter
 TAIL_GUESS = 64 * 1024

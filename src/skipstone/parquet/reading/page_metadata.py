@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     from .chunk_pages import ChunkKey, HeaderAt
     from .file_reader import FileReader
 
-__all__ = [
-    "bloom_filter_header",
-    "column_index",
-    "offset_index",
-    "page_table",
-    "read_bloom_filter",
-    "read_column_index",
-    "read_offset_index",
-]
 
 _Index = TypeVar("_Index", OffsetIndex, ColumnIndex)
 

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.page_index import OffsetIndexArrays
     from skipstone.parquet.format.schema import Leaf
 
-__all__ = [
-    "ChunkPlace",
-    "PageTable",
-    "WalkedPage",
-    "adjacent_path",
-    "chunk_place",
-    "table_of_chunk",
-    "table_of_index",
-    "table_of_walk",
-]
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
 
-__all__ = ["PinnedReader"]
-
 
 class PinnedReader:
     """Reads from ``storage``; ``bytes_read`` counts the bytes that were requested."""

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from .file_reader import FileReader
 
-__all__ = ["FileQueries", "Where", "column_at"]
 
 #: SQL text, pyarrow's DNF tuples, or a tree of ``skipstone.predicate``
 Where: TypeAlias = "str | Any"

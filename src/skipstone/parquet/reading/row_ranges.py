@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
 
 
-__all__ = [
-    "GroupRows",
-    "RowRanges",
-    "are_sorted",
-    "check_row_counts",
-    "group_rows",
-    "row_set",
-    "rows_alone",
-    "take_ranges",
-    "take_rows",
-]
-
 IntArray: TypeAlias = "NDArray[np.int64]"
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
 RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import Node, Schema
 
-__all__ = ["Field", "Selection"]
 
 # Names that an error lists.
 _SHOWN = 20

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from .page_tables import ChunkPlace, PageTable
 
-__all__ = ["Pages", "SplicedGroup", "Template", "plain_pages"]
 
 Buffer: TypeAlias = "bytes | memoryview"
 

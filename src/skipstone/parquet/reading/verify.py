@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from .chunk_pages import ChunkKey
     from .file_reader import FileReader
 
-__all__ = ["Problem", "Verification", "verify_file"]
 
 # Problems that are kept per chunk.
 _MOST = 10

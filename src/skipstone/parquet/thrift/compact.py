@@ -29,30 +29,6 @@ from skipstone.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "BINARY",
-    "BYTE",
-    "DOUBLE",
-    "FALSE",
-    "I16",
-    "I32",
-    "I64",
-    "LIST",
-    "MAP",
-    "SET",
-    "STRUCT",
-    "TRUE",
-    "UUID",
-    "Field",
-    "Limits",
-    "ListOf",
-    "MapOf",
-    "Reader",
-    "Struct",
-    "Writer",
-    "read_struct",
-    "write_struct",
-]
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 _INTS = {I16: 16, I32: 32, I64: 64}

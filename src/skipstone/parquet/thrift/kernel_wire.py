@@ -15,27 +15,6 @@ from typing import Any, Final
 
 from .compact import BINARY, BYTE, DOUBLE, FALSE, I16, I32, I64, LIST, MAP, STRUCT, TRUE, UUID
 
-__all__ = [
-    "CAUSES",
-    "DEPTH",
-    "ELEMENTS",
-    "IMPLAUSIBLE",
-    "MISSING",
-    "NO_META_DATA",
-    "OTHER_COLUMNS",
-    "OTHER_TYPE",
-    "OUT_OF_RANGE",
-    "TWICE",
-    "cause",
-    "count",
-    "failed",
-    "field",
-    "flat",
-    "items",
-    "skip",
-    "zigzag",
-]
-
 CAUSES = (
     "ends within a value",
     "a varint of more than 64 bits",

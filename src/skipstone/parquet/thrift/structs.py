@@ -25,24 +25,6 @@ from .compact import Field, Limits, Reader, Writer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "BINARY",
-    "BOOL",
-    "DOUBLE",
-    "I8",
-    "I16",
-    "I32",
-    "I64",
-    "STRING",
-    "Declared",
-    "enum",
-    "field_ids",
-    "list_of",
-    "optional",
-    "required",
-    "struct",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Wire:

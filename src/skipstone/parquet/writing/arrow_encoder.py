@@ -52,14 +52,6 @@ if TYPE_CHECKING:
     from .chunk_statistics import PageStatistics
     from .retrofit_needs import IndexOptions
 
-__all__ = [
-    "ArrowBlocks",
-    "Block",
-    "EncodedChunk",
-    "EncodedRowGroups",
-    "PlacedRowGroups",
-    "encode_rows",
-]
 
 _T = TypeVar("_T")
 # Bytes of a block's columns in Arrow's memory; a larger column is a block of its own.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
         | Iterable[pa.Table | pa.RecordBatch]
     )
 
-__all__ = ["Rows", "holds_nan", "row_groups", "schema_and_batches"]
-
 
 def schema_and_batches(
     data: Rows, schema: pa.Schema | None

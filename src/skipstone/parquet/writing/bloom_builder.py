@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import Values
 
-__all__ = ["BloomFilterBuilder"]
 
 _FEW: Final = 1 << 16
 

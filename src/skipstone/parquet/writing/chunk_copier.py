@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from .chunk_statistics import ChunkStatistics, PageStatistics
 
-__all__ = ["ChunkCopier", "Copied", "PagePut", "Ready", "page_batches"]
 
 _WINDOW: Final = 2 << 20
 _I32: Final = 0x15

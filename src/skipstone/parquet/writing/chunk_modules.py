@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
 
-__all__ = [
-    "BloomModules",
-    "Indexes",
-    "PlainPage",
-    "bloom_modules",
-    "index_ranges",
-    "plain_pages",
-    "unpadded",
-]
 
 # Bytes of a chunk in memory at a time; more only if one page is larger.
 _WINDOW: Final = 8 << 20

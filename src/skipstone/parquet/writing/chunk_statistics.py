@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .bloom_builder import BloomFilterBuilder
     from .column_order import Ordering
 
-__all__ = ["NO_BOUNDS", "ChunkStatistics", "PageStatistics", "has_bounds"]
 
 #: for ``Statistics`` whose bounds are removed
 NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(

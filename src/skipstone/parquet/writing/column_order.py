@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import Run
 
-__all__ = ["LONGEST_BOUND", "Bound", "Extremes", "Ordering"]
 
 #: Bytes of a bound; longer ones are cut.
 LONGEST_BOUND: Final = 64

@@ -47,17 +47,6 @@ if TYPE_CHECKING:
     from .chunk_modules import BloomModules
     from .footer_editor import FooterEditor
 
-__all__ = [
-    "COPY_SIZE",
-    "CheckpointWriter",
-    "ChunkWriter",
-    "FileWriter",
-    "offset_index_of",
-    "page_checksum",
-    "relocated_offset_index",
-    "row_group_fields",
-    "with_stored_body",
-]
 
 #: Bytes copied at a time.
 COPY_SIZE: Final = 8 << 20

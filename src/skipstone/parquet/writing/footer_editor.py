@@ -42,16 +42,6 @@ from skipstone.parquet.thrift.structs import Declared
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "CHUNK_FIELDS",
-    "FieldValues",
-    "FooterEditor",
-    "RowGroupEdit",
-    "moved_offset_index",
-    "moved_row_group",
-    "row_group_bytes",
-    "row_group_in_file",
-]
 
 #: Values of fields by their names in parquet.thrift; ``None`` removes a field.
 FieldValues: TypeAlias = "Mapping[str, object]"

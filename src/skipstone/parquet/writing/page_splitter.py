@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.page import Page
 
-__all__ = ["PageSplitter"]
 
 _DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 

@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.reading.selection import Selection
 
-__all__ = [
-    "KINDS",
-    "IndexOptions",
-    "SortingOrders",
-    "leaves_of",
-    "needs_of",
-    "parse_bloom",
-    "refuse",
-    "sorting_orders",
-]
 
 #: In the order in which reports name them.
 KINDS: Final = (

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .arrow_encoder import EncodedChunk
     from .file_writer import ChunkWriter, FileWriter
 
-__all__ = ["RowGroupWriter"]
 
 _Waiting = tuple["RowGroup", "list[ChunkWriter]", "list[ColumnChunk]"]
 

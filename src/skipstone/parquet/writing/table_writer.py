@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from .arrow_encoder import EncodedChunk
     from .arrow_rows import Rows
 
-__all__ = ["WriteReport", "write_table"]
 
 #: Rows of a row group by default; Arrow has the same default.
 ROW_GROUP_ROWS: Final = 1 << 20

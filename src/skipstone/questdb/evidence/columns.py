@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm import Pm, PmSnapshot
     from skipstone.questdb.format.values import PmColumn
 
-__all__ = ["as_questdb_writes", "element_of", "element_of_column", "named", "stored_as"]
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 #: Written REQUIRED by versions before 9.

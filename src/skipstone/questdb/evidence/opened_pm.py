@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.pm_header import Buffer
     from skipstone.questdb.format.statistics import End
 
-__all__ = ["OpenedPm", "SnapshotCache", "chunk_bounds", "open_pm"]
 
 _KEPT = 1_024
 _KEPT_BYTES = 256 << 20

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from .opened_pm import OpenedPm
 
-__all__ = ["PmBloomEvidence", "PmSource", "PmStatistics", "pm_source"]
-
 
 class PmSource(Source):
     """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.

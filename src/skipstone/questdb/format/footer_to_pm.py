@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from .pm_columns import PmColumns
     from .writer import PmFooter
 
-__all__ = ["HEADER_BYTES", "BloomMode", "BloomPlace", "bloom_places", "convert"]
 
 #: What to do with filters: their bitsets into the _pm, or where they lie in the Parquet file.
 BloomMode: TypeAlias = Literal["inlined", "external"]

@@ -40,45 +40,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BLOOM_FILTERS",
-    "BLOOM_FILTERS_EXTERNAL",
-    "CHUNK",
-    "CHUNK_SIZE",
-    "COLUMN_DESCENDING",
-    "COLUMN_IS_ASCII",
-    "COLUMN_LOCAL_KEY_IS_GLOBAL",
-    "DESCRIPTOR",
-    "DISTINCT_COUNT_PRESENT",
-    "FIELD_REPETITION_SHIFT",
-    "FOOTER",
-    "FOOTER_STRUCT",
-    "HEADER",
-    "HEADER_STRUCT",
-    "KNOWN_FOOTER_FLAGS",
-    "KNOWN_HEADER_FLAGS",
-    "MAX_BLOCK_OFFSET",
-    "MAX_OUT_OF_LINE",
-    "MAX_SCRATCHPAD",
-    "MAX_STAT_EXACT",
-    "MAX_STAT_INLINED",
-    "MAX_STAT_PRESENT",
-    "MIN_STAT_EXACT",
-    "MIN_STAT_INLINED",
-    "MIN_STAT_PRESENT",
-    "NULL_COUNT_PRESENT",
-    "SCRATCHPAD",
-    "SEQ_TXN",
-    "SMALLEST",
-    "SORTING_IS_DTS_ASC",
-    "SQUASH_TRACKER",
-    "TRAILER",
-    "Bools",
-    "Bytes",
-    "Ints",
-    "Structs",
-]
-
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]

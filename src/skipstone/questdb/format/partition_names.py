@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from .txn import Partition
 
-__all__ = ["PartitionUnit", "Partitioning", "directory", "infer_partitioning", "unit_end"]
 
 PartitionUnit: TypeAlias = Literal["none", "year", "month", "week", "day", "hour"]
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Pm", "PmSnapshot"]
-
 _U32: Final = struct.Struct("<I")
 _I64: Final = struct.Struct("<q")
 _OPTIONAL: Final = 0xFFFF_FFFF

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnOrder, KeyValue, SortingColumn
     from skipstone.parquet.format.schema import Leaf, Schema
 
-__all__ = ["OnStale", "PmColumns", "infer"]
 
 #: What to do with a JSON of another schema.
 OnStale: TypeAlias = Literal["refuse", "ignore"]

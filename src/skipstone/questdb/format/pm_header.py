@@ -32,7 +32,6 @@ from .layout import (
 if TYPE_CHECKING:
     from mmap import mmap
 
-__all__ = ["Buffer", "PmHeader"]
 
 #: What a file may be handed in as.
 Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap"

@@ -19,8 +19,6 @@ from typing import Any, Self
 
 from skipstone.errors import FormatError, UnsupportedError
 
-__all__ = ["KEY", "QdbColumn", "QdbMeta"]
-
 KEY = "questdb"
 _VERSION = 1
 _LOCAL_KEY_IS_GLOBAL = 1

@@ -34,7 +34,6 @@ from .layout import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ChunkStats", "End"]
 
 End: TypeAlias = Literal["MIN", "MAX"]
 

@@ -21,7 +21,6 @@ from .types import ColumnType, Tag
 if TYPE_CHECKING:
     from .values import PmColumn
 
-__all__ = ["readable", "type_text"]
 
 _BASE32: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
 _NUMBERS: Final = {

@@ -36,7 +36,6 @@ from skipstone.errors import FormatError
 if TYPE_CHECKING:
     from .pm_header import Buffer
 
-__all__ = ["NO_MAX", "NO_MIN", "Partition", "Txn", "Write", "commit", "created", "read"]
 
 #: Timestamps of a table without rows.
 NO_MIN: Final = (1 << 63) - 1

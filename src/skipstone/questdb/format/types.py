@@ -33,8 +33,6 @@ from skipstone.parquet.format.logical_types import (
     UUIDType,
 )
 
-__all__ = ["UNKNOWN", "ColumnType", "ParquetForm", "Tag"]
-
 #: TYPE of a column whose Parquet type has no equal in QuestDB.
 UNKNOWN: Final = -1
 

@@ -49,7 +49,6 @@ from .layout import (
 if TYPE_CHECKING:
     from .pm import Pm, PmSnapshot
 
-__all__ = ["Bloom", "PmChunk", "PmColumn", "PmHead", "PmRowGroup"]
 
 #: A bitset to be inlined, or where one lies in the Parquet file: (offset, length).
 Bloom: TypeAlias = bytes | tuple[int, int]

@@ -53,17 +53,6 @@ if TYPE_CHECKING:
     from .pm import PmSnapshot
     from .values import PmColumn
 
-__all__ = [
-    "Append",
-    "PmFooter",
-    "append",
-    "outdated",
-    "read_row_groups",
-    "rewrite",
-    "upgrade",
-    "write",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PmFooter:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from .murmur3 import U32
 
-__all__ = ["BlobChunk", "BlobColumn", "Items"]
 
 # Integers, or strings and binaries as bytes.
 Items: TypeAlias = "npt.NDArray[np.int64] | Sequence[bytes]"

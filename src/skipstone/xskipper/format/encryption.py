@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .types import Json
 
-__all__ = ["StoreEncryption"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEncryption:

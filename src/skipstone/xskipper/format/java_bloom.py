@@ -42,19 +42,6 @@ from skipstone.errors import FormatError
 
 from .sketch import SketchFilter
 
-__all__ = [
-    "BLOCK",
-    "LEGACY_METADATA",
-    "METADATA",
-    "BloomFilterMetaData",
-    "JavaClass",
-    "JavaField",
-    "block_data",
-    "header",
-    "impl_class",
-    "parse_header",
-]
-
 _MAGIC = b"\xac\xed\x00\x05"
 _NULL, _REFERENCE, _CLASS_DESC, _OBJECT, _STRING = 0x70, 0x71, 0x72, 0x73, 0x74
 _BLOCK_SHORT, _END, _BLOCK_LONG = 0x77, 0x78, 0x7A

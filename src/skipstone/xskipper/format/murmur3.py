@@ -24,8 +24,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["U32", "hash_bytes", "hash_longs"]
-
 U32: TypeAlias = npt.NDArray[np.uint32]
 
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)

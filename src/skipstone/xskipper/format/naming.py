@@ -43,21 +43,6 @@ from skipstone.identity import canonical_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "CURRENT_VERSION",
-    "OBJ_NAME",
-    "VIRTUAL_PREFIX",
-    "IdentifierStyle",
-    "ObjName",
-    "clean",
-    "column_name",
-    "directory_name",
-    "file_identifier",
-    "parse_column_name",
-    "table_identifier",
-    "unclean",
-    "virtual_name",
-]
 
 CURRENT_VERSION = 4
 OBJ_NAME = "obj_name"

@@ -43,19 +43,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
-__all__ = [
-    "Calendar",
-    "Footer",
-    "PartContents",
-    "Source",
-    "footer_key_label",
-    "leaves_of",
-    "part_name",
-    "read_footer",
-    "read_part",
-    "slices",
-    "to_bytes",
-]
 
 # Bytes, an Arrow buffer, or anything seekable that Arrow reads from.
 Source: TypeAlias = Any

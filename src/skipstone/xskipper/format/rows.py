@@ -39,15 +39,6 @@ if TYPE_CHECKING:
     from .part import Calendar, PartContents
     from .schema import IndexColumn, StoreSchema
 
-__all__ = [
-    "BloomRows",
-    "IndexRows",
-    "MinMaxRows",
-    "StoreRows",
-    "UnreadRows",
-    "ValueListRows",
-    "decode",
-]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

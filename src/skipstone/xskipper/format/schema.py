@@ -44,17 +44,6 @@ if TYPE_CHECKING:
 
     from .types import Json
 
-__all__ = [
-    "BLOOM_UDT",
-    "LEGACY_BLOOM_UDT",
-    "ROW_METADATA_KEY",
-    "IndexColumn",
-    "SchemaField",
-    "StoreSchema",
-    "VirtualColumn",
-    "bloom_params",
-    "java_double",
-]
 
 ROW_METADATA_KEY = "org.apache.spark.sql.parquet.row.metadata"
 _UDT = "metadatastore.parquet.ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"

@@ -46,7 +46,6 @@ from skipstone.errors import FormatError
 if TYPE_CHECKING:
     from .murmur3 import U32
 
-__all__ = ["MAX_HASHES", "SketchFilter", "optimal_bits", "optimal_hashes", "positions"]
 
 U64: TypeAlias = npt.NDArray[np.uint64]
 

@@ -26,8 +26,6 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
 
-__all__ = ["Json", "arrow_type", "spark_type"]
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _ATOMIC: dict[str, pa.DataType] = {

@@ -36,7 +36,6 @@ from .types import arrow_type, spark_type
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["BloomFacts", "Facts", "MinMaxFacts", "ValueListFacts", "published", "supports"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
