@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import fields
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -102,16 +102,21 @@ class Report:
     """The result of a verb: a frozen dataclass with ``str()`` for people, ``to_dict()`` for
     programs.
 
-    Fields are JSON values, tuples and mappings of these, other reports, and values with a complete
-    ``str()`` (a ``Reason``). Sizes are bytes, times seconds or milliseconds as named.
+    Fields are JSON values, tuples and mappings of these, UTF-8 text as bytes, other reports, and
+    values with a complete ``str()`` (a ``Reason``). Sizes are bytes, times seconds or milliseconds
+    as named.
     """
 
     __slots__ = ()
 
+    #: the properties that ``to_dict`` adds to the fields
+    computed: ClassVar[tuple[str, ...]] = ()
+
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON-ready values."""
+        """All fields, then the ``computed`` properties, as JSON-ready values."""
         named = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
-        return {field.name: _json_ready(getattr(self, field.name)) for field in named}
+        names = (*(field.name for field in named), *self.computed)
+        return {name: _json_ready(getattr(self, name)) for name in names}
 
 
 def _json_ready(value: Any) -> Any:
@@ -123,6 +128,8 @@ def _json_ready(value: Any) -> Any:
         return {str(key): _json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_json_ready(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     return str(value)
 
 

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.facts.encrypted_packs import FRAME, EncryptedPack, Segment, encrypt_pack
-from skipstone.facts.encrypted_storage import EncryptedStorage
+from skipstone.facts.encrypted_packs import (
+    FRAME,
+    EncryptedPack,
+    EncryptedPacks,
+    Segment,
+    encrypt_pack,
+)
 from skipstone.facts.location import Location
 from skipstone.parquet.encryption.master_keys import LabelledKeys
 from skipstone.pruning import Cause
@@ -37,10 +42,10 @@ def segments() -> list[Segment]:
     ]
 
 
-def store(home: Path, data: bytes, keys: dict[str, bytes] | None = None) -> EncryptedStorage:
+def store(home: Path, data: bytes, keys: dict[str, bytes] | None = None) -> EncryptedPacks:
     location = Location(str(home))
     LocalStorage().put(location.pack(NAME), data)
-    return EncryptedStorage(LocalStorage(), location, LabelledKeys(keys or KEYS))
+    return EncryptedPacks(LocalStorage(), LabelledKeys(keys or KEYS))
 
 
 def encrypted() -> bytes:

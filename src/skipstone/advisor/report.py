@@ -22,6 +22,8 @@ class _Proposal(Report):
 
     __slots__ = ()
 
+    computed = ("indexes", "command")
+
     table: str
     notes: tuple[str, ...]
 
@@ -39,10 +41,6 @@ class _Proposal(Report):
         for index in self.indexes:
             words += ["-c", index]
         return shlex.join(words)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return super().to_dict() | {"indexes": list(self.indexes), "command": self.command}
 
     def _sampled(self) -> str:
         raise NotImplementedError

@@ -33,12 +33,13 @@ import hashlib
 import json
 import os
 import struct
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.encryption.ciphers import Cipher, CountedCipher
 from skipstone.parquet.encryption.key_material import (
     KeyMaterial,
@@ -47,12 +48,14 @@ from skipstone.parquet.encryption.key_material import (
     wrap_dek,
 )
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, NONCE_LENGTH, TAG_LENGTH
+from skipstone.pruning import Reason
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
+    from skipstone.storage import Storage
 
 
 MAGIC: Final = b"SKSP"
@@ -63,6 +66,8 @@ _HEAD: Final = struct.Struct("<II")
 _SEGMENT: Final = struct.Struct("<QII")
 _PLACE: Final = struct.Struct("<IIB")
 _OVERHEAD: Final = NONCE_LENGTH + TAG_LENGTH
+# Bytes at the end of a pack that are read first.
+_GUESS: Final = 32 * 1024
 # The most bytes of directory and keys together.
 _LONGEST = 256 * 2**20
 # No pack of Skipstone comes near these limits; a larger number is damage.
@@ -289,3 +294,112 @@ def _materials(known: bytes, path: str) -> tuple[KeyMaterial, ...]:
     if not kept or len(kept) != len(found):
         raise FormatError("the keys of an encrypted pack are no key material", file=path)
     return kept
+
+
+class EncryptedPacks:
+    """The packs of an encrypted index in ``storage``: ranges of their plaintext.
+
+    ``reasons`` are why ranges could not be read; ``warn`` is called with each of them.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        keys: LabelledKeys,
+        warn: Callable[[Reason], None] = lambda reason: None,
+    ) -> None:
+        self.storage, self.keys = storage, keys
+        self.reasons: dict[Reason, None] = {}
+        self._warn = warn
+        self._packs: dict[str, EncryptedPack | Reason] = {}
+        self._lock = threading.Lock()
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> dict[ByteRange, memoryview]:
+        """The ranges of plaintext that could be read whole, as ``Storage.read_ranges``."""
+        found: dict[ByteRange, memoryview] = {}
+        wanted: dict[ByteRange, tuple[EncryptedPack, list[tuple[int, int, ByteRange]]]] = {}
+        for each in dict.fromkeys(ranges):
+            pack = self.pack(each.path)
+            frames = pack.frames(each.offset, each.length) if pack is not None else None
+            if pack is not None and frames is not None:
+                wanted[each] = pack, frames
+        places = {place: None for _, frames in wanted.values() for *_, place in frames}
+        got = self.storage.read_ranges(list(places)) if places else {}
+        opened: dict[ByteRange, bytes | None] = {}
+        for each, (pack, frames) in wanted.items():
+            pieces: list[bytes] = []
+            for segment, frame, place in frames:
+                if place not in opened:
+                    data = got.get(place)
+                    opened[place] = None if data is None else self._open(pack, segment, frame, data)
+                plain = opened[place]
+                if plain is None:
+                    break
+                first = int(pack.starts[segment]) + frame * pack.frame
+                pieces.append(
+                    plain[max(each.offset - first, 0) : each.offset + each.length - first]
+                )
+            else:
+                found[each] = memoryview(b"".join(pieces))
+        return found
+
+    def pack(self, path: str) -> EncryptedPack | None:
+        """The encrypted pack at ``path``, opened once; ``None`` where that fails."""
+        with self._lock:
+            known = self._packs.get(path)
+        if known is None:
+            try:
+                known = self._opened(path)
+            except OSError:
+                return None  # the pack is gone, or this request failed
+            except Exception as error:  # hostile bytes, and the caller's key service
+                known = self._why(f"pack {path.rpartition('/')[2]}", error)
+            with self._lock:
+                self._packs[path] = known
+        return known if isinstance(known, EncryptedPack) else None
+
+    def _opened(self, path: str) -> EncryptedPack:
+        id_, tail = self.storage.read_tail(path, _GUESS)
+        size = id_.size or 0
+        end = pack_end(tail, size, path)
+        if end > len(tail):
+            _, tail = self.storage.read_tail(path, end)
+        return EncryptedPack.open(path, size, tail, self.keys)
+
+    def _open(
+        self, pack: EncryptedPack, segment: int, frame: int, data: memoryview
+    ) -> bytes | None:
+        try:
+            return pack.plain(segment, frame, data, self.keys)
+        except Exception as error:  # as above
+            self._why(pack.names[segment].partition("/")[2], error)
+            return None
+
+    def _why(self, subject: str, error: Exception) -> Reason:
+        reason = Reason.of_error(subject, error)
+        with self._lock:
+            self.reasons.setdefault(reason)
+        self._warn(reason)
+        return reason
+
+    def damage(self, path: str) -> str | None:
+        """What is wrong with the whole pack at ``path``, frame by frame; ``None`` for nothing.
+
+        Frames whose key is not available are skipped.
+        """
+        try:
+            pack = self._opened(path)
+            for segment in range(len(pack.key)):
+                start, stop = int(pack.starts[segment]), int(pack.starts[segment + 1])
+                for number, frame, place in pack.frames(start, stop - start) or ():
+                    got = self.storage.read_ranges([place]).get(place)
+                    if got is None:
+                        return f"{path} is cut short"
+                    pack.plain(number, frame, got, self.keys)
+        except KeyUnavailableError:
+            return None
+        except (FormatError, UnsupportedError) as error:
+            return error.message
+        except OSError as error:
+            return f"{path}: {type(error).__name__}"
+        return None

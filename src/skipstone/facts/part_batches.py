@@ -8,23 +8,22 @@ file of its own; only the process that cut the batches knows which file of a lis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from skipstone.pruning import Reason
 from skipstone.storage import Listing
 
 from .match import Identities
 from .part_columns import ROWS, integers
-from .parts import Part, open_part
+from .parts import open_part
 from .snapshot import MatchedFacts, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from numpy.typing import NDArray
 
@@ -56,20 +55,6 @@ class PartBatch:
         """Positions of the ``alive`` rows in the batch."""
         bits = np.frombuffer(self.alive, np.uint8)
         return np.flatnonzero(np.unpackbits(bits, count=self.rows))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _RowGroup(Part):
-    """One row group of a part, as a part."""
-
-    group: int
-
-    @property
-    def rows(self) -> int:
-        return int(self.metadata.row_group(self.group).num_rows)
-
-    def load(self, reader: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-        return reader.read_row_group(self.group, columns=list(names))
 
 
 def column_bytes(snapshot: Snapshot, columns: Collection[str]) -> int:
@@ -121,8 +106,7 @@ def open_batch(batch: PartBatch, location: Location, storage: Storage) -> Matche
     """The batch as if its rows were the files of a listing; a ``Reason`` when it is unreadable."""
     try:
         part = open_part(location.part(batch.name), batch.size, batch.mtime, storage)
-        known = {each.name: getattr(part, each.name) for each in fields(Part)}
-        piece = _RowGroup(**known, group=batch.group)
+        piece = replace(part, group=batch.group)
         counts = integers(piece.read(storage, [ROWS]).column(0), -1)
     except Exception as error:  # whatever is wrong with a part, the query goes on
         return Reason.of_error(f"fact part {batch.name}", error)

@@ -21,7 +21,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,11 @@ _LONGEST_FOOTER = 256 * 1024 * 1024
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Part:
-    """A part whose footer was read. ``size`` in bytes; ``mtime`` in ns by the store's clock."""
+    """A part whose footer was read. ``size`` in bytes; ``mtime`` in ns by the store's clock.
+
+    An encrypted part has its footer as ``opened`` as far as there are keys. With ``group`` it is
+    only this row group.
+    """
 
     name: str
     path: str
@@ -67,10 +71,14 @@ class Part:
     fields: tuple[FactField, ...]
     inline_limit: int | None = None
     encryption: StoreEncryption | None = None
+    opened: DecryptedFooter | None = field(default=None, repr=False)
+    group: int | None = None
 
     @property
     def rows(self) -> int:
         """Fact rows."""
+        if self.group is not None:
+            return int(self.metadata.row_group(self.group).num_rows)
         return int(self.metadata.num_rows)
 
     @cached_property
@@ -87,14 +95,18 @@ class Part:
     @cached_property
     def column_bytes(self) -> Mapping[str, int]:
         """Stored bytes by top-level column."""
-        return self._column_bytes()
-
-    def _column_bytes(self) -> Mapping[str, int]:
         found: Counter[str] = Counter()
+        if self.opened is not None:
+            # Arrow ends the process when it reads a chunk whose key is missing.
+            footer = self.opened.footer
+            sizes = footer.chunk("total_compressed_size").clip(0).sum(axis=0).tolist()
+            for leaf, size in zip(footer.schema.leaves, sizes, strict=True):
+                found[leaf.path[0]] += size
+            return found
         for group in range(self.metadata.num_row_groups):
             row_group = self.metadata.row_group(group)
-            for leaf, name in enumerate(self._column_of_leaf):
-                found[name] += row_group.column(leaf).total_compressed_size
+            for at, name in enumerate(self._column_of_leaf):
+                found[name] += row_group.column(at).total_compressed_size
         return found
 
     @cached_property
@@ -127,11 +139,20 @@ class Part:
 
     def locked(self, name: str) -> SkipstoneError | None:
         """Why a column cannot be decrypted; ``None`` where it can, or is plaintext."""
-        return None
+        if self.opened is None:
+            return None
+        unavailable = (
+            self.opened.unavailable.get(leaf.ordinal)
+            for leaf in self.opened.footer.schema.leaves
+            if f"{'.'.join(leaf.path)}.".startswith(f"{name}.")
+        )
+        return next((error for error in unavailable if error is not None), None)
 
     def filled(self, name: str) -> NDArray[np.bool_] | None:
         """Which rows have a value in this column, by the footer's null counts; ``None`` where
-        these are not enough."""
+        these are not enough, or must not be read through Arrow."""
+        if self.opened is not None:
+            return None
         found = []
         for group in range(self.metadata.num_row_groups):
             about = self.metadata.row_group(group)
@@ -149,16 +170,16 @@ class Part:
             found.append(np.full(about.num_rows, nulls == 0))
         return np.concatenate([np.empty(0, np.bool_), *found])
 
-    def load(self, reader: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-        """All rows of these columns."""
-        return reader.read(columns=list(names))
-
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
-        """These columns, in this order; ``FormatError`` for damage, ``OSError`` from the store.
+        """These columns, in this order; ``FormatError`` for damage, ``OSError`` from the store,
+        ``KeyUnavailableError`` where one of the columns is locked.
 
         A column of ``OWN`` that the part lacks is all null. Arrow reads by the footer that was
         checked: the object there now may be another part.
         """
+        for name in names:
+            if (error := self.locked(name)) is not None:
+                raise error
         held = [name for name in names if name in self.schema.names]
         try:
             with _native(storage, self.path) as file:
@@ -168,11 +189,14 @@ class Part:
                     page_checksum_verification=True,
                     pre_buffer=storage.remote,
                 )
-                table = self.load(reader, held)
+                if self.group is None:
+                    table = reader.read(columns=held)
+                else:
+                    table = reader.read_row_group(self.group, columns=held)
         except (FileNotFoundError, SkipstoneError):
             raise
-        except Exception as error:
-            raise _read_error(self.path, error) from error
+        except Exception as error_:
+            raise _read_error(self.path, error_) from error_
         if set(table.column_names) != set(held) or table.num_rows != self.rows:
             raise FormatError("columns or rows are missing", file=self.path)
         columns = [
@@ -203,48 +227,6 @@ def _read_error(path: str, error: Exception) -> Exception:
     if isinstance(error, OSError) and error.errno is not None:
         return error
     return FormatError(text, file=path)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class EncryptedPart(Part):
-    """An encrypted part whose footer was ``opened``, as far as there are keys."""
-
-    opened: DecryptedFooter
-
-    def __repr__(self) -> str:
-        return f"EncryptedPart({self.name!r})"
-
-    def locked(self, name: str) -> SkipstoneError | None:
-        """Why a column cannot be decrypted, ``None`` where it can."""
-        for leaf in self.opened.footer.schema.leaves:
-            if f"{'.'.join(leaf.path)}.".startswith(f"{name}."):
-                found = self.opened.unavailable.get(leaf.ordinal)
-                if found is not None:
-                    return found
-        return None
-
-    def _column_bytes(self) -> Mapping[str, int]:
-        # Arrow ends the process when it reads a chunk whose key is missing.
-        footer = self.opened.footer
-        sizes = footer.chunk("total_compressed_size").clip(0).sum(axis=0).tolist()
-        found: Counter[str] = Counter()
-        for leaf, size in zip(footer.schema.leaves, sizes, strict=True):
-            found[leaf.path[0]] += size
-        return found
-
-    def filled(self, name: str) -> None:
-        """Unknown: the counts are in metadata that must not be read through Arrow."""
-
-    def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
-        """As ``Part.read``; ``KeyUnavailableError`` where one of the columns is locked."""
-        from .encrypted_storage import EncryptedStorage
-
-        for name in names:
-            error = self.locked(name)
-            if error is not None:
-                raise error
-        below = storage.storage if isinstance(storage, EncryptedStorage) else storage
-        return super().read(below, names)
 
 
 # -- opening -------------------------------------------------------------------------------------
@@ -297,23 +279,22 @@ def open_part(
     except (TypeError, KeyError) as error:
         raise FormatError("the columns are not described", file=path) from error
     limit = document.get("inline_limit")
-    known: dict[str, Any] = {
-        "name": name,
-        "path": path,
-        "size": size,
-        "mtime": mtime,
-        "metadata": metadata,
-        "schema": schema,
-        "fields": tuple(
-            FactField.from_json(field, described.get(field.name))
-            for field in schema
-            if field.name not in OWN
+    return Part(
+        name=name,
+        path=path,
+        size=size,
+        mtime=mtime,
+        metadata=metadata,
+        schema=schema,
+        fields=tuple(
+            FactField.from_json(each, described.get(each.name))
+            for each in schema
+            if each.name not in OWN
         ),
-        "inline_limit": limit if type(limit) is int and limit >= 0 else None,
-    }
-    if opened is None:
-        return Part(**known)
-    return EncryptedPart(**known, encryption=encryption, opened=opened)
+        inline_limit=limit if type(limit) is int and limit >= 0 else None,
+        encryption=encryption,
+        opened=opened,
+    )
 
 
 def _open_encrypted(

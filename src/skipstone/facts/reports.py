@@ -92,6 +92,8 @@ class IndexInfo(Report):
     known: bool = True
     key_metadata: str | None = None
 
+    computed = ("name",)
+
     @property
     def name(self) -> str:
         """``column:kind(param=value)``, as ``build`` takes it."""
@@ -100,7 +102,7 @@ class IndexInfo(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values; ``params`` as an object."""
-        return {**Report.to_dict(self), "params": dict(self.params), "name": self.name}
+        return {**Report.to_dict(self), "params": dict(self.params)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,16 +198,14 @@ class CheckReport(Report):
     encryption: EncryptionCheck | None = None
     indexed: bool = True
 
+    computed = ("ok",)
+
     @property
     def ok(self) -> bool:
         """True when nothing was found: exit code 0, else 3."""
         drift = self.stale or self.missing or self.orphaned
         authentic = self.encryption is None or self.encryption.ok
         return authentic and not (drift or self.corrupt or self.untrue)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, with ``ok``."""
-        return {**Report.to_dict(self), "ok": self.ok}
 
     def __str__(self) -> str:
         lines = [f"table {self.table}   {plural(self.files_total, 'file')}"]
@@ -379,17 +379,13 @@ class EncryptionCheck(Report):
     unopened: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    computed = ("ok",)
+
     @property
     def ok(self) -> bool:
         """True when every file is in its place and none is missing, as far as that is known."""
         faults = (self.misplaced, self.plaintext, self.absent, self.replaced, self.unopened)
         return not any(faults)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, with ``ok``; the AAD prefix as text."""
-        prefix = self.aad_prefix
-        text = None if prefix is None else prefix.decode("utf-8", "backslashreplace")
-        return {**Report.to_dict(self), "aad_prefix": text, "ok": self.ok}
 
     def __str__(self) -> str:
         lines = [

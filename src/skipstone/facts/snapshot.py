@@ -9,9 +9,9 @@ unreadable says nothing: its rows are missing, and ``reasons`` says why.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.pruning.kind import Index
-    from skipstone.storage import Listing, Storage
+    from skipstone.storage import ByteRange, Listing, Storage
 
+    from .encrypted_packs import EncryptedPacks
     from .location import Location
     from .part_columns import Definition, FactField
     from .parts import Part
@@ -113,14 +114,12 @@ class Snapshot:
         parts: Sequence[Part],
         reasons: Sequence[Reason] = (),
         warn: Callable[[Reason], None] = lambda reason: None,
-        pack_reasons: Mapping[Reason, None] | None = None,
+        packs: EncryptedPacks | None = None,
     ) -> None:
         self.location, self.storage = location, storage
         self.parts = tuple(sorted(parts, key=lambda part: (part.mtime, part.name)))
         self._reasons = dict.fromkeys(reasons)
-        self._warn = warn
-        # Not a copy: it grows while packs are read.
-        self._pack_reasons = {} if pack_reasons is None else pack_reasons
+        self._warn, self._packs = warn, packs
         self._columns: dict[tuple[str, str, str], list[FactColumn]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
         self._matched: MatchedFacts | None = None
@@ -132,7 +131,8 @@ class Snapshot:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """What could not be read so far, and why."""
-        return tuple(dict.fromkeys((*self._reasons, *self._pack_reasons)))
+        of_packs = () if self._packs is None else self._packs.reasons
+        return tuple(dict.fromkeys((*self._reasons, *of_packs)))
 
     def add_reason(self, reason: Reason) -> None:
         """Keep and log why something says nothing."""
@@ -308,6 +308,11 @@ class Snapshot:
                 found.append((part, result))
         return found
 
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> dict[ByteRange, memoryview]:
+        """Ranges of sidecars by the places in the facts, whether the index is encrypted or not."""
+        packs = self.storage if self._packs is None else self._packs
+        return packs.read_ranges(ranges)
+
     def match(self, listing: Listing, fingerprint: str | None = None) -> MatchedFacts:
         """Which facts are about which files of ``listing``, as they are now.
 
@@ -317,7 +322,9 @@ class Snapshot:
         fingerprint, last = fingerprint or None, self._matched
         if last is None or last.listing is not listing or last.fingerprint != fingerprint:
             found = match_files(self.identities, listing, fingerprint)
-            last = self._matched = MatchedFacts.of(found, self, listing, fingerprint)
+            last = self._matched = MatchedFacts(
+                **vars(found), snapshot=self, listing=listing, fingerprint=fingerprint
+            )
         return last
 
 
@@ -332,14 +339,6 @@ class MatchedFacts(FileMatch):
     snapshot: Snapshot
     listing: Listing
     fingerprint: str | None
-
-    @classmethod
-    def of(
-        cls, match: FileMatch, snapshot: Snapshot, listing: Listing, fingerprint: str | None
-    ) -> Self:
-        """``match`` with the snapshot and the listing that it is of."""
-        found = {each.name: getattr(match, each.name) for each in fields(match)}
-        return cls(**found, snapshot=snapshot, listing=listing, fingerprint=fingerprint)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

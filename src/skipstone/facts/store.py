@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from skipstone.storage import Storage
 
     from .encode import FileFacts
-    from .encrypted_storage import EncryptedStorage
+    from .encrypted_packs import EncryptedPacks
     from .index_encryption import IndexEncryption
     from .parts import Part
 
@@ -61,15 +61,12 @@ class Store:
         self, location: Location | str, storage: Storage, keys: LabelledKeys | None = None
     ) -> None:
         self.location = Location(location) if isinstance(location, str) else location
-        self.keys = keys
-        self.storage: Storage = storage
-        self._encrypted: EncryptedStorage | None = None
+        self.storage, self.keys = storage, keys
+        self._encrypted: EncryptedPacks | None = None
         if keys is not None:
-            from .encrypted_storage import EncryptedStorage
+            from .encrypted_packs import EncryptedPacks
 
-            self.storage = self._encrypted = EncryptedStorage(
-                storage, self.location, keys, self.warn
-            )
+            self._encrypted = EncryptedPacks(storage, keys, self.warn)
         self._parts: dict[str, Part | Reason] = {}
         self._last: tuple[frozenset[str], Snapshot] | None = None
         self._warned: set[Reason] = set()
@@ -132,8 +129,7 @@ class Store:
             text = "no facts: nothing is indexed here"
             reasons = [Reason(cause=Cause.ABSENT, subject=self.location.root, text=text)]
         parts = [each for each in opened.values() if not isinstance(each, Reason)]
-        lost = None if self._encrypted is None else self._encrypted.reasons
-        snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn, lost)
+        snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn, self._encrypted)
         # Parts that could not be read this time are read again the next time.
         passing = any(reason.cause is Cause.UNREADABLE for reason in reasons)
         whole = len(opened) == len(names) and not passing

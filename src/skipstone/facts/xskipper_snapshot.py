@@ -96,9 +96,11 @@ class XskipperPart(Part):
             stored=stored,
         )
 
-    def _column_bytes(self) -> Mapping[str, int]:
+    @cached_property
+    def column_bytes(self) -> Mapping[str, int]:
+        """Stored bytes by top-level column; unknown where the store has encryption."""
         # Arrow must not be asked about the column chunks of a store with encryption.
-        return {} if self.stored.footer.schema.encryption is not None else super()._column_bytes()
+        return {} if self.stored.footer.schema.encryption is not None else super().column_bytes
 
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
         """These columns; ``FormatError`` for damage, ``KeyUnavailableError`` for a missing key."""
@@ -196,7 +198,7 @@ class XskipperSnapshot(Snapshot):
             subject = self.location.root
             notes.append(Reason(cause=Cause.NOT_APPLICABLE, subject=subject, text=_CAVEAT))
         found = replace(found, notes=(*found.notes, *notes))
-        return XskipperMatched.of(found, chosen, listing, None)
+        return XskipperMatched(**vars(found), snapshot=chosen, listing=listing, fingerprint=None)
 
     def _silent(self, text: str) -> Reason:
         return Reason(cause=Cause.UNSUPPORTED, subject=self.location.root, text=text)

@@ -11,7 +11,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.facts.encrypted_packs import MAGIC, EncryptedPack, pack_end, pack_labels
 from skipstone.facts.location import Location
 from skipstone.facts.part_columns import OWN
-from skipstone.facts.parts import PREFIX, EncryptedPart, open_part
+from skipstone.facts.parts import PREFIX, open_part
 from skipstone.indexes.bloom import Bloom
 from skipstone.predicate.types import spark_name
 
@@ -150,10 +150,9 @@ def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dic
     if rows == 0:
         return []
     names: list[str] = list(part.schema.names)
-    if isinstance(part, EncryptedPart):
-        locked = {name: error for name in names if (error := part.locked(name)) is not None}
-        notes += dict.fromkeys(f"{name}: {error.message}" for name, error in locked.items())
-        names = [name for name in names if name not in locked]
+    locked = {name: error for name in names if (error := part.locked(name)) is not None}
+    notes += dict.fromkeys(f"{name}: {error.message}" for name, error in locked.items())
+    names = [name for name in names if name not in locked]
     try:
         table = part.read(storage, names).slice(0, rows)
     except (SkipstoneError, OSError) as error:

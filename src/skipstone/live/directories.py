@@ -28,7 +28,7 @@ import time
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -220,6 +220,8 @@ class LiveDescription(Report):
     partitions: tuple[PartitionDescription, ...]
     superseded: tuple[str, ...]
 
+    computed = ("rows", "row_groups", "bytes", "dead_bytes")
+
     @property
     def rows(self) -> int:
         """Rows of all partitions."""
@@ -239,11 +241,6 @@ class LiveDescription(Report):
     def dead_bytes(self) -> int:
         """The bytes of them that the snapshot does not use."""
         return sum(each.dead_bytes for each in self.partitions)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, with the totals."""
-        totals = ("rows", "row_groups", "bytes", "dead_bytes")
-        return Report.to_dict(self) | {name: getattr(self, name) for name in totals}
 
 
 def described(root: str, definition: LiveDefinition, txn: Txn) -> LiveDescription:

@@ -191,7 +191,7 @@ def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage)
     kept: bytes | memoryview | None = place.inline
     if kept is None:
         whole = place.span(0, place.length)
-        kept = matched.snapshot.storage.read_ranges([whole]).get(whole)
+        kept = matched.snapshot.read_ranges([whole]).get(whole)
     if kept is None:
         yield f"{id_.path}: its _pm lies nowhere"
         return
@@ -250,7 +250,7 @@ class _Asker:
 
     def __init__(self, leaves: Sequence[Leaf], unit: Units, matched: MatchedFacts) -> None:
         self.leaves, self.unit = leaves, unit
-        self.fetch = matched.snapshot.storage.read_ranges
+        self.fetch = matched.snapshot.read_ranges
 
     def __call__(self, evidence: Any) -> Sequence[Answer]:
         question = Question(evidence, self.leaves, self.unit, _flags(evidence))
@@ -287,7 +287,7 @@ def _damaged(index: Index, file: int, path: str, matched: MatchedFacts) -> Itera
     data: bytes | memoryview | None = blob.inline
     if data is None:
         whole = blob.span(0, blob.length)
-        data = matched.snapshot.storage.read_ranges([whole]).get(whole)
+        data = matched.snapshot.read_ranges([whole]).get(whole)
     if data is None or zlib.crc32(data) != index.crc(row):
         yield f"{path}: {index} is not what was written"
 

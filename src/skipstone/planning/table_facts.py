@@ -234,7 +234,7 @@ def _fetch(
             mine = [each for each in left if each.path.startswith(below)]
             left = [each for each in left if not each.path.startswith(below)]
             if mine:
-                have.update(matched.snapshot.storage.read_ranges(mine))
+                have.update(matched.snapshot.read_ranges(mine))
         if left and adjacent is not None:
             have.update(adjacent.fetch(left))
             left = [each for each in left if each not in have]

@@ -90,6 +90,8 @@ class MigrateReport(Report):
     bytes_data: int = 0
     seconds: float = 0.0
 
+    computed = ("bytes_read", "bytes_written", "ok")
+
     @property
     def counts(self) -> dict[str, int]:
         """Files by outcome."""
@@ -111,15 +113,9 @@ class MigrateReport(Report):
         return sum(each.bytes_written for each in self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, the number of files by outcome, and the sums."""
-        return {
-            **super(MigrateReport, self).to_dict(),
-            "files_total": len(self.files),
-            **{name: self.counts.get(name, 0) for name in get_args(Outcome)},
-            "bytes_read": self.bytes_read,
-            "bytes_written": self.bytes_written,
-            "ok": self.ok,
-        }
+        """All fields, the sums, and the number of files by outcome."""
+        counts = {name: self.counts.get(name, 0) for name in get_args(Outcome)}
+        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
 
     def __str__(self) -> str:
         counts, total = self.counts, len(self.files)

@@ -157,6 +157,8 @@ class RetrofitReport(Report):
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
+    computed = ("ok",)
+
     @property
     def ok(self) -> bool:
         """True if the file now has everything that it can have."""
@@ -166,10 +168,6 @@ class RetrofitReport(Report):
     def bytes_added(self) -> int:
         """How much larger the file is."""
         return self.bytes_after - self.bytes_before
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, with ``ok``."""
-        return {**Report.to_dict(self), "ok": self.ok}
 
     def __str__(self) -> str:
         if self.outcome == "failed":
@@ -205,6 +203,8 @@ class TableRetrofitReport(Report):
     refreshed: Any = None
     seconds: float = 0.0
 
+    computed = ("added", "ok")
+
     @property
     def ok(self) -> bool:
         """True if every file now has everything that it can have."""
@@ -225,13 +225,8 @@ class TableRetrofitReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values, with sums over the files."""
-        return {
-            **Report.to_dict(self),
-            "files_total": len(self.files),
-            **{outcome: len(self.of(outcome)) for outcome in get_args(Outcome)},
-            "added": self.added,
-            "ok": self.ok,
-        }
+        counts = {outcome: len(self.of(outcome)) for outcome in get_args(Outcome)}
+        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
 
     def __str__(self) -> str:
         total, written = len(self.files), self.of("rewritten")

@@ -56,6 +56,8 @@ class TableReport(Report):
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
+    computed = ("modules", "ok")
+
     @property
     def ok(self) -> bool:
         """True if every file is now as requested."""
@@ -72,15 +74,8 @@ class TableReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values, with sums over the files."""
-        prefix = self.aad_prefix
-        return {
-            **Report.to_dict(self),
-            "files_total": len(self.files),
-            **{outcome: len(self.of(outcome)) for outcome in get_args(Outcome)},
-            "aad_prefix": None if prefix is None else prefix.decode("utf-8", "backslashreplace"),
-            "modules": self.modules,
-            "ok": self.ok,
-        }
+        counts = {outcome: len(self.of(outcome)) for outcome in get_args(Outcome)}
+        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
 
     def __str__(self) -> str:
         total, (done, already) = len(self.files), _DONE[self.verb]

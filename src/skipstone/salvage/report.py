@@ -49,14 +49,12 @@ class GroupReport(Report):
     bad_pages: tuple[BadPage, ...] = ()
     values_made_null: int = 0
 
+    computed = ("saved",)
+
     @property
     def saved(self) -> bool:
         """Whether it is in the new file."""
         return not self.why
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return Report.to_dict(self) | {"saved": self.saved}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

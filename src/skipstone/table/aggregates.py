@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.facts import Snapshot
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.interval import Intervals
@@ -136,7 +137,7 @@ def first_rows(
         limit,
         order,
         ties=len(orders) > 1,
-        fetch=_fetch(table, adjacent),
+        fetch=_fetch(matched.snapshot, adjacent),
     )
     return FirstRows(
         rows={listing.paths[file]: rows for file, rows in found.rows.items()},
@@ -184,11 +185,11 @@ def _candidate(
     return TopCandidate(file=file, rows=rows, among=among, index=found)
 
 
-def _fetch(table: OpenTable, adjacent: AdjacentRows | None) -> Any:
+def _fetch(snapshot: Snapshot, adjacent: AdjacentRows | None) -> Any:
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         theirs = [] if adjacent is None else [r for r in ranges if r.path in adjacent.versions]
         ours = [each for each in ranges if each not in set(theirs)]
-        found = dict(table.store.storage.read_ranges(ours)) if ours else {}
+        found = dict(snapshot.read_ranges(ours)) if ours else {}
         if adjacent is not None and theirs:
             found.update(adjacent.fetch(theirs))
         return found

@@ -98,14 +98,12 @@ class Verification(Report):
     problems: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
 
+    computed = ("ok",)
+
     @property
     def ok(self) -> bool:
         """True where no problem was found in what could be read."""
         return not self.problems
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {"ok": self.ok, **Report.to_dict(self)}
 
     def __str__(self) -> str:
         lines = [
