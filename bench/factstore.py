@@ -32,9 +32,14 @@ from skipstone.facts.part_writer import encode_part
 from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
-from skipstone.xskipper.format.murmur3 import hash_longs
 from skipstone.xskipper.format.naming import OBJ_NAME
-from skipstone.xskipper.format.sketch import SketchFilter, optimal_bits, optimal_hashes, positions
+from skipstone.xskipper.format.sketch import (
+    SketchFilter,
+    hash_longs,
+    optimal_bits,
+    optimal_hashes,
+    positions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from skipstone.parquet.format.footer import Tail
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Level, Units
-from skipstone.questdb.evidence.opened_pm import OpenedPm, chunk_bounds, open_pm
-from skipstone.questdb.evidence.row_groups import pm_source
+from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
+from skipstone.questdb.evidence.row_groups import PmSource, chunk_bounds
 
 from .figure import Figure, Peer, interleaved, median
 from .questdb_formats import ROW_GROUPS, VERSION, lay, repeat
@@ -126,7 +126,7 @@ def prune(
 def decide(files: Mapping[int, OpenedPm], schema: pa.Schema) -> BoolArray:
     """The same of any number, as a plan asks."""
     (name,) = schema.names
-    source = pm_source(files)
+    source = PmSource(files)
     ordinals = np.arange(len(files))
     units, _ = source.split(Units.objects(ordinals, np.full(len(files), -1)), frozenset((name,)))
     if units.level is not Level.ROW_GROUP or len(units) != ROW_GROUPS * len(files):

@@ -15,8 +15,15 @@ import pyarrow.parquet as pq
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.writing.footer_editor import moved_row_group, row_group_bytes
-from skipstone.questdb.format.partition_names import Partitioning, directory
-from skipstone.questdb.format.txn import Partition, Txn, commit, created, read
+from skipstone.questdb.format.txn import (
+    Partition,
+    Partitioning,
+    Txn,
+    commit,
+    created,
+    directory,
+    read,
+)
 from tests.parquet.writing.footers import with_more
 from tests.questdb.format.converting import pm_of
 

@@ -21,7 +21,7 @@ from skipstone.parquet.encryption.master_keys import (
     arrow_encryption,
 )
 from skipstone.storage import LocalStorage
-from skipstone.xskipper.directory import part_files
+from skipstone.xskipper.store import part_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ import pytest
 
 from skipstone.live import LiveTable
 from skipstone.live.directories import unnamed
-from skipstone.questdb.format.partition_names import Partitioning
+from skipstone.questdb.format.txn import Partitioning
 from tests.live.tables import DAY, SCHEMA, keys, rows, run, snapshot
 from tests.processes import environment
 

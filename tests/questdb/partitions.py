@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.questdb.format.partition_names import Partitioning, directory
-from skipstone.questdb.format.questdb_json import KEY, QdbColumn, QdbMeta
-from skipstone.questdb.format.txn import Partition, Txn, created
+from skipstone.questdb.format.pm_columns import KEY, QdbColumn, QdbMeta
+from skipstone.questdb.format.txn import Partition, Partitioning, Txn, created, directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skipstone.questdb.format.partition_names import Partitioning, PartitionUnit, unit_end
+from skipstone.questdb.format.txn import Partitioning, PartitionUnit, unit_end
 from skipstone.questdb.partition_evidence import PartitionTimes
 from tests.txn_tables import micros
 

@@ -17,10 +17,15 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, StaleError, UnsupportedError
 from skipstone.questdb import txn_snapshot
-from skipstone.questdb.format.partition_names import Partitioning, PartitionUnit
-from skipstone.questdb.format.txn import Partition, Txn, created, read
-from skipstone.questdb.txn_files import open_partition, opener, ready_for_spark
-from skipstone.questdb.txn_snapshot import TxnSnapshot, is_txn_table, read_txn
+from skipstone.questdb.format.txn import Partition, Partitioning, PartitionUnit, Txn, created, read
+from skipstone.questdb.txn_snapshot import (
+    TxnSnapshot,
+    is_txn_table,
+    open_partition,
+    opener,
+    read_txn,
+    ready_for_spark,
+)
 from skipstone.storage import LocalStorage
 from tests.txn_tables import DAY, TxnFolder, appended, micros, rows_at
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.planning.explain import Explanation
-from skipstone.questdb.format.partition_names import Partitioning, PartitionUnit
+from skipstone.questdb.format.txn import Partitioning, PartitionUnit
 from skipstone.table import Table
 from tests.questdb.format.converting import pm_of
 from tests.txn_tables import DAY, TxnFolder, appended, micros, rows_at

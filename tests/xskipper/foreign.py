@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.xskipper.format.naming import ObjName, column_name, directory_name
+from skipstone.xskipper.format.naming import column_name, directory_name
+from skipstone.xskipper.format.naming import obj_name as row_name
 from skipstone.xskipper.format.part import part_name, read_part, to_bytes
 from skipstone.xskipper.format.schema import IndexColumn, StoreSchema
 
@@ -27,7 +28,7 @@ def copied(data: Path, to: Path) -> Path:
 
 def obj_name(path: Path) -> str:
     """The name of the row of a local file, as Xskipper makes it."""
-    return ObjName(path=str(path), mtime_ms=path.stat().st_mtime_ns // 10**6).to_text()
+    return row_name(str(path), path.stat().st_mtime_ns // 10**6)
 
 
 def relocated(store: Path, data: Path, base: Path) -> Path:

@@ -22,10 +22,10 @@ from skipstone.parquet.encryption.master_keys import (
 )
 from skipstone.pruning import Cause
 from skipstone.storage import LocalStorage
-from skipstone.xskipper.directory import part_files
 from skipstone.xskipper.format.naming import directory_name
 from skipstone.xskipper.format.part import leaves_of, read_footer, read_part
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY
+from skipstone.xskipper.store import part_files
 from skipstone.xskipper.upgrade import upgrade_store
 from tests.xskipper.test_golden import ask_encrypted, encrypted
 

@@ -28,8 +28,7 @@ from skipstone._version import __version__
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer import find_footer
 from skipstone.xskipper.format.encryption import StoreEncryption
-from skipstone.xskipper.format.schema import ROW_METADATA_KEY
-from skipstone.xskipper.format.types import spark_type
+from skipstone.xskipper.format.schema import ROW_METADATA_KEY, spark_type
 
 from .part_columns import OWN, PATH, unique_names
 from .parts import DOCUMENT_KEY, VERSION, name_of_part

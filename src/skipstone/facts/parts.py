@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
+from skipstone.parquet.format.footer import MAGIC, read_footer
 from skipstone.storage import LocalStorage
 from skipstone.xskipper.format.encryption import StoreEncryption
 
@@ -322,7 +322,7 @@ def _open_encrypted(
     except KeyUnavailableError:
         if keys is not None:
             raise
-        label = footer_key_label(footer + len(footer).to_bytes(4, "little") + MAGIC_ENCRYPTED)
+        label = footer_key_label(footer)
         named = "" if label is None else f" with the key labelled {label!r}"
         raise KeyUnavailableError(
             f"encrypted{named}, and no keys for the index were given",

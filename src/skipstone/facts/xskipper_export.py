@@ -30,16 +30,15 @@ from skipstone.indexes.bloom import FPP
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import open_storage
-from skipstone.xskipper.directory import replace_parts
 from skipstone.xskipper.format.naming import (
-    ObjName,
     column_name,
     directory_name,
     file_identifier,
+    obj_name,
     table_identifier,
 )
 from skipstone.xskipper.format.part import leaves_of, slices, to_bytes
-from skipstone.xskipper.format.types import spark_type
+from skipstone.xskipper.format.schema import spark_type
 from skipstone.xskipper.format.v4_store import (
     BloomFacts,
     Facts,
@@ -48,6 +47,7 @@ from skipstone.xskipper.format.v4_store import (
     published,
     supports,
 )
+from skipstone.xskipper.store import replace_parts
 
 from .part_columns import nonnull
 from .reports import ExportReport
@@ -197,7 +197,7 @@ def _names(listing: Listing, files: NDArray[np.int64]) -> pa.Array:
         times = listing.mtimes[files] // (per_second // 1000)
     return pa.array(
         [
-            ObjName(path=file_identifier(listing.paths[file], style), mtime_ms=time).to_text()
+            obj_name(file_identifier(listing.paths[file], style), time)
             for file, time in zip(files.tolist(), times.tolist(), strict=True)
         ],
         pa.string(),

@@ -28,7 +28,7 @@ from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Stored
 from skipstone.xskipper.format.naming import table_identifier
-from skipstone.xskipper.reader import same_values
+from skipstone.xskipper.store import same_values
 
 from .match import Identities, match_files
 from .part_columns import OWN, Definition, FactField, integers, nonnull
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Index
     from skipstone.storage import Listing, Storage
     from skipstone.xskipper.format.schema import IndexColumn
-    from skipstone.xskipper.reader import StorePart
+    from skipstone.xskipper.store import StorePart
 
     from .snapshot import FactColumn
 

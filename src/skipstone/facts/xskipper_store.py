@@ -12,8 +12,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import open_storage
-from skipstone.xskipper.directory import find_directory, part_files
-from skipstone.xskipper.reader import open_parts
+from skipstone.xskipper.store import find_directory, open_parts, part_files
 
 from .location import KeyedLocation, Location, XskipperLocation
 from .store import Store

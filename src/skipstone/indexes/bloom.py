@@ -34,10 +34,16 @@ from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, binary_parts, refuse
 from skipstone.pruning.interval import with_nulls
 from skipstone.pruning.kind import Builder, Built, PerFile, Rows
-from skipstone.xskipper.format import murmur3
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
-from skipstone.xskipper.format.sketch import SketchFilter, optimal_bits, optimal_hashes
+from skipstone.xskipper.format.sketch import (
+    U32,
+    SketchFilter,
+    hash_bytes,
+    hash_longs,
+    optimal_bits,
+    optimal_hashes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -260,18 +266,18 @@ def unique(pairs: Pairs) -> Pairs:
     return ascending[np.concatenate(([True], ascending[1:] != ascending[:-1]))]
 
 
-def _pack(hashes: tuple[murmur3.U32, murmur3.U32]) -> Pairs:
+def _pack(hashes: tuple[U32, U32]) -> Pairs:
     pairs = np.empty((len(hashes[0]), 2), "<u4")
     pairs[:, 1], pairs[:, 0] = hashes
     return pairs.view("<u8").reshape(-1)
 
 
 def _longs(values: I64) -> Pairs:
-    return _pack(murmur3.hash_longs(values))
+    return _pack(hash_longs(values))
 
 
 def _texts(data: U8, offsets: I64) -> Pairs:
-    return _pack(murmur3.hash_bytes(data, offsets))
+    return _pack(hash_bytes(data, offsets))
 
 
 def _occupied(parts: Sequence[Pairs], size: int) -> int:

@@ -16,8 +16,7 @@ import numpy as np
 from skipstone.human import Report, aligned, of_total, percent, plural, size
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
-from skipstone.questdb.format.statistics_text import readable, type_text
-from skipstone.questdb.format.types import ColumnType
+from skipstone.questdb.format.types import ColumnType, readable, type_text
 from skipstone.questdb.format.values import PmHead, PmRowGroup
 from skipstone.questdb.format.writer import read_row_groups
 

@@ -18,9 +18,8 @@ import numpy as np
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.human import aligned, of_total, size
 from skipstone.identity import canonical_path
-from skipstone.questdb.format.partition_names import directory, infer_partitioning
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.txn import NO_MAX, NO_MIN
+from skipstone.questdb.format.txn import NO_MAX, NO_MIN, directory, infer_partitioning
 from skipstone.questdb.format.txn import read as read_txn
 from skipstone.storage import open_storage
 
@@ -30,9 +29,8 @@ from .pm_description import CheckedSnapshot, PmInspection
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from skipstone.questdb.format.partition_names import Partitioning
     from skipstone.questdb.format.pm import PmSnapshot
-    from skipstone.questdb.format.txn import Txn
+    from skipstone.questdb.format.txn import Partitioning, Txn
     from skipstone.storage import Storage
 
     from .inspection import InspectOptions

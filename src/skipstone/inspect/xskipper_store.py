@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import plain
 from skipstone.parquet.encryption.master_keys import arrow_decryption
+from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.predicate.types import spark_name
 from skipstone.storage import hidden_by_spark
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.schema import StoreSchema
 
 
-_TAIL = 1 << 20
+_LONGEST = 1 << 20
 _BLOOM = "bloomfilter"
 
 
@@ -87,8 +88,8 @@ def _store(
                 footer, by = _footer(source, file, opens)
             except KeyUnavailableError:
                 unreadable += 1
-                source.seek(-min(_TAIL, source.seek(0, io.SEEK_END)), io.SEEK_END)
-                labels.update(filter(None, [footer_key_label(source.read())]))
+                _, encrypted = find_footer(source, longest=_LONGEST)
+                labels.update(filter(None, [footer_key_label(encrypted)]))
                 continue
             except FormatError:
                 if first is None and not _named_by_hash(path):

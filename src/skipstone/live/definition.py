@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, cast, get_args
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.questdb.format.partition_names import Partitioning
+from skipstone.questdb.format.txn import Partitioning
 
 MARKER: Final = "_live.json"
 ROW_GROUP_ROWS: Final = 100_000

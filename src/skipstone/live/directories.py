@@ -34,8 +34,16 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.human import Report
-from skipstone.questdb.format.partition_names import Partitioning, directory
-from skipstone.questdb.format.txn import NO_MAX, NO_MIN, Partition, Txn, commit, created
+from skipstone.questdb.format.txn import (
+    NO_MAX,
+    NO_MIN,
+    Partition,
+    Partitioning,
+    Txn,
+    commit,
+    created,
+    directory,
+)
 from skipstone.questdb.txn_snapshot import DATA, PM, TXN, read_txn
 from skipstone.storage import open_storage
 

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Self
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups
-from skipstone.questdb.format.partition_names import directory
-from skipstone.questdb.format.txn import Partition, Txn, created
+from skipstone.questdb.format.txn import Partition, Txn, created, directory
 from skipstone.questdb.txn_snapshot import TXN, read_txn
 from skipstone.storage import open_storage
 

@@ -31,7 +31,7 @@ from skipstone.pruning import Cause, Level, Reason, Units
 from skipstone.pruning.questions import fetch_round
 from skipstone.pruning.source import Source
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
-from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource, pm_source
+from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -234,7 +234,7 @@ class _Phase(Source):
         self.spent = spent[0], spent[1]
         if self.sample:
             self.of.sampled = files
-        self._source = pm_source(files)
+        self._source = PmSource(files)
         parts, parent = self._source.split(units.where(at), columns)
         return parts, at[parent]
 

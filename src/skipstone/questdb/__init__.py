@@ -3,5 +3,5 @@
 ``format`` has the bytes of both. ``evidence`` and ``partition_evidence`` turn a ``_pm`` into bounds
 of row groups for the planner; ``pm_file`` is the public class for one ``_pm``. ``pm_of_data_file``
 makes a ``_pm`` for a data file, and ``migrate`` makes those that a table lacks. ``txn_snapshot``
-reads a table at one commit, and ``txn_files`` opens its files as they were at that commit.
+reads a table at one commit, and opens its files as they were at that commit.
 """

@@ -36,8 +36,8 @@ from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.storage import open_storage
 
-from .format.partition_names import directory, infer_partitioning
 from .format.pm import Pm
+from .format.txn import directory, infer_partitioning
 from .format.writer import outdated, upgrade
 from .pm_of_data_file import ParquetSource, checked, filters, make_partition_pm, make_pm
 from .txn_snapshot import DATA, PM, TXN, is_txn_table, read_txn

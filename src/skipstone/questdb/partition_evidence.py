@@ -9,7 +9,7 @@ have another column of that name.
 ``PartitionPms``: row groups of each partition, from the ``_pm`` next to its data file. A ``_pm``
 holds several snapshots; only the one of the size in ``_txn`` is used, and only if its row count is
 that of ``_txn``. A ``_pm`` that is missing, damaged or of another file says nothing, with the
-reason. Columns are found by their names in the data file, as its readers do (``evidence/columns``).
+reason. Columns are found by their names in the data file, as its readers do.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from skipstone.pruning.interval import Intervals, interval_bounds
 from skipstone.pruning.source import Source
 
 from .evidence.opened_pm import OpenedPm, SnapshotCache
-from .evidence.row_groups import PmSource, pm_source
-from .format.partition_names import unit_end
+from .evidence.row_groups import PmSource
+from .format.txn import unit_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from skipstone.pruning import Evidence
     from skipstone.storage import ByteRange, Storage
 
-    from .format.partition_names import Partitioning
     from .format.pm import PmSnapshot
+    from .format.txn import Partitioning
     from .txn_snapshot import PartitionFile, TxnListing
 
 
@@ -119,7 +119,7 @@ class PartitionPms(Source):
             if found is not None:
                 files[at] = found
         here = whole[np.isin(units.file[whole], list(files))]
-        self._source = pm_source(files)
+        self._source = PmSource(files)
         parts, parent = self._source.split(units.where(here), columns)
         return parts, here[parent]
 

@@ -12,7 +12,7 @@ The CRC is verified once. The data file is read only for its schema, for Bloom f
 it, and for instants that have no statistics.
 
 A ``_pm`` does not keep Parquet's logical types. Columns answer where QuestDB's type is certain
-(``evidence/columns``): all columns that QuestDB wrote, and of other files those whose type in
+(``evidence/opened_pm``): all columns that QuestDB wrote, and of other files those whose type in
 ``schema`` (by default that of the data file) is the same.
 """
 
@@ -42,10 +42,9 @@ from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import open_storage
 
 from .evidence.opened_pm import OpenedPm, open_pm
-from .evidence.row_groups import pm_source
+from .evidence.row_groups import PmSource
 from .format.layout import COLUMN_DESCENDING
-from .format.statistics_text import type_text
-from .format.types import ColumnType, Tag
+from .format.types import ColumnType, Tag, type_text
 from .format.values import PmHead
 from .txn_snapshot import DATA, PM, TxnSnapshot
 
@@ -262,7 +261,7 @@ class PmFile:
             tree = bind(parse_sql(where), self.schema, session_zone=time_zone, text=where)
         assert not isinstance(tree, str)
         columns = frozenset(leaf.column for leaf in leaves(tree))
-        source = pm_source({0: self._opened})
+        source = PmSource({0: self._opened})
         whole = Units.objects(np.zeros(1, np.int64), np.array([self.row_count]))
         units, _ = source.split(whole, columns)
         found = evaluate(tree, source.evidence(units, columns), units, fetch=self.fetch)

@@ -5,7 +5,7 @@
 wrongly: those of ``PmColumns.doubtful``, and dates and timestamps before the calendars agree in a
 file that may use the old one (``pruning/calendar``). Leaves get no ID if the reader would give them
 another type (unsigned integers, times of day, local timestamps, durations): a column without an ID
-does not count as QuestDB's (``evidence/columns``), and the footer is read for it.
+does not count as QuestDB's (``evidence/opened_pm``), and the footer is read for it.
 
 ``make_partition_pm`` makes the ``_pm`` of a partition in QuestDB's layout, with the bytes that
 QuestDB's own migration writes. QuestDB's files may lack the bounds of the designated timestamp, by
@@ -34,7 +34,7 @@ from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP, proleptic
 from skipstone.storage import ByteRange
 
-from .evidence.columns import element_of_column
+from .evidence.opened_pm import element_of
 from .format.footer_to_pm import HEADER_BYTES, BloomPlace, bloom_places, convert
 from .format.pm import Pm
 from .format.pm_columns import PmColumns
@@ -137,7 +137,7 @@ def _identified(footer: FooterArrays, columns: tuple[PmColumn, ...]) -> tuple[Pm
     if not any(having):
         return columns
     elements = [
-        element_of_column(column) if has and len(leaf.path) == 1 else None
+        element_of(column) if has and len(leaf.path) == 1 else None
         for column, has, leaf in zip(columns, having, footer.schema.leaves, strict=True)
     ]
     flat = [replace(each, name=f"c{at}") for at, each in enumerate(elements) if each is not None]

@@ -2,7 +2,7 @@
 
 Spark's own ``InMemoryFileIndex`` receives a listing as if cached: one ``FileStatus`` per
 partition, with the snapshot's length. So Spark reads exactly the row groups of the snapshot
-(``questdb/txn_files.py``), and no other file in the table's directory. Every query first checks
+(``questdb/txn_snapshot.py``), and no other file in the table's directory. Every query first checks
 that Spark would still read the files right, and fails with the reason otherwise. A change between
 this check and the reading of a file is not detected.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from skipstone.errors import UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
-from skipstone.questdb.txn_files import ready_for_spark
+from skipstone.questdb.txn_snapshot import ready_for_spark
 
 from .facts import FactsPruner, _Joined
 from .listing import FileListing

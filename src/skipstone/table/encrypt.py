@@ -439,7 +439,7 @@ class IndexAfterRewrite:
     def unpublish(self, encryption: Encryption) -> bool:
         """Remove their Xskipper directory in the clear beside the index; whether there was one."""
         from skipstone.predicate.types import column_path
-        from skipstone.xskipper.directory import remove_plaintext
+        from skipstone.xskipper.store import remove_plaintext
 
         if self._store is None:
             return False

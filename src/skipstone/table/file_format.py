@@ -16,8 +16,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.execution.summary_footers import SummaryFooters
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
-from skipstone.questdb.txn_files import opener
-from skipstone.questdb.txn_snapshot import TxnListing
+from skipstone.questdb.txn_snapshot import TxnListing, opener
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

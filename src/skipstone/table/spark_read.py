@@ -11,7 +11,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
-from skipstone.questdb.txn_files import ready_for_spark
+from skipstone.questdb.txn_snapshot import ready_for_spark
 
 from .planning import PlanRequest, orders_of, scan_query
 

@@ -26,14 +26,21 @@ from skipstone.parquet.encryption.master_keys import arrow_decryption, labelled_
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
-from .directory import open_file, part_files, replace_parts
 from .format.bloom_probe import BlobColumn
 from .format.java_bloom import METADATA, header, parse_header
 from .format.naming import CURRENT_VERSION, OBJ_NAME, column_name, virtual_name
 from .format.part import leaves_of, read_part, to_bytes
 from .format.rows import decode
-from .format.schema import BLOOM_UDT, LEGACY_BLOOM_UDT, IndexColumn, SchemaField, StoreSchema
-from .format.types import arrow_type, spark_type
+from .format.schema import (
+    BLOOM_UDT,
+    LEGACY_BLOOM_UDT,
+    IndexColumn,
+    SchemaField,
+    StoreSchema,
+    arrow_type,
+    spark_type,
+)
+from .store import open_file, part_files, replace_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -187,7 +194,7 @@ def upgrade(
             entry, column = _upgraded(entry, indexes[entry.name], column)
         elif entry.name == OBJ_NAME:
             master = {**json.loads(entry.metadata), "version": CURRENT_VERSION}
-            entry = replace(entry, nullable=True, metadata=_text(master))
+            entry = replace(entry, nullable=True, metadata=json.dumps(master))
         fields.append(entry)
         columns.append(column)
         if entry.name == OBJ_NAME:
@@ -219,7 +226,7 @@ def _upgraded(
         type_ = type_.replace(LEGACY_BLOOM_UDT, BLOOM_UDT)
         column = pa.chunked_array([_renamed(chunk) for chunk in column.chunks], pa.binary())
     name = column_name(index.kind, index.columns)
-    return replace(entry, name=name, type=type_, metadata=_text(metadata)), column
+    return replace(entry, name=name, type=type_, metadata=json.dumps(metadata)), column
 
 
 def _renamed(blobs: pa.Array) -> pa.Array:
@@ -239,7 +246,3 @@ def _renamed(blobs: pa.Array) -> pa.Array:
             named = pc.binary_replace_slice(blobs, start=0, stop=length, replacement=new)
             blobs = pc.if_else(pa.array(same), named, blobs)
     return blobs
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

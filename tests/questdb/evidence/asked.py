@@ -8,7 +8,7 @@ import numpy as np
 
 from skipstone.pruning import Bounds, Reason, Units
 from skipstone.questdb.evidence.opened_pm import OpenedPm
-from skipstone.questdb.evidence.row_groups import pm_source
+from skipstone.questdb.evidence.row_groups import PmSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ def ask(
 ) -> Asked:
     """Of one leaf; ``data`` are the bytes of data files, for what evidence needs of them."""
     held = {0: files} if isinstance(files, OpenedPm) else files
-    source = pm_source(held)
+    source = PmSource(held)
     ordinals = np.array(sorted(held), np.int64)
     rows = np.array([int(held[each].row_starts[-1]) for each in ordinals.tolist()], np.int64)
     units, _ = source.split(Units.objects(ordinals, rows), frozenset({leaf.column}))

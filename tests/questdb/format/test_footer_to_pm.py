@@ -26,8 +26,7 @@ from skipstone.parquet.format.metadata import (
 )
 from skipstone.parquet.format.schema import Schema
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.pm_columns import infer
-from skipstone.questdb.format.questdb_json import QdbColumn, QdbMeta
+from skipstone.questdb.format.pm_columns import QdbColumn, QdbMeta, infer
 from skipstone.questdb.format.writer import read_row_groups
 from tests.questdb.format.converting import bloom_places, convert, doubtful_leaves, footer_of
 from tests.questdb.format.strategies import column_types

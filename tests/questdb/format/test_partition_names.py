@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.questdb.format.partition_names import Partitioning, directory, infer_partitioning
-from skipstone.questdb.format.txn import Partition
+from skipstone.questdb.format.txn import Partition, Partitioning, directory, infer_partitioning
 
 
 def micros(*parts: int) -> int:

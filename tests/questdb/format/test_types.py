@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.questdb.format.questdb_json import QdbColumn, QdbMeta
+from skipstone.questdb.format.pm_columns import QdbColumn, QdbMeta
 from skipstone.questdb.format.types import ColumnType, Tag
 from tests.questdb.format.strategies import column_types
 

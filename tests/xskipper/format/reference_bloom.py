@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.pruning.column_types import binary_parts
-from skipstone.xskipper.format.murmur3 import hash_bytes, hash_longs
 from skipstone.xskipper.format.sketch import (
     MAX_HASHES,
     SketchFilter,
+    hash_bytes,
+    hash_longs,
     optimal_bits,
     optimal_hashes,
     positions,
@@ -24,7 +25,7 @@ from skipstone.xskipper.format.sketch import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.xskipper.format.murmur3 import U32
+    from skipstone.xskipper.format.sketch import U32
 
 # Java's arrays end here.
 MAX_WORDS = (1 << 31) - 1

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.java_bloom import METADATA, BloomFilterMetaData, header, impl_class
-from skipstone.xskipper.format.naming import ObjName, parse_column_name, unclean
 from skipstone.xskipper.format.part import footer_key_label, read_part, to_bytes
 from skipstone.xskipper.format.rows import decode
 from skipstone.xskipper.format.schema import StoreSchema
 from skipstone.xskipper.format.sketch import SketchFilter
 from skipstone.xskipper.format.v4_store import BloomFacts, MinMaxFacts, ValueListFacts, published
+from tests.xskipper.format.parsed_names import parse_column_name, parse_obj_name, unclean
 from tests.xskipper.format.reference_bloom import SketchBuilder, might_contain_longs
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_parts(data: bytes) -> None:
 
 @given(st.text(), st.binary(max_size=200))
 def test_names_and_labels(text: str, data: bytes) -> None:
-    survives(lambda: ObjName.from_text(text))
+    survives(lambda: parse_obj_name(text))
     survives(lambda: unclean(text))
     for version in range(6):
         parse_column_name(text, version)

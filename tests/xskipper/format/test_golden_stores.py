@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.xskipper.format.bloom_probe import BlobColumn
-from skipstone.xskipper.format.naming import column_name, directory_name, parse_column_name
+from skipstone.xskipper.format.naming import column_name, directory_name
 from skipstone.xskipper.format.part import Calendar, PartContents, read_footer, read_part, to_bytes
 from skipstone.xskipper.format.rows import BloomRows, MinMaxRows, StoreRows, ValueListRows, decode
 from skipstone.xskipper.upgrade import upgrade
 from tests.xskipper.format.golden import golden_parts
+from tests.xskipper.format.parsed_names import parse_column_name
 
 if TYPE_CHECKING:
     from pathlib import Path

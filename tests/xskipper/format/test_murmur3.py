@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from skipstone.xskipper.format.murmur3 import hash_bytes, hash_longs
+from skipstone.xskipper.format.sketch import hash_bytes, hash_longs
 
 MASK = 0xFFFFFFFF
 INTS = st.integers(-(2**31), 2**31 - 1)

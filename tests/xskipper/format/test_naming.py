@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.xskipper.format.naming import (
-    ObjName,
     clean,
     column_name,
     directory_name,
     file_identifier,
-    parse_column_name,
+    obj_name,
     table_identifier,
-    unclean,
     virtual_name,
 )
+from tests.xskipper.format.parsed_names import parse_column_name, parse_obj_name, unclean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,14 +136,13 @@ def test_virtual_columns_keep_the_case_of_the_table() -> None:
 
 @given(st.text(), st.integers(0, 10**18 - 1))
 def test_obj_names_come_back(path: str, mtime: int) -> None:
-    name = ObjName(path=path, mtime_ms=mtime)
-    assert ObjName.from_text(name.to_text()) == name
+    assert parse_obj_name(obj_name(path, mtime)) == (path, mtime)
 
 
 @pytest.mark.parametrize("text", ["", "/a", "/a#", "/a#x", "/a#-1", "/a#1.5", "/a#" + "9" * 19])
 def test_texts_that_name_no_row(text: str) -> None:
     with pytest.raises(FormatError):
-        ObjName.from_text(text)
+        parse_obj_name(text)
 
 
 def test_rows_of_object_stores_are_named_as_the_original_names_them() -> None:

@@ -17,10 +17,10 @@ from skipstone.xskipper.format.schema import (
     IndexColumn,
     StoreSchema,
     VirtualColumn,
-    bloom_params,
-    java_double,
+    arrow_type,
+    spark_type,
 )
-from skipstone.xskipper.format.types import arrow_type, spark_type
+from skipstone.xskipper.format.v4_store import bloom_params, java_double
 
 if TYPE_CHECKING:
     from pathlib import Path

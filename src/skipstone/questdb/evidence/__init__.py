@@ -1,5 +1,5 @@
 """QuestDB's ``_pm`` as evidence of the row group level: a plan that reads no Parquet footer.
 
-``columns`` says which columns of a ``_pm`` can answer a predicate, ``opened_pm`` holds an opened
-snapshot with its data file, and ``row_groups`` is the level of the plan.
+``opened_pm`` holds an opened snapshot with its data file, and says which columns can answer a
+predicate; ``row_groups`` is the level of the plan.
 """

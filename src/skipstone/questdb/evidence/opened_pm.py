@@ -1,4 +1,4 @@
-"""An opened ``_pm`` with the data file that it belongs to, and bounds of its columns.
+"""An opened ``_pm`` with the data file that it belongs to, and what its columns can answer.
 
 >>> snapshot = open_pm(data, parquet_size=size)          # CRC verified once, here
 >>> file = OpenedPm.of(snapshot, path=path, schema=schema, own=True)
@@ -7,44 +7,59 @@
 Nothing is done per column before it is queried. The size of the Parquet file selects the snapshot.
 A ``_pm`` without a snapshot of that size belongs to another version, which is a ``FormatError``.
 
-``chunk_bounds`` concludes bounds and null counts of one column over the row groups of many ``_pm``
-files at once, by the rules for Parquet footers: a chunk without one value per row contradicts
-itself, and so does one that has bounds but only nulls; decimals in byte arrays count only with
-exact bounds. Bounds are in Parquet's own order of the type, and NaN is not counted. Files that
-store the column in the same way form one array; only out-of-line values are gathered file by file.
+A ``_pm`` keeps QuestDB's type and the physical type, not Parquet's logical type. Name, ID and
+repetition are those of the root field. For a file of another writer it therefore does not
+distinguish int32 from uint32 or a time of day, an instant from a local timestamp, or a struct with
+one leaf from a flat column. A column answers
+
+- if the table's type is known, and QuestDB's type is that type in Spark;
+- if the table's type is wider, and the column is as QuestDB writes it and no INT or LONG, which
+  unsigned columns have too;
+- if the table's type is wider, the ``_pm`` is our own (it has no doubtful statistics), and the
+  column has statistics;
+- if nothing is known of the table, and the column is as QuestDB writes it, or the ``_pm`` is ours.
+
+**As QuestDB writes it**: the column has an ID, the physical type and width of its type, and no
+group above it. It is optional, except the designated timestamp and the types that old versions
+wrote REQUIRED.
+
+Columns are found by ID if the reader of the data uses IDs. If it uses names, as Spark does, exactly
+one column must have the name, and where both sides have an ID, it must be the table's: a dropped
+column and a later one of the same name are two. MAX_DEF_LEVEL says whether there can be nulls; the
+repetition in FLAGS of a SYMBOL does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.evidence.stored_values import Form, no_keys
-from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
-from skipstone.parquet.format.enums import Type
-from skipstone.predicate.types import column_name, column_path
+from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
+from skipstone.parquet.format.logical_types import DecimalType, LogicalType, TimestampType
+from skipstone.parquet.format.metadata import SchemaElement
+from skipstone.parquet.format.schema import Schema
+from skipstone.predicate.types import TIMESTAMP_NTZ, column_name, column_path, indexable
+from skipstone.pruning.column_types import is_text, widens
+from skipstone.questdb.format.layout import FIELD_REPETITION_SHIFT
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.statistics import ChunkStats
-
-from .columns import named, stored_as
+from skipstone.questdb.format.types import ColumnType, Tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
     import pyarrow as pa
 
-    from skipstone.parquet.evidence.stored_values import Stored
-    from skipstone.predicate.literals import Keys
-    from skipstone.questdb.format.layout import Bools, Bytes, Ints
+    from skipstone.questdb.format.layout import Ints
     from skipstone.questdb.format.pm import PmSnapshot
-    from skipstone.questdb.format.pm_header import Buffer
-    from skipstone.questdb.format.statistics import End
+    from skipstone.questdb.format.pm_header import Buffer, Descriptor
+    from skipstone.questdb.format.values import PmColumn
 
 
 _KEPT = 1_024
@@ -182,7 +197,11 @@ class OpenedPm:
             if len(at) != 1:
                 return None
             known = self.schema.field(at[0])
-        place = pm.with_id(self.ids[column]) if column in self.ids else named(pm, path[0])
+        if column in self.ids:
+            place = pm.with_id(self.ids[column])
+        else:
+            named = pm.named(path[0])
+            place = named[0] if len(named) == 1 else None
         if place is None:
             return None
         stored = stored_as(self.snapshot, place, known, own=self.own)
@@ -202,88 +221,139 @@ class _Columns(Mapping[str, int]):
         return found[0]
 
     def __iter__(self) -> Iterator[str]:
-        names = dict.fromkeys((*self.file.ids, *map(_quoted, self.file.snapshot.pm.names)))
+        named = (column_name((name,)) for name in self.file.snapshot.pm.names)
+        names = dict.fromkeys((*self.file.ids, *named))
         return (name for name in names if self.file.stored(name) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def _quoted(name: str) -> str:
-    return column_name((name,))
+_FIELD_ID: Final = b"PARQUET:field_id"
+#: Written REQUIRED by versions before 9.
+_ONCE_REQUIRED: Final = (Tag.BOOLEAN, Tag.BYTE, Tag.SHORT, Tag.CHAR, Tag.SYMBOL)
+#: Unsigned integers and times of day of other writers have these types as well.
+_DOUBTFUL: Final = (int(Tag.INT), int(Tag.LONG))
 
 
-_WIDTHS = {Type.BOOLEAN: 1, Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
-_BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
+def stored_as(
+    snapshot: PmSnapshot, column: int, field: pa.Field | None, *, own: bool
+) -> Stored | None:
+    """What the column at this position stores, ``None`` if it cannot answer; see the module.
 
-
-def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> ValueBounds:
-    """Bounds of the row groups of all ``parts``, in their order; each part is one column of a file,
-    of shape (row groups, 1). ``rows`` int64 are those of all row groups.
-
-    ``FormatError`` where a statistic lies outside its file.
+    ``field`` is the table's; ``own``: the ``_pm`` was made without doubtful statistics.
     """
-    whole = parts[0] if len(parts) == 1 else _side_by_side(parts)
-    chunks = whole.chunks
-    one_each = chunks["NUM_VALUES"][:, 0] == rows.astype(np.uint64)
-    counts, counted = whole.null_count()
-    nulls = counts[:, 0].astype(np.int64)
-    if not stored.column.max_definition_level:
-        nulls = np.zeros_like(rows)
-        counted = np.ones_like(counted)
-    sure = counted[:, 0] & one_each
-    if not sure.all():
-        nulls = np.where(sure, nulls, -1)
-    low, known_low = _bytes(stored, "MIN", whole, parts)
-    high, known_high = _bytes(stored, "MAX", whole, parts)
-    if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
-        known_low &= whole.exact("MIN")[:, 0]
-        known_high &= whole.exact("MAX")[:, 0]
-    odd = (nulls == rows) & (rows > 0) & (known_low | known_high)
-    if odd.any():
-        nulls = np.where(odd, -1, nulls)
-    sound = one_each & ~odd
-    known_low, known_high = known_low & sound, known_high & sound
-    return ValueBounds.of(
-        stored,
-        Order.TYPE,
-        lo=_keys(stored, low, known_low, upper=False),
-        hi=_keys(stored, high, known_high, upper=True),
-        rows=rows,
-        nulls=nulls,
-        nans=np.full(len(rows), -1, np.int64),
+    pm = snapshot.pm
+    described = pm.descriptor(column)
+    if field is not None and not _same_id(field, described.id):
+        return None
+    element = element_of(described)
+    if element is None:
+        return None
+    if field is None:
+        return _stored(element) if own or as_questdb_writes(pm, column) else None
+    wanted = indexable(field)
+    if wanted is None:
+        return None
+    found = _stored(element)
+    if found.form is Form.TIMESTAMP and wanted == TIMESTAMP_NTZ:
+        found = _stored(_local(element))
+    if found.type is None or found.type == wanted:
+        # A type without an order still has null counts, which are right for any type.
+        return found if found.type is not None or own or as_questdb_writes(pm, column) else None
+    if described.type in _DOUBTFUL and not (own and _has_statistics(snapshot, column)):
+        return None
+    fits = widens(found.type, wanted) or (is_text(found.type) and is_text(wanted))
+    return found if fits and (own or as_questdb_writes(pm, column)) else None
+
+
+def as_questdb_writes(pm: Pm, column: int) -> bool:
+    """Whether QuestDB itself may have written the column; see the module."""
+    described = pm.descriptor(column)
+    type = ColumnType.of(described.type)
+    if type is None or described.id < 0 or described.max_rep_level:
+        return False
+    form, length = type.parquet, described.fixed_byte_len
+    if described.physical_type != form.type or (form.length and length != form.length):
+        return False
+    if described.max_def_level == 1:
+        return True
+    return described.max_def_level == 0 and (
+        column == pm.designated_timestamp or type.tag in _ONCE_REQUIRED
     )
 
 
-def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
-    """The chunks of all parts, without their out-of-line regions."""
-    chunks = np.concatenate([part.chunks for part in parts])
-    none = np.zeros(len(chunks), np.int64)
-    return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
+def element_of(column: Descriptor | PmColumn) -> SchemaElement | None:
+    """The schema element of a flat column, ``None`` for other columns and unknown types."""
+    return _element(
+        column.type,
+        column.physical_type,
+        column.fixed_byte_len,
+        column.flags >> FIELD_REPETITION_SHIFT & 3,
+        column.max_rep_level,
+        column.max_def_level,
+    )
 
 
-def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
-    if isinstance(found, ByteArrays):
-        return stored.keys(found, known, upper=upper)
-    if stored.form is Form.NONE:
-        return no_keys(stored.type, len(found))
-    return stored.fixed_keys(found, known, upper=upper)
+@lru_cache(maxsize=4096)
+def _element(
+    code: int, physical: int, length: int, repetition: int, max_rep: int, max_def: int
+) -> SchemaElement | None:
+    type = ColumnType.of(code)
+    if type is None or max_rep or max_def > 1 or repetition > 1:
+        return None
+    if repetition == FieldRepetitionType.REQUIRED and max_def and type.tag is not Tag.SYMBOL:
+        return None  # an optional leaf below a required group
+    if repetition == FieldRepetitionType.OPTIONAL and not max_def:
+        return None
+    fixed = physical == Type.FIXED_LEN_BYTE_ARRAY
+    if (fixed and not 0 < length < 1 << 16) or type.tag is Tag.ARRAY:
+        return None
+    if not type.fits(physical, length if fixed else 0):
+        return None
+    form = type.parquet
+    logical, converted = form.logical, form.converted
+    precision = scale = None
+    if type.is_decimal:
+        precision, scale = type.precision, type.scale
+        logical = LogicalType(DECIMAL=DecimalType(scale=scale, precision=precision))
+    elif type.tag is Tag.DATE and physical == Type.INT32:
+        logical, converted = None, ConvertedType.DATE
+    elif physical == Type.INT96:
+        logical = converted = None
+    return SchemaElement(
+        name="",
+        type=Type(physical),
+        type_length=length if fixed else None,
+        repetition_type=FieldRepetitionType(1 if max_def else 0),
+        logicalType=logical,
+        converted_type=converted,
+        precision=precision,
+        scale=scale,
+    )
 
 
-def _bytes(
-    stored: Stored, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
-) -> tuple[ByteArrays | Bytes, Bools]:
-    """The bytes of one bound of each row group, ``(row groups, width)`` for a fixed width, and
-    where there is one."""
-    width = _WIDTHS.get(stored.column.type, 0)
-    if stored.column.type is Type.FIXED_LEN_BYTE_ARRAY and stored.column.type_length <= 8:
-        width = stored.column.type_length
-    if width:
-        slots, valid = whole.fixed_bytes(end, width)
-        if stored.column.type is not Type.FIXED_LEN_BYTE_ARRAY:
-            return np.ascontiguousarray(slots[:, 0]), valid[:, 0]
-        offsets = np.arange(0, width * len(valid) + 1, width, dtype=np.int64)
-        return ByteArrays(np.ascontiguousarray(slots).reshape(-1), offsets), valid[:, 0]
-    found = [part.blobs(end) for part in parts]
-    joined = ByteArrays.concat([ByteArrays(data, offsets) for data, offsets, _ in found])
-    return joined, np.concatenate([valid[:, 0] for _, _, valid in found])
+@lru_cache(maxsize=4096)
+def _stored(element: SchemaElement) -> Stored:
+    root = SchemaElement(name="schema", num_children=1)
+    return Stored.of(Schema.of((root, element)).leaves[0])
+
+
+@lru_cache(maxsize=64)
+def _local(element: SchemaElement) -> SchemaElement:
+    """The same column as timestamps without a zone, as the table declares it."""
+    assert element.logicalType is not None
+    assert element.logicalType.TIMESTAMP is not None
+    stamp = TimestampType(isAdjustedToUTC=False, unit=element.logicalType.TIMESTAMP.unit)
+    return replace(element, logicalType=LogicalType(TIMESTAMP=stamp), converted_type=None)
+
+
+def _has_statistics(snapshot: PmSnapshot, column: int) -> bool:
+    """Whether any chunk has statistics. An own ``_pm`` has none of a doubtful column: then not even
+    the range of its type may be used."""
+    return bool(snapshot.chunks([column])["STAT_FLAGS"].any())
+
+
+def _same_id(field: pa.Field, id: int) -> bool:
+    kept = (field.metadata or {}).get(_FIELD_ID)
+    return kept is None or id < 0 or kept == b"%d" % id

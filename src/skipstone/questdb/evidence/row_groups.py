@@ -9,6 +9,12 @@ A Bloom filter is a bare bitset. An inlined one lies in the ``_pm`` and needs no
 one lies in the data file: a query reads a block of 32 bytes per value and row group, or all of a
 small filter for many values. Values are hashed as for Parquet's own filters. A filter proves
 absence, never presence: it excludes row groups for ``=`` and ``IN``, and says nothing else.
+
+``chunk_bounds`` concludes bounds and null counts of one column over the row groups of many ``_pm``
+files at once, by the rules for Parquet footers: a chunk without one value per row contradicts
+itself, and so does one that has bounds but only nulls; decimals in byte arrays count only with
+exact bounds. Bounds are in Parquet's own order of the type, and NaN is not counted. Files that
+store the column in the same way form one array; only out-of-line values are gathered file by file.
 """
 
 from __future__ import annotations
@@ -18,26 +24,30 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from skipstone.errors import SkipstoneError
+from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.bloom import hashes_of
 from skipstone.parquet.evidence.indexed_file import why
 from skipstone.parquet.evidence.row_groups import FilesBounds, StatisticsEvidence
+from skipstone.parquet.evidence.stored_values import Form, no_keys
+from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
 from skipstone.pruning.interval import with_nulls
 from skipstone.pruning.source import Source
 from skipstone.questdb.format.statistics import ChunkStats
 from skipstone.storage import ByteRange
 
-from .opened_pm import chunk_bounds
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.evidence.bloom import Hashes
     from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched
-    from skipstone.questdb.format.layout import Ints
+    from skipstone.questdb.format.layout import Bools, Bytes, Ints
+    from skipstone.questdb.format.statistics import End
 
     from .opened_pm import OpenedPm
 
@@ -76,11 +86,6 @@ class PmSource(Source):
         if missing:
             self._found.update(_evidence(self.files, missing))
         return [each for column in sorted(columns) for each in self._found[column]]
-
-
-def pm_source(files: Mapping[int, OpenedPm]) -> PmSource:
-    """The row group level of these files, by their ordinals in the plan's listing."""
-    return PmSource(files)
 
 
 class PmStatistics(StatisticsEvidence):
@@ -178,6 +183,80 @@ def _together(
 
 def _why(error: Exception, column: str) -> Reason:
     return why(error, f"{PmStatistics.name}({column})")
+
+
+_BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
+
+
+def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> ValueBounds:
+    """Bounds of the row groups of all ``parts``, in their order; each part is one column of a file,
+    of shape (row groups, 1). ``rows`` int64 are those of all row groups.
+
+    ``FormatError`` where a statistic lies outside its file.
+    """
+    whole = parts[0] if len(parts) == 1 else _side_by_side(parts)
+    chunks = whole.chunks
+    one_each = chunks["NUM_VALUES"][:, 0] == rows.astype(np.uint64)
+    counts, counted = whole.null_count()
+    nulls = counts[:, 0].astype(np.int64)
+    if not stored.column.max_definition_level:
+        nulls = np.zeros_like(rows)
+        counted = np.ones_like(counted)
+    sure = counted[:, 0] & one_each
+    if not sure.all():
+        nulls = np.where(sure, nulls, -1)
+    low, known_low = _bytes(stored, "MIN", whole, parts)
+    high, known_high = _bytes(stored, "MAX", whole, parts)
+    if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
+        known_low &= whole.exact("MIN")[:, 0]
+        known_high &= whole.exact("MAX")[:, 0]
+    odd = (nulls == rows) & (rows > 0) & (known_low | known_high)
+    if odd.any():
+        nulls = np.where(odd, -1, nulls)
+    sound = one_each & ~odd
+    known_low, known_high = known_low & sound, known_high & sound
+    return ValueBounds.of(
+        stored,
+        Order.TYPE,
+        lo=_keys(stored, low, known_low, upper=False),
+        hi=_keys(stored, high, known_high, upper=True),
+        rows=rows,
+        nulls=nulls,
+        nans=np.full(len(rows), -1, np.int64),
+    )
+
+
+def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
+    """The chunks of all parts, without their out-of-line regions."""
+    chunks = np.concatenate([part.chunks for part in parts])
+    none = np.zeros(len(chunks), np.int64)
+    return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
+
+
+def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
+    if isinstance(found, ByteArrays):
+        return stored.keys(found, known, upper=upper)
+    if stored.form is Form.NONE:
+        return no_keys(stored.type, len(found))
+    return stored.fixed_keys(found, known, upper=upper)
+
+
+def _bytes(
+    stored: Stored, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
+) -> tuple[ByteArrays | Bytes, Bools]:
+    """The bytes of one bound of each row group, ``(row groups, width)`` for a fixed width, and
+    where there is one."""
+    fixed = stored.column.type is Type.FIXED_LEN_BYTE_ARRAY
+    width = stored.column.type_length if fixed else PLAIN_WIDTHS.get(stored.column.type, 0)
+    if 0 < width <= 8:
+        slots, valid = whole.fixed_bytes(end, width)
+        if not fixed:
+            return np.ascontiguousarray(slots[:, 0]), valid[:, 0]
+        offsets = np.arange(0, width * len(valid) + 1, width, dtype=np.int64)
+        return ByteArrays(np.ascontiguousarray(slots).reshape(-1), offsets), valid[:, 0]
+    found = [part.blobs(end) for part in parts]
+    joined = ByteArrays.concat([ByteArrays(data, offsets) for data, offsets, _ in found])
+    return joined, np.concatenate([valid[:, 0] for _, _, valid in found])
 
 
 # One more request costs about as much as this many more bytes in another one.

@@ -8,9 +8,11 @@ names, statistics and bitsets on demand.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from mmap import mmap
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,18 +31,31 @@ from .layout import (
     Structs,
 )
 
-if TYPE_CHECKING:
-    from mmap import mmap
-
-
 #: What a file may be handed in as.
-Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap"
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
 
 _U32: Final = struct.Struct("<I")
 _I64: Final = struct.Struct("<q")
-_DESCRIPTOR_FLAGS: Final = struct.Struct("<16xi12x")
+_DESCRIPTOR: Final = struct.Struct("<QiiiiIBBBB")
 _DESCRIPTOR_NAME: Final = struct.Struct("<Q16xI4x")
 _OPTIONAL: Final = 0xFFFF_FFFF
+#: Columns whose names are compared one by one; and the most places where a name may be found.
+_FEW, _MOST_HITS = 16, 64
+
+
+class Descriptor(NamedTuple):
+    """A DESCRIPTOR as numbers: a single one is read faster than from an array."""
+
+    name_offset: int
+    id: int
+    type: int
+    flags: int
+    fixed_byte_len: int
+    name_length: int
+    physical_type: int
+    max_rep_level: int
+    max_def_level: int
+    reserved: int
 
 
 class PmHeader:
@@ -120,7 +135,7 @@ class PmHeader:
                     "DESIGNATED_TIMESTAMP >= 0, SORTING_COLUMN_COUNT 0",
                     (ts, count),
                 )
-            (flags,) = _DESCRIPTOR_FLAGS.unpack_from(self.data, HEADER.itemsize + 32 * ts)
+            flags = self.descriptor(ts).flags
             if flags & COLUMN_DESCENDING:
                 raise self.fail(
                     "SORTING_IS_DTS_ASC of a descending column", 8, "no DESCENDING flag", flags
@@ -180,6 +195,10 @@ class PmHeader:
         """All DESCRIPTORs, a view of shape (columns,); their names are not checked yet."""
         return np.frombuffer(self.data, DESCRIPTOR, self.column_count, HEADER.itemsize)
 
+    def descriptor(self, column: int) -> Descriptor:
+        """The DESCRIPTOR of the column at this position."""
+        return Descriptor(*_DESCRIPTOR.unpack_from(self.data, HEADER.itemsize + 32 * column))
+
     def name(self, column: int) -> str:
         """The name of the column at this position."""
         at = HEADER.itemsize + 32 * column
@@ -207,8 +226,37 @@ class PmHeader:
     def named(self, name: str) -> tuple[int, ...]:
         """The positions of all columns with this name; two leaves of a struct share one."""
         wanted = name.encode("utf-8", "surrogatepass")
+        known = self._searched(wanted) if self.column_count > _FEW and wanted else None
+        if known is not None:
+            return known
         found = np.flatnonzero(self.descriptors["NAME_LENGTH"] == len(wanted)).tolist()
         return tuple([column for column in found if self.name(column) == name])
+
+    def _searched(self, wanted: bytes) -> tuple[int, ...] | None:
+        """The same, by a search in the names, which lie back to back in the order of the columns.
+
+        ``None`` where it cannot search, or the name occurs within too many other names.
+        """
+        source, last = self.data.obj, self.descriptor(self.column_count - 1)
+        end = last.name_offset + last.name_length
+        if not isinstance(source, bytes | bytearray | mmap) or len(source) != len(self.data):
+            return None
+        if not self.names_start < end <= self.size:
+            return None
+        found: list[int] = []
+        at = source.find(wanted, self.names_start, end)
+        for _ in range(_MOST_HITS):
+            if at < 0:
+                return tuple(found)
+            column = bisect_right(range(1, self.column_count), at, key=self._name_offset)
+            place = self.descriptor(column)
+            if (place.name_offset, place.name_length) == (at, len(wanted)):
+                found.append(column)
+            at = source.find(wanted, at + 1, end)
+        return None
+
+    def _name_offset(self, column: int) -> int:
+        return self.descriptor(column).name_offset
 
     def with_id(self, id: int) -> int | None:
         """The position of the column with this ID; one whose ID is -1 has its position for one."""

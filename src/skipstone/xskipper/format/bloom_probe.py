@@ -30,13 +30,12 @@ from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts
 
 from .java_bloom import BLOCK, parse_header
-from .murmur3 import hash_bytes, hash_longs
-from .sketch import MAX_HASHES, positions
+from .sketch import MAX_HASHES, hash_bytes, hash_longs, positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .murmur3 import U32
+    from .sketch import U32
 
 
 # Integers, or strings and binaries as bytes.

@@ -19,8 +19,6 @@ from skipstone.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .types import Json
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEncryption:
@@ -82,9 +80,9 @@ class StoreEncryption:
             footer_key=footer, column_keys=keys, plaintext_footer=plaintext.lower() == "true"
         )
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, str]:
         """The metadata of ``obj_name``."""
-        found: dict[str, Json] = {
+        found = {
             "encryption.column.keys": self.column_keys,
             "encryption.footer.key": self.footer_key,
         }

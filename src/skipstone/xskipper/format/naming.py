@@ -34,10 +34,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
 
 if TYPE_CHECKING:
@@ -50,24 +49,12 @@ VIRTUAL_PREFIX = "virtual_"
 
 IdentifierStyle: TypeAlias = Literal["path", "cos", "bucket"]
 
-_CLEANED = re.compile(r"##|\$#\$")
-_LENGTHS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})*")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(/.*|)", re.DOTALL)
-# Rows of old fixtures have 13 digits; Java's long has at most 19; a sign is never written here.
-_OBJ_NAME = re.compile(r"(.*)#([0-9]{1,18})", re.DOTALL)
 
 
 def clean(column: str) -> str:
     """A column name as it goes into the name of an index column: one to one, lower case."""
     return column.lower().replace("#", "##").replace(".", "$#$")
-
-
-def unclean(cleaned: str) -> str:
-    """The (lower-case) column name behind ``clean``; ``FormatError`` for what no name cleans to."""
-    column = _CLEANED.sub(lambda match: "#" if match.group() == "##" else ".", cleaned)
-    if clean(column) != cleaned:
-        raise FormatError("not a cleaned column name", expected="# doubled, . as $#$", got=cleaned)
-    return column
 
 
 def _java_length(text: str) -> int:
@@ -92,39 +79,6 @@ def column_name(kind: str, columns: Sequence[str], version: int = CURRENT_VERSIO
     cleaned = [clean(column) for column in columns]
     lengths = "-".join(str(_java_length(name)) for name in cleaned)
     return f"{'_'.join(cleaned)}_{kind}_{lengths}"
-
-
-def parse_column_name(
-    name: str, version: int = CURRENT_VERSION
-) -> tuple[str, tuple[str, ...]] | None:
-    """``(kind, columns)`` behind the name of an index column; ``None`` where not certain.
-
-    Versions 2 to 4 carry the lengths and are unambiguous. Versions 0 and 1 are not (``a_b_minmax``
-    is one column or two): the schema's own ``cols`` is the truth there, and this says ``None``.
-    """
-    if version < 2 or version > CURRENT_VERSION:
-        return None
-    head, _, lengths = name.rpartition("_")
-    if not _LENGTHS.fullmatch(lengths):
-        return None
-    # UTF-16 code units, because the lengths count them.
-    units = head.encode("utf-16-le", "surrogatepass")
-    columns: list[str] = []
-    at = 0
-    try:
-        for length in map(int, lengths.split("-")):
-            part = units[at : at + 2 * length].decode("utf-16-le", "surrogatepass")
-            at += 2 * length
-            if units[at : at + 2] != b"_\x00":
-                return None
-            at += 2
-            columns.append(unclean(part))
-        kind = units[at:].decode("utf-16-le", "surrogatepass")
-    except (FormatError, UnicodeDecodeError):
-        return None
-    if not kind or column_name(kind, columns, version) != name:
-        return None
-    return kind, tuple(columns)
 
 
 def virtual_name(column: str) -> str:
@@ -167,20 +121,6 @@ def directory_name(identifier: str) -> str:
     return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjName:
-    """The identity of a row: ``path`` (raw) and ``mtime_ms``, milliseconds since the epoch."""
-
-    path: str
-    mtime_ms: int
-
-    @classmethod
-    def from_text(cls, text: str) -> ObjName:
-        """Parses ``<path>#<ms>`` at the last ``#``; ``FormatError`` where there is no such end."""
-        match = _OBJ_NAME.fullmatch(text)
-        if match is None:
-            raise FormatError("not an obj_name", expected="<path>#<milliseconds>", got=text[:200])
-        return cls(path=match.group(1), mtime_ms=int(match.group(2)))
-
-    def to_text(self) -> str:
-        return f"{self.path}#{self.mtime_ms}"
+def obj_name(path: str, mtime_ms: int) -> str:
+    """The name of the row of a data file: its raw path, and its time in ms since the epoch."""
+    return f"{path}#{mtime_ms}"

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 
 from .naming import OBJ_NAME
@@ -120,7 +121,7 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         source = pa.py_buffer(source)
     reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
     try:
-        metadata = None if decryption is None else _encrypted_footer(reader, file, decryption)
+        metadata = None if decryption is None else _decrypted_footer(reader, file, decryption)
         return pq.ParquetFile(reader, metadata=metadata, coerce_int96_timestamp_unit="us")
     except UnsupportedError:
         raise
@@ -128,9 +129,9 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         if isinstance(error, KeyUnavailableError):
             text = f"{file or 'part'}: {error.message}"
             raise KeyUnavailableError(text, hint=error.hint) from None
-        tail = _tail(reader)
-        if tail[-4:] == b"PARE":
-            label = footer_key_label(tail)
+        locked = _encrypted_footer(reader)
+        if locked is not None:
+            label = footer_key_label(locked)
             raise KeyUnavailableError(
                 f"{file or 'part'}: the footer is encrypted"
                 + (f" with the key labelled {label!r}" if label else "")
@@ -138,49 +139,42 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
         raise FormatError(f"not a Parquet file ({_first_line(error)})", file=file) from None
 
 
-def _encrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
+def _decrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
     """The footer of an encrypted part, with what decrypts its columns.
 
     ``UnsupportedError`` for a plaintext part: an attacker without the keys could have put it there,
     and Arrow's key tools accept it. Arrow verifies the signature of a plaintext footer.
     """
-    size = reader.size()
-    reader.seek(max(0, size - 8))
-    end = reader.read(8)
-    magic, length = end[-4:], int.from_bytes(end[:4], "little")
-    if magic in (b"PAR1", b"PARE") and length <= size - 12:
-        reader.seek(size - 8 - length)
-        footer = reader.read(length)
-        if magic == b"PAR1" and FooterArrays.scan(footer).encryption_algorithm is None:
-            raise UnsupportedError(
-                f"{file or 'the part'} is not encrypted, and keys for the store were given",
-                hint="leave them out if the store is in the clear",
-            )
-        return pq.read_metadata(
-            pa.py_buffer(magic + footer + end[:4] + magic), decryption_properties=decryption
+    tail, footer = find_footer(reader)
+    if not tail.encrypted and FooterArrays.scan(footer).encryption_algorithm is None:
+        raise UnsupportedError(
+            f"{file or 'the part'} is not encrypted, and keys for the store were given",
+            hint="leave them out if the store is in the clear",
         )
-    raise FormatError("not a Parquet file", file=file)
+    alone = pa.py_buffer(tail.magic + footer + tail.to_bytes())
+    return pq.read_metadata(alone, decryption_properties=decryption)
 
 
-def _tail(reader: pa.NativeFile) -> bytes:
+def _encrypted_footer(reader: pa.NativeFile) -> memoryview | None:
+    """The footer if it is encrypted."""
     try:
-        size = reader.size()
-        reader.seek(max(0, size - (1 << 20)))
-        return bytes(reader.read(1 << 20))
+        tail, footer = find_footer(reader)
     except (pa.ArrowException, OSError, ValueError, AttributeError):
-        return b""
+        return None
+    return footer if tail.encrypted else None
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def footer_key_label(tail: bytes) -> str | None:
-    """The label of the key of a footer, from the end of the file; ``None`` if unnamed."""
-    # The file's plaintext crypto metadata precedes the encrypted footer, and the length at the end
-    # counts both; the key material in it is JSON.
-    length = int.from_bytes(tail[-8:-4], "little") + 8
-    found = _MASTER_KEY.findall(tail[-length:]) if length <= len(tail) else []
+def footer_key_label(footer: bytes | memoryview) -> str | None:
+    """The label of the key of an encrypted footer; ``None`` if unnamed.
+
+    The file's plaintext crypto metadata precedes the encrypted part; the key material in it is
+    JSON.
+    """
+    found = _MASTER_KEY.findall(footer)
     try:
         label = json.loads(found[0]) if found else None
     except ValueError:

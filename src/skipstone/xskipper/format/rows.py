@@ -32,11 +32,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP
 
 from .naming import OBJ_NAME
 
 if TYPE_CHECKING:
-    from .part import Calendar, PartContents
+    from .part import PartContents
     from .schema import IndexColumn, StoreSchema
 
 
@@ -45,9 +46,6 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 _OBJ_NAME = r"(?s)^(?P<path>.*)#(?P<mtime>[0-9]{1,18})$"
 _NOT_PARQUET = r"(?i)\.(csv|json|jsonl|orc|avro|txt)(\.(gz|bz2|zst|snappy|lz4|deflate))?$"
 _HIGH_BMP, _BEYOND_BMP = r"[\x{E000}-\x{FFFF}]", r"[\x{10000}-\x{10FFFF}]"
-# 1582-10-15 in days, 1900-01-01T00:00Z in microseconds: from here on both calendars agree, and so
-# do the clocks of every zone with those that the hybrid one kept.
-_GREGORIAN_DAY, _MODERN_MICROS = -141427, -2_208_988_800_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +69,7 @@ class ValueListRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BloomRows:
-    """``blobs``: serialised filters, null where nothing is known; for ``probe.BlobColumn``."""
+    """``blobs``: serialised filters, null where nothing is known; for ``bloom_probe``."""
 
     index: IndexColumn
     blobs: pa.ChunkedArray
@@ -205,13 +203,38 @@ def _without(array: pa.Array, mask: Mask) -> pa.Array:
     return pc.if_else(pa.array(~mask), array, pa.scalar(None, array.type))
 
 
-def _ancient(values: pa.Array, calendar: Calendar, own: bool) -> Mask:
-    """True for values that the hybrid calendar may have counted differently."""
-    if not own and pa.types.is_date32(values.type) and calendar.legacy_dates:
-        return _mask(pc.less(values.cast(pa.int32()), _GREGORIAN_DAY))
-    if not own and pa.types.is_timestamp(values.type) and calendar.legacy_timestamps:
-        return _mask(pc.less(values.cast(pa.int64()), _MODERN_MICROS))
+def nulls(array: pa.Array) -> Mask:
+    """Where the value is null."""
+    return _mask(array.is_null())
+
+
+def ancient(values: pa.Array) -> Mask:
+    """Where a date or timestamp is from before the calendars agree."""
+    if pa.types.is_date32(values.type):
+        return _mask(pc.less(values.view(pa.int32()), FIRST_DATE))
+    if pa.types.is_timestamp(values.type):
+        return _mask(pc.less(values.view(pa.int64()), FIRST_TIMESTAMP))
     return np.zeros(len(values), np.bool_)
+
+
+def _miscounted(part: PartContents, values: pa.Array) -> Mask:
+    """Where the part may have counted the value in the hybrid calendar."""
+    calendar = part.footer.calendar
+    dated = pa.types.is_date32(values.type)
+    legacy = calendar.legacy_dates if dated else calendar.legacy_timestamps
+    if part.footer.own or not legacy:
+        return np.zeros(len(values), np.bool_)
+    return ancient(values)
+
+
+def lists_without(lists: pa.ListArray, doubtful: Mask) -> pa.Array:
+    """The lists, null where one of their values is ``doubtful``, a mask over all values."""
+    if not doubtful.any():
+        return lists
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    rows = np.zeros(len(lists), np.bool_)
+    rows[np.repeat(np.arange(len(lists)), lengths)[doubtful]] = True
+    return _without(lists, rows)
 
 
 def _minmax(
@@ -221,16 +244,15 @@ def _minmax(
         raise FormatError("type of a minmax column", expected="struct<min, max>", got=column.type)
     low = _cast(pc.struct_field(column, "min"), value_type)
     high = _cast(pc.struct_field(column, "max"), value_type)
-    no_low, no_high = _mask(pc.is_null(low)), _mask(pc.is_null(high))
+    no_low, no_high = nulls(low), nulls(high)
     empty = no_low & no_high
     unknown = no_low ^ no_high
     if pa.types.is_floating(value_type):
         unknown |= suspect
         empty &= ~suspect
-    calendar, own = part.footer.calendar, part.footer.own
-    unknown |= _ancient(low, calendar, own) | _ancient(high, calendar, own)
+    unknown |= _miscounted(part, low) | _miscounted(part, high)
     low_unknown, high_unknown = unknown, unknown
-    if pa.types.is_string(value_type) and not own:
+    if pa.types.is_string(value_type) and not part.footer.own:
         low_unknown = unknown | _mask(pc.match_substring_regex(low, _BEYOND_BMP))
         high_unknown = unknown | _mask(pc.match_substring_regex(high, _HIGH_BMP))
     return MinMaxRows(
@@ -251,14 +273,8 @@ def _valuelist(
     sizes = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = np.zeros(len(column) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    ancient = _ancient(flat, part.footer.calendar, part.footer.own)
-    unknown = np.zeros(len(column), np.bool_)
-    if ancient.any():
-        unknown[np.repeat(np.arange(len(column)), sizes)[ancient]] = True
-    values = pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)),
-        flat,
-        type=pa.list_(pa.field("element", value_type)),
-        mask=pa.array(unknown) if unknown.any() else None,
+    lists = pa.ListArray.from_arrays(
+        pa.array(offsets.astype(np.int32)), flat, type=pa.list_(pa.field("element", value_type))
     )
-    return ValueListRows(index=index, values=values, empty=(sizes == 0) & ~unknown)
+    values = lists_without(lists, _miscounted(part, flat))
+    return ValueListRows(index=index, values=values, empty=sizes == 0)

@@ -29,9 +29,17 @@ from skipstone.errors import UnsupportedError
 
 from .java_bloom import BloomFilterMetaData
 from .naming import column_name, virtual_name
-from .schema import BLOOM_UDT, IndexColumn, StoreSchema, VirtualColumn, bloom_params
+from .rows import nulls
+from .schema import (
+    BLOOM_UDT,
+    PARAMS,
+    IndexColumn,
+    StoreSchema,
+    VirtualColumn,
+    arrow_type,
+    spark_type,
+)
 from .sketch import SketchFilter
-from .types import arrow_type, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,6 +101,35 @@ def supports(kind: str, arrow: pa.DataType) -> str | None:
     return None if name in _TYPES[kind] else f"Xskipper cannot build {kind} over {name}"
 
 
+def java_double(value: float) -> str:
+    """``value`` as Java's ``Double.toString`` prints it: ``0.01``, ``1.0E-4``, ``1.0E7``."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    point = len(whole) + int(exponent or 0)
+    digits = whole + fraction
+    stripped = digits.lstrip("0")
+    point -= len(digits) - len(stripped)
+    digits = stripped.rstrip("0")
+    if not digits:
+        return sign + "0.0"
+    if -3 < point <= 7:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def bloom_params(fpp: float, ndv: int) -> tuple[tuple[str, str], ...]:
+    """The parameters of a ``bloomfilter`` index as version 4 writes them."""
+    prefix = f"{PARAMS}index.bloom."
+    return ((f"{prefix}fpp", java_double(fpp)), (f"{prefix}ndv", str(ndv)))
+
+
 def published(
     *,
     table_identifier: str,
@@ -102,7 +139,7 @@ def published(
 ) -> tuple[pa.Table, StoreSchema]:
     """The table and the schema of a whole version 4 store, for ``part.slices`` and ``to_bytes``.
 
-    ``obj_names``: ``ObjName.to_text()`` per data file, unique, no nulls; every other array has the
+    ``obj_names``: ``naming.obj_name`` per data file, unique, no nulls; every other array has the
     same length. ``virtual``: partition column -> values. ``UnsupportedError`` for what the original
     has no place for, or would skip wrongly: see the head of this module.
     """
@@ -192,13 +229,9 @@ def _refuse_unknown(column: str, missing: Mask) -> None:
         )
 
 
-def _nulls(array: pa.Array) -> Mask:
-    return np.asarray(array.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
 def _minmax(fact: MinMaxFacts, value: pa.DataType) -> pa.Array:
     low, high = fact.minimum.cast(value), fact.maximum.cast(value)
-    _refuse_unknown(fact.column, (_nulls(low) | _nulls(high)) & ~fact.empty)
+    _refuse_unknown(fact.column, (nulls(low) | nulls(high)) & ~fact.empty)
     # Members of an empty file are null whatever was handed in; the struct itself is not.
     hide = pa.array(fact.empty)
     ends = [pc.if_else(hide, pa.scalar(None, value), end) for end in (low, high)]
@@ -206,7 +239,7 @@ def _minmax(fact: MinMaxFacts, value: pa.DataType) -> pa.Array:
 
 
 def _valuelist(fact: ValueListFacts, value: pa.DataType) -> pa.Array:
-    _refuse_unknown(fact.column, _nulls(fact.values) & ~fact.empty)
+    _refuse_unknown(fact.column, nulls(fact.values) & ~fact.empty)
     lists = fact.values
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     owner = np.repeat(np.arange(len(lists)), lengths)

@@ -1,0 +1,295 @@
+"""The directory of a store: how it is found, and how its parts are read and replaced.
+
+A directory that the user names is a store of Xskipper when it is
+
+- a base path that holds ``<sha256 of the table's identifier>/``, under any of the rules for
+  identifiers (``format/naming.py``);
+- a directory with parts of such a store.
+
+**Replacing parts while others read them.** A reader takes one part's schema for all parts, and a
+null in ``minmax`` or ``valuelist`` for "no value in this file". So parts with different index
+columns must never lie in one directory: a column that one part lacks would read as null, and files
+would be skipped.
+
+- Same index columns before and after: the new parts are written first, then the old ones deleted.
+  In between a file has two rows that say the same.
+- Otherwise the old parts go first. In between there are no rows, and every file is read.
+
+Each part appears whole or not at all (``Storage.put``), under a name of its own.
+
+**Reading.** ``StorePart`` gives a part as plain values, from which a fact snapshot is made. Dates
+before 1582-10-15 and timestamps before 1900 may have been read from files in the hybrid calendar,
+as the session of then saw them. A row with such a value says nothing about its column.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.pruning import Cause, Reason
+from skipstone.storage import hidden_by_spark
+
+from .format.naming import directory_name, table_identifier
+from .format.part import part_name, read_footer, read_part
+from .format.rows import (
+    BloomRows,
+    MinMaxRows,
+    UnreadRows,
+    ValueListRows,
+    ancient,
+    decode,
+    lists_without,
+    nulls,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.pruning import BoolArray
+    from skipstone.storage import Storage
+
+    from .format.naming import IdentifierStyle
+    from .format.part import Footer, PartContents
+    from .format.rows import IndexRows, StoreRows
+    from .format.schema import StoreSchema
+
+
+_STYLES: tuple[IdentifierStyle, ...] = ("bucket", "cos", "path")
+# Parts to look at before a directory is taken for something else.
+_LOOKS = 4
+
+
+def open_file(storage: Storage, path: str) -> pa.NativeFile:
+    """The file at ``path`` as Arrow reads it."""
+    return pa.PythonFile(storage.open(path), mode="r")
+
+
+def footer_at(storage: Storage, path: str, decryption: object | None = None) -> Footer:
+    """The footer of the part at ``path``; errors as ``read_footer`` has them."""
+    with open_file(storage, path) as file:
+        return read_footer(file, file=path, decryption=decryption)
+
+
+def part_files(storage: Storage, directory: str) -> dict[str, tuple[int, int]]:
+    """Size and mtime (ns) of every part of the store at ``directory``, by its path."""
+    listing = storage.list_all(directory)
+    start = len(directory) + 1
+    scale = 10**9 // UNITS_PER_SECOND[listing.unit]
+    found = {}
+    for path, size, mtime in zip(
+        listing.paths, listing.sizes.tolist(), listing.mtimes.tolist(), strict=True
+    ):
+        name = path[start:]
+        if "/" not in name and name.endswith(".parquet") and not hidden_by_spark(name):
+            found[path] = (size, mtime * scale)
+    return found
+
+
+def find_directory(storage: Storage, base: str, table: str) -> str | None:
+    """The directory of the Xskipper store of ``table`` at or below ``base``, if there is one."""
+    for identifier in dict.fromkeys(table_identifier(table, style) for style in _STYLES):
+        directory = f"{base}/{directory_name(identifier)}"
+        if storage.has_children(directory):
+            return directory
+    if not storage.has_children(base) or storage.has_children(f"{base}/facts"):
+        return None
+    for path in list(part_files(storage, base))[:_LOOKS]:
+        try:
+            footer_at(storage, path)
+        except (KeyUnavailableError, UnsupportedError):
+            return base
+        except (SkipstoneError, OSError):
+            continue
+        return base
+    return None
+
+
+def replace_parts(
+    storage: Storage,
+    directory: str,
+    parts: Sequence[pa.Buffer],
+    schema: StoreSchema,
+    decryption: object | None = None,
+) -> int:
+    """Make ``parts``, all of ``schema``, the parts of the store at ``directory``; their bytes.
+
+    ``decryption`` as for ``read_footer``, for the parts of an encrypted store.
+    """
+    before = list(part_files(storage, directory))
+    alike = all(_columns_at(storage, path, decryption) == _columns(schema) for path in before)
+    if not alike:
+        _delete(storage, before)
+    for number, data in enumerate(parts):
+        storage.put(f"{directory}/{part_name(number)}", memoryview(data))
+    if alike:
+        _delete(storage, before)
+    return sum(part.size for part in parts)
+
+
+def _columns(schema: StoreSchema) -> frozenset[tuple[str, str, str | None]]:
+    return frozenset((index.name, index.type, index.key_metadata) for index in schema.indexes)
+
+
+def _columns_at(
+    storage: Storage, path: str, decryption: object | None
+) -> frozenset[tuple[str, str, str | None]] | None:
+    try:
+        return _columns(footer_at(storage, path, decryption).schema)
+    except (SkipstoneError, OSError):
+        return None
+
+
+def _delete(storage: Storage, paths: Sequence[str]) -> None:
+    for path in paths:
+        storage.delete(path)
+
+
+def remove_plaintext(
+    storage: Storage, base: str, is_secret: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Remove the parts below ``base`` that hold an index over a column that ``is_secret`` in the
+    clear; their paths. An unreadable part counts as such a part."""
+
+    def reveals(path: str) -> bool:
+        try:
+            schema = footer_at(storage, path).schema
+        except KeyUnavailableError:
+            return False
+        except SkipstoneError:
+            return True
+        if schema.encryption is not None:
+            return False
+        return any(is_secret(name) for index in schema.indexes for name in index.columns)
+
+    listed = storage.list_all(base).paths
+    gone = tuple(path for path in listed if path.endswith(".parquet") and reveals(path))
+    _delete(storage, gone)
+    return gone
+
+
+class IndexValues(NamedTuple):
+    """One index column of a part: ``pieces`` of values as the kind stores them, null where nothing
+    is known; ``empty`` marks the files without any value; ``reason`` why it could not be read."""
+
+    pieces: list[pa.Array]
+    empty: BoolArray
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StorePart:
+    """A part whose footer was read: ``size`` in bytes, ``mtime`` in ns, ``decryption`` as in
+    ``read_part``."""
+
+    path: str
+    size: int
+    mtime: int
+    footer: Footer
+    decryption: object | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.rpartition("/")[2]
+
+    def read(self, storage: Storage, columns: Collection[str] | None) -> PartContents:
+        """The part with these columns and ``obj_name``; errors as ``read_part`` has them."""
+        with open_file(storage, self.path) as file:
+            return read_part(file, columns=columns, file=self.path, decryption=self.decryption)
+
+    def rows(self, storage: Storage) -> StoreRows:
+        """Path and time of every row; errors as ``read_part`` has them."""
+        return decode(self.read(storage, ()))
+
+    def index_values(self, storage: Storage, name: str) -> IndexValues:
+        """The index column ``name``. Never raises for what it reads."""
+        try:
+            part = self.read(storage, [name])
+            rows = decode(part)
+        except Exception as error:  # whatever is wrong with a part, the query goes on
+            failed = Reason.of_error(f"part {self.name}", error)
+            return IndexValues([], np.zeros(0, np.bool_), failed)
+        found = next(each for each in rows.indexes if each.index.name == name)
+        reason = None
+        if isinstance(found, UnreadRows):
+            locked = name in dict(part.unreadable) and found.index.key_metadata is not None
+            reason = Reason(
+                cause=Cause.UNDECRYPTABLE if locked else Cause.UNSUPPORTED,
+                subject=f"{found.index.kind}({', '.join(found.index.columns)})",
+                text=found.reason,
+            )
+        return IndexValues(*stored_values(found, own=self.footer.own), reason)
+
+
+def open_parts(
+    storage: Storage, files: Mapping[str, tuple[int, int]], decryption: object | None
+) -> list[StorePart | Reason]:
+    """The parts at these paths (with size and mtime), or why one says nothing."""
+
+    def open_part(path: str) -> StorePart | Reason:
+        try:
+            footer = footer_at(storage, path, decryption)
+            footer.schema.require_usable()
+        except Exception as error:  # foreign bytes, and the caller's key service
+            return Reason.of_error(f"part {path.rpartition('/')[2]}", error)
+        size, mtime = files[path]
+        return StorePart(path=path, size=size, mtime=mtime, footer=footer, decryption=decryption)
+
+    # The caller's key service may not be made for threads.
+    if decryption is not None or len(files) < 2:
+        return list(map(open_part, files))
+    with ThreadPoolExecutor(min(8, len(files))) as pool:
+        return list(pool.map(open_part, files))
+
+
+def stored_values(rows: IndexRows, *, own: bool) -> tuple[list[pa.Array], BoolArray]:
+    """The values as the kind stores them, in pieces, null where nothing is known; and a mask of the
+    files without any value. ``own``: Skipstone wrote them, so no ancient value is doubtful.
+
+    A column that was not understood gives no pieces.
+    """
+    if isinstance(rows, MinMaxRows):
+        ends = [rows.minimum, rows.maximum]
+        known = rows.empty | ~nulls(ends[0]) | ~nulls(ends[1])
+        if not own:
+            known &= ~ancient(rows.minimum)
+        fields = [pa.field(name, ends[0].type) for name in ("min", "max")]
+        return [pa.StructArray.from_arrays(ends, fields=fields, mask=pa.array(~known))], rows.empty
+    if isinstance(rows, ValueListRows):
+        lists = rows.values
+        return [lists if own else lists_without(lists, ancient(lists.flatten()))], rows.empty
+    if isinstance(rows, BloomRows):
+        return rows.blobs.chunks, np.zeros(len(rows.blobs), np.bool_)
+    return [], np.zeros(0, np.bool_)
+
+
+def same_values(values: pa.Array, a: NDArray[np.int64], b: NDArray[np.int64]) -> BoolArray:
+    """For each pair of positions: are the values surely equal? Nulls are; a NaN is not."""
+    type_ = values.type
+    if pa.types.is_struct(type_):
+        children = [same_values(pc.struct_field(values, i), a, b) for i in range(len(type_))]
+        both = nulls(values)[a] == nulls(values)[b]
+        return np.asarray(np.all([both, *children], axis=0), np.bool_)
+    left, right = values.take(pa.array(a)), values.take(pa.array(b))
+    if not pa.types.is_list(type_):
+        equal = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
+        return np.asarray(equal | (nulls(left) & nulls(right)), np.bool_)
+    lengths = [pc.list_value_length(each) for each in (left, right)]
+    same = same_values(pa.concat_arrays(lengths), np.arange(len(a)), np.arange(len(a)) + len(a))
+    at = np.flatnonzero(same & ~nulls(left))
+    flat = [each.take(pa.array(at)).flatten() for each in (left, right)]
+    count = len(flat[0])
+    apart = ~same_values(pa.concat_arrays(flat), np.arange(count), np.arange(count) + count)
+    owner = np.repeat(at, lengths[0].take(pa.array(at)).to_numpy(zero_copy_only=False))
+    same[owner[apart]] = False
+    return same
