@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> str:
 
 def test_the_name_is_the_function_whatever_is_imported() -> None:
     import_module("skipstone.live")
-    import_module("skipstone.spark.ingest")
+    import_module("skipstone.table.ingest")
     assert callable(skipstone.ingest)
     assert skipstone.ingest is ingest
 

@@ -251,15 +251,15 @@ def test_it_is_explained(root: Path) -> None:
 def test_a_summary_larger_than_what_it_saves_is_left_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skipstone.execution.summary_footers._WORTH", 100)
+    monkeypatch.setattr("skipstone.execution.open_files._WORTH", 100)
     scan, paths, _ = looked(root, WHERE)
     assert (len(paths), said(scan)) == (5, [])
     assert ids(scan) == EXPECTED
 
 
 def test_a_long_one_is_read_from_its_end_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipstone.execution.summary_footers._AT_ONCE", 100)
-    monkeypatch.setattr("skipstone.execution.summary_footers.TAIL_GUESS", 4_000)
+    monkeypatch.setattr("skipstone.execution.open_files._AT_ONCE", 100)
+    monkeypatch.setattr("skipstone.execution.open_files.TAIL_GUESS", 4_000)
     scan, paths, requests = looked(root, WHERE)
     assert (len(paths), requests) == (1, 2)
     assert ids(scan) == EXPECTED

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Expr
-    from skipstone.spark.listing import FileListing, FileStats
-    from skipstone.spark.relation import ReadSettings, RelationInfo
+    from skipstone.spark.relation import FileListing, FileStats, ReadSettings, RelationInfo
 
 
 class Unknown(Exception):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.spark.jvm import Jvm
-from skipstone.spark.listing import FileListing, ListingError
+from skipstone.spark.relation import FileListing, ListingError
 from skipstone.spark.scan_log import last_scan
+from skipstone.spark.session import Jvm
 from skipstone.spark.skip import skip
 from tests.spark.fake import finder
 from tests.spark.layout import read_by_spark, rows, ten_files, write

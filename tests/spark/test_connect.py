@@ -15,7 +15,7 @@ import pytest
 
 from skipstone.errors import PredicateError
 from skipstone.pruning.plan import Plan
-from skipstone.spark.connect import read_connect, skip_filter
+from skipstone.spark.read_path import read_connect, skip_filter
 from skipstone.spark.session import is_connect
 from skipstone.storage import Listing
 from tests.spark.layout import read_by_spark, rows, ten_files, write

@@ -370,7 +370,7 @@ def test_other_engines_are_handed_no_encrypted_file(tmp_path: Path) -> None:
 
 
 def test_scan_tasks_hold_no_key(orders: Path) -> None:
-    from skipstone.execution.scan_task import scan_tasks
+    from skipstone.spark.data_source import scan_tasks
 
     scan = Table(str(orders), decryption=FULL).scan("id >= 0")
     assert scan.query is not None

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from skipstone.execution.table_sources import Footers
+    from skipstone.execution.table_files import Footers
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.kind import Index
 

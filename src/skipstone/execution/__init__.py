@@ -1,19 +1,17 @@
 """The embedded engine: reads the rows of a plan as Arrow, without Spark.
 
 open_files     opens files concurrently, and keeps them while they are unchanged
-file_columns   maps the columns of a table to those of a file
-table_sources  row groups and pages of the opened files, for the planner; ``Engine`` keeps them
+table_files    their columns, row groups and pages, for the planner; ``Engine`` keeps them
 plan_rows      the rows of a plan, predicate columns first
 sorting        Spark's order over Arrow columns, and the bounds of units that limit what it reads
 ordering       ORDER BY and LIMIT: skips units that cannot hold a first row
 table_scan     a plan with its query: rows, counts, forecasts
 engine_export  a plan for DuckDB, polars and pyarrow
-scan_task      splits a plan into tasks for other processes
 """
 
 from __future__ import annotations
 
+from .table_files import Engine
 from .table_scan import TableQuery, TableScan, unreadable
-from .table_sources import Engine
 
 __all__ = ["Engine", "TableQuery", "TableScan", "unreadable"]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import RowSet
     from skipstone.pruning.plan import Plan
 
-    from .table_sources import Footers
+    from .table_files import Footers
 
 
 # At most this many row ranges per file; the closest ranges are joined.

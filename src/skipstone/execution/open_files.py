@@ -1,27 +1,42 @@
-"""Opens files concurrently and keeps them by identity.
+"""Opens files concurrently and keeps them by identity; takes footers from a table's ``_metadata``.
 
 An opened file holds its parsed footer and the indexes that were read. This makes the second query
 fast. It is kept as long as the listing shows the same version; every read checks the version again.
+
+``SummaryFooters`` reads the footers of many files from ``_metadata`` with one request, when several
+files must be opened and their footers would take longer. A file's footer comes from there only if
+its size, mtime and etag in the listing are those that the summary recorded
+(``parquet/format/summary_file.py``). Any other file (added, replaced or appended to since) is
+opened itself. A summary by another writer is not used: it does not record file versions, and
+nothing else can prove them. Pages are read of the listed version only.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from skipstone._cache import LruCache
+from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.human import of_total, size
+from skipstone.identity import ObjectId
+from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.summary_file import Summary, is_own
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.opened_footer import TAIL_GUESS, OpenedFooter
+from skipstone.parquet.reading.pinned_reader import PinnedReader
+from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import carried
+from skipstone.storage.listing import SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from skipstone.identity import ObjectId
-    from skipstone.storage import Storage
-
-    from .summary_footers import SummaryFooters
+    from skipstone.storage import Listing, Storage
 
 
 T = TypeVar("T")
@@ -35,28 +50,19 @@ _REMOTE = 32
 _FEW = 4
 
 
-def side_by_side(storage: Storage) -> int:
-    """The number of concurrent calls."""
-    return _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
-
-
 class OpenFiles:
     """The opened files of a table, by path; see the module."""
 
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = storage
-        self._options = dict(storage_options or {}) or None
+        self.options = dict(storage_options or {})
         #: further arguments of ``ParquetFile`` for a file of this version, such as ``size``
         self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
         #: footers from the table's ``_metadata``
         self.summary: SummaryFooters | None = None
         self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
-        self.workers = side_by_side(storage)
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """The options of the object store."""
-        return self._options or {}
+        #: the number of concurrent calls
+        self.workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
 
     def open(self, ids: Sequence[ObjectId]) -> list[ParquetFile | Exception]:
         """The files of these versions; an exception for one that cannot be opened.
@@ -131,7 +137,7 @@ class OpenFiles:
     def _open(self, id: ObjectId) -> ParquetFile | Exception:
         try:
             how = self.opening(id)
-            file = ParquetFile(id.path, storage_options=self._options, **how)
+            file = ParquetFile(id.path, storage_options=self.options or None, **how)
         except (OSError, ValueError, LookupError) as error:
             return error
         if "size" in how and _same_file(file.id, id):
@@ -148,3 +154,178 @@ def _same_file(one: ObjectId, other: ObjectId) -> bool:
 
 def _result(found: R | Future[R]) -> R:
     return found.result() if isinstance(found, Future) else found
+
+
+# With fewer files, opening them is faster.
+_FEW_FOOTERS = 2
+# Reading this many bytes of a summary takes as long as opening one file.
+_WORTH, _REMOTE_WORTH = 256 << 10, 1 << 20
+# A longer summary is checked at its end first: one by another writer is of no use.
+_AT_ONCE = 8 << 20
+# The largest summary that is held in memory.
+_LONGEST = 1 << 30
+
+
+def load_summary(storage: Storage, id: ObjectId) -> Summary:
+    """Reads the summary in this version of ``_metadata``.
+
+    ``UnsupportedError`` for a summary by another writer, ``FormatError`` for a damaged one,
+    ``StaleError`` and other ``OSError`` where it cannot be read.
+    """
+    length = id.size or 0
+    if length > _LONGEST:
+        raise UnsupportedError(f"it is {size(length)} long, and at most 1 GiB is held")
+    wanted = length if length <= _AT_ONCE else TAIL_GUESS
+    found, data = storage.read_tail(id.path, wanted)
+    if found.size is not None and found.size > len(data):
+        if is_own(data):
+            found, data = storage.read_tail(id.path, found.size)
+        else:
+            data = data[:0]
+    if not found.same_version(id):
+        raise StaleError("it is being replaced")
+    if not is_own(data):
+        raise UnsupportedError("it does not say of which versions of its files it is")
+    return Summary.from_bytes(data)
+
+
+class SummaryFooters:
+    """The footers in the ``_metadata`` of the table at ``root``; see the module."""
+
+    def __init__(self, root: str, storage: Storage) -> None:
+        self.root, self.storage = root, storage
+        self._lock = Lock()
+        self._id: ObjectId | None = None
+        self._summary: Summary | None = None
+        self._at: dict[str, int] = {}
+        self._why: Reason | None = None
+        self._counted: tuple[Listing, Summary, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark pickles a table for its workers: the lock and the footers are left out.
+        return (type(self), (self.root, self.storage))
+
+    def files(self, ids: Sequence[ObjectId]) -> list[ParquetFile | None]:
+        """The files of these versions, by their footers in the summary; ``None`` where it has none.
+
+        Reads nothing but the summary.
+        """
+        with self._lock:
+            found = self._find(ids)
+            missing = sum(each is None for each in found)
+            if missing >= _FEW_FOOTERS and self._renew(missing):
+                found = self._find(ids)
+            summary = self._summary
+        if summary is None:
+            return [None] * len(ids)
+        return [
+            None if at is None else self._file(summary, id, at)
+            for id, at in zip(ids, found, strict=True)
+        ]
+
+    def opener(
+        self, listing: Listing, opened: Sequence[int], otherwise: Callable[[str], BinaryIO]
+    ) -> Callable[[str], BinaryIO]:
+        """Opens files of ``listing`` for their schema alone: from the summary, as files without
+        rows, or by ``otherwise``. The caller will open ``opened`` files."""
+        ids = {listing.paths[at]: listing.object_id(at) for at in opened}
+        with self._lock:
+            found = self._find(list(ids.values()))
+            if found.count(None) >= _FEW_FOOTERS and self._renew(found.count(None)):
+                found = self._find(list(ids.values()))
+            known = dict(zip(ids, found, strict=True))
+            summary = self._summary
+
+        def open_(path: str) -> BinaryIO:
+            at = known.get(path)
+            if at is None or summary is None:
+                return otherwise(path)
+            return io.BytesIO(summary.head_file(at))
+
+        return open_
+
+    def known(self, listing: Listing) -> int:
+        """The number of files of ``listing`` whose footers are in memory from the summary."""
+        with self._lock:
+            if self._summary is None:
+                return 0
+            held = self._counted
+            if held is None or held[1] is not self._summary or not held[0].same_files(listing):
+                ids = [listing.object_id(at) for at in range(len(listing))]
+                count = len(ids) - self._find(ids).count(None)
+                held = self._counted = listing, self._summary, count
+            return held[2]
+
+    def reasons(self, listing: Listing) -> tuple[Reason, ...]:
+        """Why the summary was not used for all files of ``listing``; empty if it was not read."""
+        lacking, why = len(listing) - self.known(listing), self._why
+        if why is not None:
+            return (why,)
+        if not lacking or self._summary is None:
+            return ()
+        files = of_total(lacking, len(listing), "files")
+        text = f"{files} are new, or not as they were: their own footers are read"
+        return (Reason(cause=Cause.STALE, subject=SUMMARY, text=text),)
+
+    def _renew(self, missing: int) -> bool:
+        """Reads the summary again if it has changed and that pays for the ``missing`` files."""
+        current = self.storage.summary(self.root)
+        if current is None:
+            self._forget(None)
+            return False
+        if self._id is not None and self._id.same_version(current):
+            return False
+        worth = _REMOTE_WORTH if self.storage.remote else _WORTH
+        if (current.size or 0) > worth * missing:
+            return False
+        self._forget(current)
+        try:
+            self._summary = load_summary(self.storage, current)
+        except (SkipstoneError, OSError, ValueError) as error:
+            self._why = _reason(error)
+            return False
+        self._at = {
+            f"{self.root}/{each.path}": at for at, each in enumerate(self._summary.versions.files)
+        }
+        return True
+
+    def _forget(self, id: ObjectId | None) -> None:
+        self._id, self._summary, self._at, self._why = id, None, {}, None
+
+    def _find(self, ids: Sequence[ObjectId]) -> list[int | None]:
+        """The index of each file in the summary, or ``None`` if it does not have that version."""
+        summary = self._summary
+        if summary is None:
+            return [None] * len(ids)
+        files, unit = summary.versions.files, summary.versions.unit
+        found: list[int | None] = []
+        for id in ids:
+            at = self._at.get(id.path)
+            if at is not None:
+                held = files[at]
+                version = ObjectId(
+                    path=id.path, size=held.size, mtime=held.mtime, unit=unit, etag=held.etag
+                )
+                if not version.same_version(id) or not summary.is_sound(at):
+                    at = None
+            found.append(at)
+        return found
+
+    def _file(self, summary: Summary, id: ObjectId, at: int) -> ParquetFile:
+        length = summary.versions.files[at].footer_length
+        reader = PinnedReader(self.storage)
+        reader.pin(id)
+        tail = Tail(id.size or 0, length, False)
+        return ParquetFile.of_footer(id, reader, OpenedFooter(tail=tail, footer=summary.part(at)))
+
+
+def _reason(error: Exception) -> Reason:
+    text = error.message if isinstance(error, SkipstoneError) else str(error)
+    cause = Cause.UNREADABLE
+    if isinstance(error, UnsupportedError):
+        cause = Cause.UNSUPPORTED
+    elif isinstance(error, FormatError):
+        cause = Cause.CORRUPT
+    elif isinstance(error, StaleError):
+        cause = Cause.STALE
+    return Reason(cause=cause, subject=SUMMARY, text=f"{text}: the files' own footers are read")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from .ordering import FileBounds
     from .plan_rows import Piece
-    from .table_sources import Footers
+    from .table_files import Footers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from skipstone.build.data_file import settled
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
-from skipstone.execution.summary_footers import load_summary
+from skipstone.execution.open_files import load_summary
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import Tail

@@ -8,6 +8,11 @@ location that the user names.
 searches its facts again, as an index may have appeared or gone. It nearly always finds the store of
 the DataFrame before, with the columns of the last predicates in memory. A store lists its parts for
 each snapshot and keeps only columns of the same parts, so a cached store is never outdated.
+
+**Paimon's sidecars.** Spark reads ``x.parquet.index`` as data, and fails. So a user names the data
+files of such a directory, by a pattern or one by one, and the sidecars are searched there: with
+``pathGlobFilter`` the directories are listed again, without the pattern; where roots are files
+(Spark expands ``dir/*.parquet``), beside each of them. No other relation costs a request.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -28,6 +34,8 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.xskipper_store import find_store
+from skipstone.identity import ObjectId
+from skipstone.paimon.adjacent_index import AdjacentIndexes, without_sidecars
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
@@ -36,10 +44,9 @@ from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.storage import Listing
+from skipstone.storage import Listing, open_storage
 
 from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, HARMLESS, Pruner, Pruning, fingerprint
-from .sidecars import ListedSidecars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,16 +57,20 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.facts.location import KeyedLocation, XskipperLocation
     from skipstone.facts.part_batches import PartBatch
-    from skipstone.identity import ObjectId
+    from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.planning.fact_runs import RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
+    from skipstone.spark.relation import FileListing, FileStats
+    from skipstone.storage import Storage
 
-    from .listing import FileListing, FileStats
     from .relation import FindPruner, ReadSettings, RelationInfo
 
 
 _LOG = logging.getLogger("skipstone")
+# Most files whose sidecars are checked one by one in an object store; of more, folders are listed.
+_FEW = 64
+_SUFFIX = ".index"
 
 #: one location for all tables, or a mapping from table path to location
 Place: TypeAlias = "str | XskipperLocation | KeyedLocation"
@@ -324,3 +335,81 @@ def store_cache(spark: SparkSession) -> StoreCache:
     """The cache of the session's context."""
     with _LOCK:
         return _CACHES.setdefault(spark.sparkContext, StoreCache())
+
+
+class ListedSidecars:
+    """The sidecars of one relation, and the opened ones."""
+
+    def __init__(self, relation: RelationInfo) -> None:
+        self.relation = relation
+        self.storage = open_storage(relation.roots[0])
+        self.beside = AdjacentIndexes(self.storage)
+
+    @classmethod
+    def of(cls, relation: RelationInfo) -> ListedSidecars | None:
+        """``None`` where the relation cannot have any, or has none now."""
+        if relation.format != "parquet" or not relation.roots:
+            return None
+        try:
+            found = cls(relation)
+            return found if found._around() else None
+        except (SkipstoneError, OSError) as error:
+            _LOG.debug("no sidecars of %s: %s", ", ".join(relation.roots), error)
+            return None
+
+    def find(self, files: Listing) -> Mapping[str, ObjectId]:
+        """The sidecars of these files, by path of the file."""
+        try:
+            others = self._around()
+        except (SkipstoneError, OSError) as error:
+            _LOG.warning("sidecars are not used: %s", error)
+            return {}
+        if not others:
+            return {}
+        known = set(files.paths)
+        ids = [id for id in others if id.path not in known]
+        entries = [ObjectId(path=path, size=0, mtime=0) for path in files.paths]
+        listed = Listing.of(files.root, [*entries, *ids])
+        rest, found = without_sidecars(listed)
+        return {rest.paths[at]: id for at, id in found.items()}
+
+    def rows_of(
+        self, files: Listing, sidecars: Mapping[str, ObjectId], columns: Iterable[str]
+    ) -> AdjacentRows:
+        """The evidence about columns over ``files``, an argument of ``find``."""
+        return self.beside.rows_of(files, columns, sidecars=sidecars)
+
+    def _around(self) -> list[ObjectId]:
+        """The files named like sidecars around the relation's files now."""
+        options = {key.lower() for key in self.relation.options}
+        if "pathglobfilter" in options:
+            return [id for root in self.relation.roots for id in _below(self.storage, root)]
+        return self._of_roots(self.relation.roots)
+
+    def _of_roots(self, roots: tuple[str, ...]) -> list[ObjectId]:
+        if not self.storage.remote or len(roots) <= _FEW:
+            return _stats(self.storage, roots)
+        some = [roots[at] for at in np.linspace(0, len(roots) - 1, 16).astype(int).tolist()]
+        if not _stats(self.storage, some):
+            return []
+        folders = {root.rpartition("/")[0] for root in roots}
+        return [id for folder in sorted(folders) for id in _below(self.storage, folder)]
+
+
+def _below(storage: Storage, folder: str) -> list[ObjectId]:
+    listing = storage.list_files(folder)
+    named = [at for at, path in enumerate(listing.paths) if path.endswith(_SUFFIX)]
+    return [listing.object_id(at) for at in named]
+
+
+def _stats(storage: Storage, roots: Iterable[str]) -> list[ObjectId]:
+    def stat(root: str) -> ObjectId | None:
+        try:
+            return storage.stat(root + _SUFFIX)
+        except OSError:
+            return None
+
+    if not storage.remote:
+        return [id for root in roots if (id := stat(root)) is not None]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return [id for id in pool.map(stat, roots) if id is not None]

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.pruning import Cause, Reason
+from skipstone.spark.relation import FileListing, FileStats
 
 from .catalyst import conjunction, mentions_metadata
-from .listing import FileListing, FileStats
 from .relation import HARMLESS, Pruning, ReadSettings
 from .scan_log import Scan
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .jvm import JavaObject, Jvm
+    from skipstone.spark.session import JavaObject, Jvm
+
     from .relation import Pruner, RelationInfo
     from .scan_log import ScanLog
 

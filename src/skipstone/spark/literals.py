@@ -18,8 +18,7 @@ from skipstone.predicate.zones import civil_day
 
 if TYPE_CHECKING:
     from skipstone.predicate.text import Value
-
-    from .jvm import JavaObject, Jvm
+    from skipstone.spark.session import JavaObject, Jvm
 
 
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")

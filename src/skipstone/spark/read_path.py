@@ -6,11 +6,25 @@ workers. So pages are for the first rows of an order, and for large files of whi
 little; by cost, with the constants of ``pruning/costs.py``. Spark's reader takes everything in
 which the two could differ in rows or types: settings under which a text or a value means something
 else, types that differ, parts of a predicate that only Spark decides.
+
+**Under Spark Connect** a client cannot change the plan, but every file relation has a hidden column
+``_metadata``, and Spark applies filters on its fields while it lists files. So the filter is
+
+    NOT (startswith(_metadata.file_path, <common prefix>)
+         AND concat(<rest of file_path>, '|', <file_size>, '|', <modification time>) IN (…))
+
+over the files to skip. It is sound whatever changes between the client's listing and Spark's: a new
+file is in no list, a replaced file has another key, and a path that Spark spells otherwise is read.
+A list of the files to keep would lose the first and the third. The list is text. Of more than
+``LIMIT`` files only the largest are skipped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import os.path
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +32,18 @@ import numpy as np
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.execution.table_scan import io_forecast
 from skipstone.human import duration, of_total, size
+from skipstone.identity import UNITS_PER_SECOND, encode_uri
+from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.residual import require_decidable
 
 from .relation import HARMLESS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.execution import TableScan
     from skipstone.execution.plan_rows import TableReader
@@ -46,7 +65,7 @@ _VALUES = {
     "spark.sql.parquet.int96RebaseModeInRead": "corrected",
 }
 _TEXT = {
-    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.timestampType": "timestamp_ltz",
@@ -67,7 +86,13 @@ class Choice:
 
 def against_pages(spark: SparkSession, where: str | None) -> str | None:
     """The setting of the session that rules pages out; ``None`` if there is none."""
-    settings = _VALUES if where is None else {**_VALUES, **_TEXT}
+    if where is None:
+        return _harmful(spark, _VALUES)
+    return _harmful(spark, {**_VALUES, **_TEXT, "spark.sql.ansi.enabled": "true"})
+
+
+def _harmful(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
+    """The first of ``settings`` that has not its harmless value, in words."""
     for key, harmless in settings.items():
         value = spark.conf.get(key, None)
         if value is not None and value.lower() != harmless:
@@ -127,9 +152,7 @@ def by_cost(scan: TableScan) -> Choice:
     return Choice(paged < native, text)
 
 
-def _alone(plan: Plan, files: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Plan:
-    from dataclasses import replace
-
+def _alone(plan: Plan, files: NDArray[np.int64]) -> Plan:
     keep = np.zeros_like(plan.keep)
     keep[files] = True
     return replace(plan, keep=keep & plan.keep)
@@ -150,3 +173,86 @@ def _chunks(table: TableReader, plan: Plan, at: int) -> int:
 
 def _seconds(seconds: float) -> str:
     return duration(seconds * 1e3)
+
+
+_LOG = logging.getLogger("skipstone")
+
+#: most files that one filter names, in about 60 bytes each
+LIMIT = 50_000
+
+
+def read_connect(
+    spark: SparkSession,
+    path: str,
+    plan: Callable[..., Plan],
+    where: str | None,
+    options: Mapping[str, str],
+    *,
+    paths: Sequence[str] | None = None,
+) -> DataFrame:
+    """The rows of the table at ``path`` that match ``where``, from the files that may have some.
+
+    ``plan`` is ``Table.plan``. Pruning happens now; a file that changes later is read. Without
+    ``where``, or when planning fails, every file is read, and a warning has the reason. ``paths``
+    are the files of a table that does not consist of all files in its directory.
+    """
+    # Hadoop reads these characters as patterns.
+    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or ()] or [path]
+    frame: DataFrame = spark.read.options(**options).parquet(*files)
+    if where is None:
+        return frame
+    try:
+        text = _filter(spark, path, plan, where, frame)
+    except SkipstoneError as error:
+        _LOG.warning("%s is read in full: %s", path, error)
+        text = None
+    if text is not None:
+        frame = frame.where(text)
+    return frame.where(where)
+
+
+def _filter(
+    spark: SparkSession, path: str, plan: Callable[..., Plan], where: str, frame: DataFrame
+) -> str | None:
+    why = _harmful(spark, {**HARMLESS, **_TEXT})
+    if why is not None:
+        _LOG.warning("%s is read in full: %s", path, why)
+        return None
+    if any(name.lower() == "_metadata" for name in frame.columns):
+        _LOG.warning("%s is read in full: it has a column _metadata of its own", path)
+        return None
+    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+    ansi = (spark.conf.get("spark.sql.ansi.enabled", None) or "true").lower() == "true"
+    schema = schema_from_spark(frame.schema.json())
+    return skip_filter(plan(where, time_zone=zone, schema=schema, ansi=ansi))
+
+
+def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:
+    """The SQL condition that excludes the files that ``plan`` skips; ``None`` if it skips none."""
+    listing = plan.listing
+    skipped = np.flatnonzero(~plan.keep)
+    if len(skipped) == 0:
+        return None
+    if len(skipped) > limit:
+        largest = np.argsort(listing.sizes[skipped], kind="stable")[-limit:]
+        skipped = skipped[np.sort(largest)]
+    scale = UNITS_PER_SECOND[listing.unit]
+    if scale >= 1000:
+        clock, times = "unix_millis", listing.mtimes[skipped] // (scale // 1000)
+    else:
+        clock, times = "unix_seconds", listing.mtimes[skipped]
+    uris = [encode_uri(listing.paths[i]) for i in skipped.tolist()]
+    prefix = os.path.commonprefix(uris)  # noqa: RUF071, characters are what counts
+    triples = zip(uris, listing.sizes[skipped].tolist(), times.tolist(), strict=True)
+    keys = ",".join(_quoted(f"{uri[len(prefix) :]}|{size}|{time}") for uri, size, time in triples)
+    key = (
+        f"concat(substring(_metadata.file_path, {len(prefix) + 1}), '|', "
+        f"CAST(_metadata.file_size AS STRING), '|', "
+        f"CAST({clock}(_metadata.file_modification_time) AS STRING))"
+    )
+    return f"NOT (startswith(_metadata.file_path, {_quoted(prefix)}) AND {key} IN ({keys}))"
+
+
+def _quoted(text: str) -> str:
+    """A SQL string literal. URIs have no control characters and no backslash."""
+    return "'" + text.replace("'", "\\'") + "'"

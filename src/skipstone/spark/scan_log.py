@@ -28,8 +28,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from skipstone._cache import LruCache
 from skipstone.human import duration, of_total, percent, plural, size
 from skipstone.planning.explain import Explanation
-
-from .jvm import Jvm
+from skipstone.spark.session import Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from skipstone.planning.explain import Forecast
     from skipstone.pruning import Reason
     from skipstone.pruning.plan import Plan
-
-    from .jvm import JavaObject
+    from skipstone.spark.session import JavaObject
 
 
 _REMEMBERED = 1_000  # queries, and threads

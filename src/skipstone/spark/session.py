@@ -1,21 +1,31 @@
-"""Spark sessions: their kind, their keys for encrypted files, and one for the command line.
+"""Spark sessions: their kind, their keys for encrypted files, and the JVM behind a classic one.
 
 Keys given to Skipstone stay in the process that received them, as options of a reader stand in
 Spark's plans, logs and history. Spark's own reader has keys from a KMS client in Java, by Spark's
 configuration (``parquet.crypto.factory.class``); ``format("skipstone")`` reads no encrypted file.
+
+A py4j call costs about 0.1 ms and a call back from the JVM about 0.5 ms, so nothing here is done
+per file or per plan node: texts of many values are joined in the JVM and split here (``join``),
+indices cross as one byte string (``pick``), lists of paths as one text (``string_literals``).
 """
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import sys
-from typing import TYPE_CHECKING, Any, Final
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
 
@@ -102,3 +112,156 @@ def require_kms(path: str, spark: SparkSession, options: Mapping[str, str]) -> N
             hint=f"Spark takes keys from nothing else: set {_FACTORY} and"
             f" parquet.encryption.kms.client.class, or {_HERE}",
         )
+
+
+JavaObject: TypeAlias = Any  # py4j brings no types: an object in the JVM
+
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+_ARRAY_SEQ = "scala.collection.immutable.ArraySeq"
+
+
+class Jvm:
+    """The gateway of one Spark context, and the Scala classes that reading needs.
+
+    Every dot of a class's name is a call of its own, so classes are looked up once.
+    """
+
+    def __init__(self, gateway: Any, context: JavaObject) -> None:
+        self.gateway = gateway
+        self.context = context  # org.apache.spark.SparkContext
+        self.root = gateway.jvm
+        self._classes: dict[str, Any] = {}
+        self._thread = threading.local()
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Jvm:
+        """The JVM of a classic session, able to call back into Python from now on."""
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        gateway = spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        return cls(gateway, spark.sparkContext._jsc.sc())
+
+    @property
+    def pinned(self) -> bool:
+        """True when every Python thread has a JVM thread of its own (PySpark's default)."""
+        return type(self.gateway).__name__ == "ClientServer"
+
+    def thread_id(self) -> int:
+        """The JVM thread that serves this Python thread, or that called back into it."""
+        return int(self.type("java.lang.Thread").currentThread().getId())
+
+    def answer_at_once(self) -> None:
+        """Let the JVM send its answers on this thread without delay; once per thread.
+
+        A long text is sent in pieces, and the system holds a small piece back until the one before
+        is acknowledged, which takes up to 40 ms on Linux. Only the connection of a callback can be
+        changed, and only of pinned threads; elsewhere the delay remains.
+        """
+        if getattr(self._thread, "prompt", False):
+            return
+        self._thread.prompt = True
+        try:
+            from py4j.java_gateway import JavaObject
+
+            server = JavaObject("GATEWAY_SERVER", self.gateway._gateway_client)
+            connection = server.getCallbackClient().getPerThreadConnection()
+            if connection is not None:
+                connection.getSocket().setTcpNoDelay(True)
+        except Exception:  # another version of py4j: everything still works
+            return
+
+    def local_property(self, key: str) -> str | None:
+        """A Spark local property of that JVM thread."""
+        value = self.context.getLocalProperty(key)
+        return None if value is None else str(value)
+
+    # -- Scala -------------------------------------------------------------------------------------
+
+    def type(self, name: str) -> Any:
+        """A class by its full name."""
+        found = self._classes.get(name)
+        if found is None:
+            found = self.root
+            for part in name.split("."):
+                found = getattr(found, part)
+            self._classes[name] = found
+        return found
+
+    def module(self, name: str) -> JavaObject:
+        """A Scala ``object`` (or companion) by its full name."""
+        return self.type(f"{name}$.MODULE$")
+
+    def nil(self) -> JavaObject:
+        """The empty ``Seq``."""
+        return self.module("scala.collection.immutable.Nil")
+
+    def seq(self, *items: JavaObject) -> JavaObject:
+        """A ``Seq`` of a few objects: one call each."""
+        out = self.nil()
+        for item in reversed(items):
+            out = out.prepended(item)
+        return out
+
+    def join(self, collection: JavaObject) -> list[str]:
+        """The ``toString`` of every element of a Scala collection, in one call.
+
+        The separator is random, so no element holds it, whatever characters names are made of.
+        """
+        self.answer_at_once()
+        separator = f"\x1e{secrets.token_hex(16)}\x1e"
+        text = str(collection.mkString(separator))
+        if not text and collection.isEmpty():
+            return []
+        return text.split(separator)
+
+    def strings(self, array: JavaObject) -> list[str]:
+        """A ``String[]`` in one call."""
+        return self.join(self.type(_ARRAY_SEQ).unsafeWrapArray(array))
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def pick(self, files: JavaObject, indices: NDArray[np.int64]) -> JavaObject:
+        """The elements of a Scala ``IndexedSeq`` at ``indices``, as a ``Seq``, in constant calls.
+
+        A Scala ``Seq`` is a function from position to element, so mapping it over an array of
+        positions needs no code in the JVM.
+        """
+        array = self.gateway.new_array(self.root.int, len(indices))
+        raw = np.ascontiguousarray(indices, dtype=">i4").tobytes()
+        self.type("java.nio.ByteBuffer").wrap(raw).asIntBuffer().get(array)
+        return self.type(_ARRAY_SEQ).unsafeWrapArray(array).map(files)
+
+    def string_literals(self, values: list[str]) -> JavaObject:
+        """A Scala ``Set`` of Catalyst strings; no value holds a line feed, and none is empty."""
+        strings = self.type("java.util.regex.Pattern").compile("\n").split("\n".join(values))
+        literal = self.module(f"{_EXPRESSIONS}.Literal").apply(strings)
+        return self.type(_ARRAY_SEQ).unsafeWrapArray(literal.value().array()).toSet()
+
+    def in_paths(self, uris: list[str]) -> JavaObject:
+        """The Catalyst filter ``_metadata.file_path IN (uris)``; paths as Spark encodes them."""
+        struct_field = self.module(f"{_EXPRESSIONS}.FileSourceConstantMetadataStructField")
+        string_type = self.module("org.apache.spark.sql.types.StringType")
+        field = struct_field.apply("file_path", string_type, False)
+        types = self.module("org.apache.spark.sql.catalyst.types.DataTypeUtils")
+        attribute = types.toAttribute(field)
+        return self.type(f"{_EXPRESSIONS}.InSet")(attribute, self.string_literals(uris))
+
+    def negated(self, filter: JavaObject) -> JavaObject:
+        """``NOT filter``."""
+        return self.type(f"{_EXPRESSIONS}.Not")(filter)
+
+    def same_object(self, known: JavaObject, other: JavaObject) -> bool:
+        """True when ``other`` is in ``known``, a ``java.util.IdentityHashMap``: the same object."""
+        return bool(known.containsKey(other))
+
+    def identity_set(self, item: JavaObject) -> JavaObject:
+        """A ``java.util.IdentityHashMap`` that holds ``item`` only."""
+        known = self.type("java.util.IdentityHashMap")()
+        known.put(item, True)
+        return known
+
+
+def simple_name(java_class: str) -> str:
+    """``a.b.C`` -> ``C``; a trailing ``$`` of a Scala object falls off."""
+    return re.sub(r"^.*[.$]([A-Za-z0-9_]+)\$?$", r"\1", java_class)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
+from skipstone.spark.session import simple_name
 
 from .file_index import SkippingFileIndex
-from .jvm import simple_name
 from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, RelationInfo, session_settings
 from .scan_log import QueryScans, scan_log
 from .session import is_connect
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from .jvm import JavaObject, Jvm
+    from skipstone.spark.session import JavaObject, Jvm
+
     from .relation import FindPruner
     from .scan_log import ScanLog
 

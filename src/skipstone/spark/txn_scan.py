@@ -2,7 +2,7 @@
 
 Spark's own ``InMemoryFileIndex`` receives a listing as if cached: one ``FileStatus`` per
 partition, with the snapshot's length. So Spark reads exactly the row groups of the snapshot
-(``questdb/txn_snapshot.py``), and no other file in the table's directory. Every query first checks
+(``questdb/txn_files.py``), and no other file in the table's directory. Every query first checks
 that Spark would still read the files right, and fails with the reason otherwise. A change between
 this check and the reading of a file is not detected.
 """
@@ -21,9 +21,9 @@ from skipstone.errors import UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.questdb.txn_snapshot import ready_for_spark
+from skipstone.spark.relation import FileListing
 
 from .facts import FactsPruner, _Joined
-from .listing import FileListing
 from .relation import Pruning
 from .scan_log import scan_log
 from .skip import _frame, _through, skip
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.plan import Coverage
     from skipstone.questdb.txn_snapshot import TxnListing
+    from skipstone.spark.relation import FileStats
+    from skipstone.spark.session import JavaObject, Jvm
     from skipstone.storage import Storage
 
-    from .jvm import JavaObject, Jvm
-    from .listing import FileStats
     from .relation import FindPruner, Pruner, ReadSettings, RelationInfo
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .functions import explain, last_scan, read, skip, watch
-from .table import Table
+from .table import Table, explain, last_scan, read, skip, watch
 
 __all__ = ["Table", "explain", "last_scan", "read", "skip", "watch"]

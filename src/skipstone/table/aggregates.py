@@ -26,8 +26,8 @@ from skipstone.pruning.column_types import is_text
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
 
+from .open_table import OpenTable, Partial
 from .planning import PlanRequest, orders_of, scan_query, sort_column
-from .txn_table import Partial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan
     from skipstone.storage import ByteRange
 
-    from .open_table import OpenTable, Where
+    from .open_table import Where
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -101,53 +101,103 @@ def _ranges(rows: RowSet | None) -> list[list[int]] | None:
     return found
 
 
-def first_rows(
-    table: OpenTable, order_by: str | Sequence[str], limit: int, where: Where, time_zone: str
-) -> FirstRows:
-    """See ``Table.top``."""
-    limit = whole(limit)  # TypeError for other than whole numbers
-    if limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
-    orders = orders_of(order_by)
-    if not orders:
-        raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
-    plan = scan_query(table, PlanRequest(where=where, time_zone=time_zone)).plan
-    listing = plan.listing
-    schema = table.schema(listing)
-    columns = [column_name(sort_column(table, schema, order.column)) for order in orders]
-    order = SortKey(columns[0], orders[0].descending, orders[0].nulls_first)
-    matched = table.match(listing)
-    indexes = [
-        index
-        for index in matched.evidence({order.column})
-        if isinstance(index, RangeBitmap) and index.column == order.column
-    ]
-    adjacent = table.sidecars_of(listing, {order.column})
-    if not table.file_index.read_enabled:
-        indexes = []
-    # Where a folder and the files both have a column, Spark takes the folder's value.
-    folders = PartitionColumns.of_paths(table.path, listing.paths).values
-    if order.column.lower() in {name.lower() for name in folders}:
-        indexes, adjacent = [], None
-    found = top_rows(
-        [
-            _candidate(plan, file, indexes, adjacent, order.column)
-            for file in np.flatnonzero(plan.keep).tolist()
-        ],
-        limit,
-        order,
-        ties=len(orders) > 1,
-        fetch=_fetch(matched.snapshot, adjacent),
-    )
-    return FirstRows(
-        rows={listing.paths[file]: rows for file, rows in found.rows.items()},
-        exact=found.exact,
-        limit=limit,
-        files_asked=found.asked,
-        files_passed=found.passed,
-        files_total=len(listing),
-        reasons=found.reasons,
-    )
+class AggregateVerbs(OpenTable):
+    """The verbs that answer from the indexes; see ``Table``."""
+
+    def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
+        """How many rows match ``where``: from the indexes, where they know it exactly.
+
+        >>> table.count("ts >= '2026-01-01'")
+
+        Of other files the pages that may hold matches are read; Parquet tables only.
+        """
+        scan = scan_query(self, PlanRequest(where=where, time_zone=time_zone))
+        plan = scan.plan
+        if scan.query is None and plan.count() is None:
+            raise UnsupportedError(
+                f"{self.path} must be read to count, which takes Spark",
+                hint="count with Table.read(spark, where).count()",
+            )
+        count = scan.count()
+        return count if plan.coverage is None else Partial(count, plan.coverage)
+
+    def min(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
+        """The least value of ``column`` among the rows that match; ``None`` where there is none.
+
+        >>> table.min("ts", "user_id = 'u-8814'")
+
+        From ``minmax`` where its bound is exact; of other files the pages that may hold the value
+        are read.
+        """
+        return _extreme(self, column, where, time_zone, greatest=False)
+
+    def max(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
+        """The greatest value, as ``min``; NaN is the greatest of floats.
+
+        >>> table.max("ts")
+        """
+        return _extreme(self, column, where, time_zone, greatest=True)
+
+    def top(
+        self,
+        order_by: str | Sequence[str],
+        limit: int,
+        *,
+        where: Where = None,
+        time_zone: str = "UTC",
+    ) -> FirstRows:
+        """The positions of the rows that come first by ``order_by``.
+
+        >>> table.top("age desc nulls last", 10)
+
+        From the range bitmaps of the first sort key, before any data is read. With one key the
+        result is exactly ``limit`` rows (all, if there are fewer), with several all that tie by the
+        first. A file without such an index, or where ``where`` is not decided, keeps all of its
+        candidate rows, and ``exact`` is False.
+        """
+        limit = whole(limit)  # TypeError for other than whole numbers
+        if limit < 0:
+            raise ValueError(f"limit is 0 or more, not {limit}")
+        orders = orders_of(order_by)
+        if not orders:
+            raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
+        plan = scan_query(self, PlanRequest(where=where, time_zone=time_zone)).plan
+        listing = plan.listing
+        schema = self.schema(listing)
+        columns = [column_name(sort_column(self, schema, order.column)) for order in orders]
+        order = SortKey(columns[0], orders[0].descending, orders[0].nulls_first)
+        matched = self.match(listing)
+        indexes = [
+            index
+            for index in matched.evidence({order.column})
+            if isinstance(index, RangeBitmap) and index.column == order.column
+        ]
+        adjacent = self.sidecars_of(listing, {order.column})
+        if not self.file_index.read_enabled:
+            indexes = []
+        # Where a folder and the files both have a column, Spark takes the folder's value.
+        folders = PartitionColumns.of_paths(self.path, listing.paths).values
+        if order.column.lower() in {name.lower() for name in folders}:
+            indexes, adjacent = [], None
+        found = top_rows(
+            [
+                _candidate(plan, file, indexes, adjacent, order.column)
+                for file in np.flatnonzero(plan.keep).tolist()
+            ],
+            limit,
+            order,
+            ties=len(orders) > 1,
+            fetch=_fetch(matched.snapshot, adjacent),
+        )
+        return FirstRows(
+            rows={listing.paths[file]: rows for file, rows in found.rows.items()},
+            exact=found.exact,
+            limit=limit,
+            files_asked=found.asked,
+            files_passed=found.passed,
+            files_total=len(listing),
+            reasons=found.reasons,
+        )
 
 
 def _candidate(
@@ -197,21 +247,7 @@ def _fetch(snapshot: Snapshot, adjacent: AdjacentRows | None) -> Any:
     return fetch
 
 
-def count_rows(table: OpenTable, where: Where, time_zone: str) -> int:
-    """See ``Table.count``."""
-    scan = scan_query(table, PlanRequest(where=where, time_zone=time_zone))
-    plan = scan.plan
-    if scan.query is None and plan.count() is None:
-        raise UnsupportedError(
-            f"{table.path} must be read to count, which takes Spark",
-            hint="count with Table.read(spark, where).count()",
-        )
-    count = scan.count()
-    return count if plan.coverage is None else Partial(count, plan.coverage)
-
-
-def extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool) -> Any:
-    """See ``Table.min`` and ``Table.max``."""
+def _extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool) -> Any:
     from skipstone.execution.sorting import order_of
 
     way = "desc nulls last" if greatest else "asc nulls last"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, cast
 
@@ -14,9 +14,11 @@ import numpy as np
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
+from skipstone.facts import Store
 from skipstone.facts.coverage import by_lacking, stored_bytes, without_pm
 from skipstone.facts.reports import BuildReport
-from skipstone.facts.upkeep import compact, needs_merge
+from skipstone.facts.upkeep import compact, drop_index, needs_merge
+from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.indexes.registry import parse_indexes
 from skipstone.paimon.kinds import Bsi
 from skipstone.paimon.options import FileIndexOptions
@@ -25,11 +27,14 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
+from skipstone.storage import open_storage
 
 from .file_format import ParquetFormat, bound
+from .open_table import OpenTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -37,11 +42,11 @@ if TYPE_CHECKING:
 
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
 
     from .file_format import Progress
-    from .open_table import OpenTable
 
 
 log = logging.getLogger("skipstone")
@@ -49,65 +54,99 @@ log = logging.getLogger("skipstone")
 DEFAULT_MEMORY = 512 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRequest:
-    """How files are built; see ``Table.build``."""
+class BuildVerbs(OpenTable):
+    """The verbs that build an index; see ``Table``."""
 
-    memory: int = DEFAULT_MEMORY
-    pm: PmMode = "external"
-    decryption: Decryption | None = None
-    plaintext_index: bool = False
-    progress: Progress | None = None
+    def build(
+        self,
+        spark: SparkSession | None = None,
+        indexes: Iterable[str | Index] = (),
+        *,
+        options: Mapping[str, object] | None = None,
+        memory: int = DEFAULT_MEMORY,
+        progress: Progress | None = None,
+        pm: PmMode = "external",
+        encryption: IndexEncryption | None = None,
+        decryption: Decryption | None = None,
+        plaintext_index: bool = False,
+    ) -> BuildReport:
+        """Build ``indexes`` for all files that lack them.
 
+        >>> table.build(spark, ["user_id:bloom(fpp=0.001)", "ts:minmax"])
 
-def build_table(
-    table: OpenTable,
-    spark: SparkSession | None,
-    indexes: Iterable[str | Index],
-    request: BuildRequest,
-    options: Mapping[str, object] | None = None,
-    encryption: IndexEncryption | None = None,
-) -> BuildReport:
-    """See ``Table.build``."""
-    table.store.require_own()
-    own = table.file_index if options is None else FileIndexOptions.parse(options)
-    wanted = parse_indexes([*_listed(indexes), *own.indexes])
-    if not wanted:
-        hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
-        if isinstance(session, str | list | tuple):
-            hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
-        raise SkipstoneError("no index was named", hint=hint)
-    settings = _settings(table, request, own)
-    return _run_build(table, spark, wanted, settings, request.progress, encryption)
+        ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
+        "file-index.bloom-filter.c.fpp": 0.01}``), in place of the table's; ``ValueError`` for one
+        that Paimon does not have.
 
+        The build is one Spark job; without a session it runs in this process. ``memory`` bounds the
+        bytes that a task holds. A build that was killed is resumed by the next. Other indexes stay
+        as they are. ``progress`` is called with files done and files to do.
 
-def refresh_table(
-    table: OpenTable, spark: SparkSession | None, request: BuildRequest
-) -> BuildReport:
-    """See ``Table.refresh``."""
-    table.store.require_own()
-    definitions = table.store.snapshot().definitions
-    known = [found for found in (each.index for each in definitions) if found is not None]
-    if not definitions:
-        raise SkipstoneError(f"{table.path} has no index", hint="run `skipstone build TABLE`")
-    settings = _settings(table, request, table.file_index)
-    return _run_build(table, spark, known, settings, request.progress)
+        Each Parquet file without row group metadata also gets it, from its footer: a ``_pm``, which
+        plans read instead of the file. Bloom filters stay in the file (``pm="external"``) or are
+        copied (``"inlined"``); ``"none"`` makes no ``_pm``.
 
+        ``encryption`` maps parts of the index to the labels of keys; indexes added later are
+        encrypted the same way. ``decryption`` has the keys of encrypted data files, by default the
+        table's. Columns that their file encrypts are indexed in the clear only with
+        ``plaintext_index=True``.
+        """
+        self.store.require_own()
+        own = self.file_index if options is None else FileIndexOptions.parse(options)
+        wanted = parse_indexes([*_listed(indexes), *own.indexes])
+        if not wanted:
+            hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
+            if isinstance(session, str | list | tuple):
+                hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
+            raise SkipstoneError("no index was named", hint=hint)
+        settings = self._settings(own, memory, pm, decryption, plaintext_index)
+        return _run_build(self, spark, wanted, settings, progress, encryption)
 
-def _settings(table: OpenTable, request: BuildRequest, options: FileIndexOptions) -> BuildSettings:
-    """The settings of the job. The limit of inline containers is the last one that was stated, be
-    it by an earlier build."""
-    given = request.decryption
-    limit = options.in_manifest_threshold
-    if limit is None:
-        limit = table.store.snapshot().inline_limit
-    settings = BuildSettings(
-        memory=request.memory,
-        pm=request.pm,
-        decryption=table.keys.get() if given is None else bound(table.path, given),
-        plaintext_index=request.plaintext_index,
-    )
-    return settings if limit is None else replace(settings, inline_limit=limit)
+    def refresh(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        memory: int = DEFAULT_MEMORY,
+        progress: Progress | None = None,
+        pm: PmMode = "external",
+        decryption: Decryption | None = None,
+        plaintext_index: bool = False,
+    ) -> BuildReport:
+        """Build the indexes that the table has for its new and changed files.
+
+        >>> table.refresh(spark)
+
+        Arguments as for ``build``. An encrypted index stays encrypted as it is; parts whose key is
+        not given are left to another refresh.
+        """
+        self.store.require_own()
+        definitions = self.store.snapshot().definitions
+        known = [found for found in (each.index for each in definitions) if found is not None]
+        if not definitions:
+            raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
+        settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
+        return _run_build(self, spark, known, settings, progress)
+
+    def _settings(
+        self,
+        options: FileIndexOptions,
+        memory: int,
+        pm: PmMode,
+        decryption: Decryption | None,
+        plaintext_index: bool,
+    ) -> BuildSettings:
+        """The settings of a build. The limit of inline containers is the last one that was stated,
+        be it by an earlier build."""
+        settings = BuildSettings(
+            memory=memory,
+            pm=pm,
+            decryption=self.keys.get() if decryption is None else bound(self.path, decryption),
+            plaintext_index=plaintext_index,
+        )
+        limit = options.in_manifest_threshold
+        if limit is None:
+            limit = self.store.snapshot().inline_limit
+        return settings if limit is None else replace(settings, inline_limit=limit)
 
 
 def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
@@ -307,3 +346,95 @@ def _merge_if_needed(table: OpenTable) -> int:
         log.warning("the parts of the index are left as they are: %s", error.message)
         return 0
     return done.parts_before
+
+
+class IndexAfterRewrite:
+    """The index of a table whose files were rewritten; ``keys`` open them."""
+
+    def __init__(
+        self,
+        table: BuildVerbs,
+        spark: SparkSession | None,
+        keys: Decryption | None,
+        *,
+        plaintext_index: bool = False,
+    ) -> None:
+        self.table, self.spark, self.keys = table, spark, keys
+        self.plaintext_index = plaintext_index
+        self.dropped: list[Index] = []
+
+    @property
+    def _store(self) -> Store | None:
+        """The index without its keys: with keys, the parts in the clear are ignored."""
+        table = self.table
+        if isinstance(table.store, XskipperStore):
+            return None  # written by others
+        return Store(table.location.root, open_storage(table.location.root, table.storage_options))
+
+    def clear(self, encryption: Encryption) -> list[str]:
+        """The indexes in the clear over columns that ``encryption`` encrypts."""
+        return [
+            f"{','.join(each.columns)}:{each.kind}"
+            for each in (() if self._store is None else self._store.snapshot().definitions)
+            if each.key_metadata is None
+            and not all(encryption.is_plaintext(column_path(name)) for name in each.columns)
+        ]
+
+    def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
+        """Drop them, and with ``whole`` all others, which are then built again."""
+        found, store = self.clear(encryption), self._store
+        if not found or store is None:
+            return ()
+        snapshot = store.snapshot()
+        there = snapshot.definitions
+        # Parts that do not open without keys are encrypted, not damaged.
+        all_clear = all(reason.cause is Cause.ABSENT for reason in snapshot.reasons)
+        self.dropped = [each.index for each in there if each.index is not None]
+        if all_clear and (whole or len(found) == len(there)):
+            store.drop()
+            return tuple(found)
+        for each in found:
+            column, _, kind = each.rpartition(":")
+            drop_index(store, kind, column)
+        # Facts of the earlier files are removed here. Packs are not: a running build may name them.
+        compact(store, self.table.listing)
+        return tuple(found)
+
+    def unpublish(self, encryption: Encryption) -> bool:
+        """Remove their Xskipper directory in the clear beside the index; whether there was one."""
+        from skipstone.xskipper.store import remove_plaintext
+
+        if self._store is None:
+            return False
+        store = self._store
+        gone = remove_plaintext(
+            store.storage,
+            store.location.xskipper,
+            lambda name: not encryption.is_plaintext(column_path(name)),
+        )
+        return bool(gone)
+
+    def rebuilt(self, encryption: IndexEncryption) -> tuple[Any, str]:
+        """Build the dropped indexes again, encrypted: the report, or the reason why not."""
+        return self._tried(
+            lambda: self.table.build(
+                self.spark, self.dropped, decryption=self.keys, encryption=encryption
+            )
+        )
+
+    def refreshed(self) -> tuple[Any, str]:
+        """Refresh the index: the report, or the reason why not."""
+        if self._store is None or not self.table.store.snapshot().definitions:
+            return None, ""
+        return self._tried(
+            lambda: self.table.refresh(
+                self.spark, decryption=self.keys, plaintext_index=self.plaintext_index
+            )
+        )
+
+    def _tried(self, do: Callable[[], Any]) -> tuple[Any, str]:
+        try:
+            return do(), ""
+        except (SkipstoneError, OSError) as error:
+            why = error.message if isinstance(error, SkipstoneError) else str(error)
+            return None, f"the index was not refreshed: {why}"

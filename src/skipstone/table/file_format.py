@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from skipstone.build.job import BuildJob, Outcome, run_here
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.execution.summary_footers import SummaryFooters
+from skipstone.execution.open_files import SummaryFooters
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
 from skipstone.questdb.txn_snapshot import TxnListing, opener

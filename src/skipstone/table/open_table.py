@@ -1,11 +1,17 @@
 """``OpenTable``: where the files and the index of a table lie, and how both are opened.
 
-Every verb of ``Table`` is a function over this value. It lists the files, finds their schema,
-matches them with the facts of the index, and keeps what queries share. It changes nothing.
+Every verb of ``Table`` is over this value. It lists the files, finds their schema, matches them
+with the facts of the index, and keeps what queries share. It changes nothing.
+
+``TxnTable`` is a table with a ``_txn``: QuestDB's, or a live table of Skipstone. Every listing of
+it is a snapshot (``questdb/txn_snapshot.py``); ``plan``, ``count`` and ``read`` each take one and
+keep to it. A file may grow while it is read: its first bytes, up to the size in the snapshot, do
+not change.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,11 +22,14 @@ from skipstone.identity import canonical_path
 from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.parquet.encryption.master_keys import labelled_keys
+from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.plan import Coverage
+from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
+from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
 from skipstone.storage import open_storage, table_format
 
 from .file_format import DataKeys, ParquetFormat, file_format_of
-from .txn_table import TxnTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.predicate.dnf import Filter
-    from skipstone.pruning.plan import Coverage
+    from skipstone.questdb.txn_snapshot import PartitionFile
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
 
@@ -179,7 +188,7 @@ class OpenTable:
         files = self.require_parquet("read it with Spark: Table.read(spark, where)")
         engine = Engine(self.storage, self.storage_options)
         if self.txn is not None:
-            engine.files.opening = self.txn.opening_of
+            engine.files.opening = self.txn.opening
         elif not self.keys:
             engine.files.summary = files.summary
         if self.keys:
@@ -190,3 +199,107 @@ class OpenTable:
 
             engine.files.opening = with_keys
         return engine
+
+
+# File versions whose way of opening is remembered.
+_REMEMBERED = 100_000
+
+
+class Partial(int):
+    """A row count over some partitions only; its text has the coverage."""
+
+    coverage: Coverage
+
+    def __new__(cls, value: int, coverage: Coverage) -> Partial:
+        made = super().__new__(cls, value)
+        made.coverage = coverage
+        return made
+
+    def __repr__(self) -> str:
+        return f"{int(self)} (of {self.coverage})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Partial, (int(self), self.coverage))
+
+
+class TxnTable:
+    """The table at ``root``; with ``partial`` only its Parquet partitions."""
+
+    def __init__(self, root: str, storage: Storage, *, partial: bool = False) -> None:
+        self.root, self.storage, self.partial = root, storage, partial
+        self.opened = OpenPartitions(storage)
+        # By path and size, of the snapshots that were listed.
+        self._files: dict[tuple[str, int | None], PartitionFile] = {}
+
+    @classmethod
+    def at(cls, root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
+        """``None`` without a ``_txn``; with ``partial`` this is an ``UnsupportedError``."""
+        if is_txn_table(root, storage):
+            return cls(root, storage, partial=partial)
+        if partial:
+            raise UnsupportedError(
+                f"{root} has no _txn, so there are no partitions to leave out",
+                hint="partial=True (--partial) is for tables of QuestDB",
+            )
+        return None
+
+    def listing(self) -> TxnListing:
+        """The newest snapshot."""
+        found = TxnSnapshot.open(self.root, self.storage, partial=self.partial).listing()
+        if len(self._files) > _REMEMBERED:
+            self._files = {}
+        self._files.update({(file.path, file.size): file for file in found.files})
+        return found
+
+    def coverage(self, listing: Listing) -> Coverage | None:
+        """How much of the table a listing covers; ``None`` without ``partial``."""
+        if not self.partial or not isinstance(listing, TxnListing):
+            return None
+        snapshot = listing.snapshot
+        return Coverage(
+            read=len(snapshot.files),
+            total=snapshot.partitions_total,
+            left_out=snapshot.left_out,
+        )
+
+    def partitions(self, listing: Listing) -> PartitionColumns:
+        """The partitions' times as evidence. Directory names have no columns."""
+        assert isinstance(listing, TxnListing)
+        return _Times({}, opened=self.opened, listing=listing)
+
+    def opening(self, id: ObjectId) -> dict[str, Any]:
+        """How ``ParquetFile`` opens a file of a snapshot that was listed: with its size."""
+        file = self._files.get((id.path, id.size))
+        return {} if file is None else {"size": file.size}
+
+    def facts(self, listing: Listing, schema: pa.Schema) -> SnapshotFacts:
+        """What the snapshot says about its files; ``schema`` is the table's."""
+        assert isinstance(listing, TxnListing)
+        return SnapshotFacts(
+            coverage=self.coverage(listing),
+            row_counts=listing.row_counts,
+            sources=(PartitionPms(listing, self.opened, schema),),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Times(PartitionColumns):
+    """The partitions' times in place of columns of directories, which such tables do not have."""
+
+    opened: OpenPartitions
+    listing: TxnListing
+
+    def evidence(self, columns: frozenset[str]) -> list[Any]:
+        """Evidence for the designated timestamp, if it is among ``columns``."""
+        snapshot, files = self.listing.snapshot, self.listing.files
+        if not files or snapshot.partitioning is None or snapshot.partitioning.unit == "none":
+            return []
+        # The newest file shows whether the others are worth opening.
+        column = self.opened.designated(files[-1])
+        if column is None or column not in columns:
+            return []
+        names = [self.opened.designated(file) for file in files]
+        times = [file.timestamp for file in files]
+        return [PartitionTimes.of(column, times, snapshot.partitioning, names)]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.questdb.txn_snapshot import is_txn_table
 
-from .build import BuildRequest, refresh_table
+from .build import BuildVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -99,26 +99,144 @@ class RetrofitFiles:
             return RetrofitReport(path=path, output=path, outcome="failed", why=why)
 
 
-def retrofit_table(
-    table: OpenTable, spark: SparkSession | None, work: RetrofitFiles, progress: Progress | None
-) -> TableRetrofitReport:
-    """See ``Table.retrofit``."""
-    from skipstone.rewrite.retrofit_file import TableRetrofitReport
+class RewriteVerbs(BuildVerbs):
+    """The verbs that write data files; see ``Table``."""
 
-    started = time.perf_counter()
-    require_local(table, "done", hint="let the writer of the table add page indexes and filters")
-    done = each_file(spark, table.listing(), work, progress)
-    refreshed = None
-    rewritten = any(each.outcome == "rewritten" for each in done)
-    if rewritten and not work.dry_run and table.store.snapshot().definitions:
-        refreshed = refresh_table(table, spark, BuildRequest())
-    return TableRetrofitReport(
-        table=table.path,
-        files=tuple(done),
-        dry_run=work.dry_run,
-        refreshed=refreshed,
-        seconds=time.perf_counter() - started,
-    )
+    def retrofit(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        bloom: Mapping[str, float] | None = None,
+        page_rows: int | None = None,
+        sorting: Sequence[str] | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> TableRetrofitReport:
+        """Add page indexes, Bloom filters, checksums and statistics to the files that lack them.
+
+        >>> table.retrofit(spark, bloom={"user_id": 0.01})
+
+        As ``skipstone.rewrite.retrofit`` does to one file; with ``spark`` as a job. A file that has
+        all of it is passed over, so a run that ended early is resumed by the next. A file that
+        cannot be done is in the report, and stops no other. Afterwards the table's index, if it has
+        one, is refreshed. ``progress`` is called with files done and files to do, in a job when a
+        task ends.
+        """
+        work = RetrofitFiles(
+            bloom=dict(bloom or {}),
+            page_rows=page_rows,
+            sorting=None if sorting is None else tuple(sorting),
+            dry_run=dry_run,
+        )
+        from skipstone.rewrite.retrofit_file import TableRetrofitReport
+
+        started = time.perf_counter()
+        require_local(self, "done", hint="let the writer of the table add page indexes and filters")
+        done = each_file(spark, self.listing(), work, progress)
+        refreshed = None
+        rewritten = any(each.outcome == "rewritten" for each in done)
+        if rewritten and not work.dry_run and self.store.snapshot().definitions:
+            refreshed = self.refresh(spark)
+        return TableRetrofitReport(
+            table=self.path,
+            files=tuple(done),
+            dry_run=work.dry_run,
+            refreshed=refreshed,
+            seconds=time.perf_counter() - started,
+        )
+
+    def salvage(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        output: str | None = None,
+        schema: str | None = None,
+        skip_bad_pages: bool = False,
+        footer_only: bool = False,
+        decryption: Given[Decryption] | None = None,
+        progress: Progress | None = None,
+    ) -> TableReport:
+        """Save the rows of the files that are damaged; good files are passed over.
+
+        >>> table.salvage(output="lake/saved")
+
+        No file of the table is touched. The rows of ``x.parquet`` go to ``x.parquet`` at the same
+        place below the directory ``output``, or to ``x.salvaged.parquet`` beside it: there they
+        belong to the table, and removing ``x.parquet`` is up to you. Files salvaged before are
+        passed over. The schema of a file without a footer is ``schema``, what is left of its
+        footer, that of the files beside it, or that of the table where all good files agree.
+        ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.salvage.salvage``.
+
+        With ``decryption``, by default the table's, encrypted files are salvaged too. Their rows
+        are written **in the clear**, so ``output`` is required. The keys may be a function that
+        makes them in each task. They are bound to the places of the files as for ``check``.
+        """
+        work = SalvageFiles(
+            root=self.path,
+            output=output,
+            schema=schema,
+            skip_bad_pages=skip_bad_pages,
+            footer_only=footer_only,
+            decryption=self.keys.get() if decryption is None else decryption,
+        )
+        from skipstone.rewrite.encrypted_file_list import read_list
+        from skipstone.rewrite.file_jobs import given
+        from skipstone.rewrite.table_report import TableReport
+
+        started = time.perf_counter()
+        require_local(self, "salvaged")
+        keys = None
+        notes: tuple[str, ...] = ()
+        if work.decryption is not None:
+            if work.output is None:
+                raise UnsupportedError(
+                    "what is saved of encrypted files is in the clear, and is not put among them",
+                    hint="name the directory that it goes to: output=…, --output",
+                )
+            made = given(work.decryption, "the keys")
+            try:
+                known = read_list(self.path, made)
+                work = replace(work, beginning=None if known is None else known.beginning)
+            except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
+                notes = (f"the list of the encrypted files does not open: {error.message}",)
+            keys = _bound(self.path, made, work.beginning)
+        listing = self.listing()
+        if work.schema is None:
+            work = replace(work, fallback=_schema_of_table(self.path, listing.paths, keys))
+        done = each_file(spark, listing, work, progress)
+        return TableReport(
+            table=self.path,
+            verb="salvage",
+            files=tuple(done),
+            notes=notes,
+            seconds=time.perf_counter() - started,
+        )
+
+    def write_metadata(
+        self, *, dry_run: bool = False, progress: Progress | None = None
+    ) -> SummaryReport:
+        """Write ``_metadata`` and ``_common_metadata`` into the table's directory.
+
+        >>> table.write_metadata()
+
+        Plans then read the footers of all files from there with one request, for the file versions
+        that it has. Footers of unchanged files are not read again; where no file changed, nothing
+        is written. Call it after writing to the table: Spark takes the table's schema from
+        ``_common_metadata``, and other readers may ignore files that ``_metadata`` does not name.
+        ``progress`` is called with files done and files to do.
+
+        ``UnsupportedError`` for files whose schemas differ, that are encrypted, or whose columns
+        lie in other files; ``StaleError`` where one changes meanwhile.
+        """
+        from skipstone.rewrite.summary_files import write_summary
+
+        self.require_parquet()
+        if self.txn is not None:
+            raise UnsupportedError(
+                f"{self.path} names the versions of its files in _txn",
+                hint="`skipstone migrate` gives them row group metadata (_pm)",
+            )
+        return write_summary(self.listing(), self.storage, dry_run=dry_run, progress=progress)
 
 
 def require_local(table: OpenTable, what: str, hint: str | None = None) -> None:
@@ -131,60 +249,7 @@ def require_local(table: OpenTable, what: str, hint: str | None = None) -> None:
         )
 
 
-def write_table_metadata(
-    table: OpenTable, *, dry_run: bool = False, progress: Progress | None = None
-) -> SummaryReport:
-    """See ``Table.write_metadata``."""
-    from skipstone.rewrite.summary_files import write_summary
-
-    table.require_parquet()
-    if table.txn is not None:
-        raise UnsupportedError(
-            f"{table.path} names the versions of its files in _txn",
-            hint="`skipstone migrate` gives them row group metadata (_pm)",
-        )
-    return write_summary(table.listing(), table.storage, dry_run=dry_run, progress=progress)
-
-
 _SUFFIX = ".salvaged.parquet"
-
-
-def salvage_table(
-    table: OpenTable, spark: SparkSession | None, work: SalvageFiles, progress: Progress | None
-) -> TableReport:
-    """See ``Table.salvage``."""
-    from skipstone.rewrite.encrypted_file_list import read_list
-    from skipstone.rewrite.file_jobs import given
-    from skipstone.rewrite.table_report import TableReport
-
-    started = time.perf_counter()
-    require_local(table, "salvaged")
-    keys = None
-    notes: tuple[str, ...] = ()
-    if work.decryption is not None:
-        if work.output is None:
-            raise UnsupportedError(
-                "what is saved of encrypted files is in the clear, and is not put among them",
-                hint="name the directory that it goes to: output=…, --output",
-            )
-        made = given(work.decryption, "the keys")
-        try:
-            known = read_list(table.path, made)
-            work = replace(work, beginning=None if known is None else known.beginning)
-        except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
-            notes = (f"the list of the encrypted files does not open: {error.message}",)
-        keys = _bound(table.path, made, work.beginning)
-    listing = table.listing()
-    if work.schema is None:
-        work = replace(work, fallback=_schema_of_table(table.path, listing.paths, keys))
-    done = each_file(spark, listing, work, progress)
-    return TableReport(
-        table=table.path,
-        verb="salvage",
-        files=tuple(done),
-        notes=notes,
-        seconds=time.perf_counter() - started,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

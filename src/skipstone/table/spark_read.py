@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, SortKey
     from skipstone.spark.read_path import Choice
     from skipstone.spark.relation import Pruner, RelationInfo
+    from skipstone.table.open_table import TxnTable
 
     from .open_table import OpenTable
-    from .txn_table import TxnTable
 
 
 _LOG = logging.getLogger("skipstone")
+# Hadoop's patterns cannot negate a text: names that differ from .index in one of the last letters.
+_FILTER = "pathGlobFilter"
+_NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
+_SUFFIX = ".index"
 
 
 def read_table(
@@ -146,12 +150,36 @@ def _check_columns(columns: Sequence[str] | None) -> None:
 
 
 def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
     from skipstone.spark.session import is_connect
-    from skipstone.spark.sidecars import plain_frame, without_sidecars_option
 
+    hidden = partial(_without_sidecars, table, options)
     if is_connect(spark):
-        return table.file_format.frame(spark, without_sidecars_option(table, options))
-    return plain_frame(table, spark, options)
+        return table.file_format.frame(spark, hidden())
+    try:
+        frame = table.file_format.frame(spark, options)
+    except Exception:  # Spark may have taken the schema of a sidecar
+        if not table.has_sidecars():
+            raise
+        return table.file_format.frame(spark, hidden())
+    return table.file_format.frame(spark, hidden()) if _lists_sidecars(frame, spark) else frame
+
+
+def _without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str, str]:
+    """``options`` with a filter that hides sidecars from Spark, if the table has any."""
+    if any(key.lower() == _FILTER.lower() for key in options) or not table.has_sidecars():
+        return dict(options)
+    return {**options, _FILTER: _NO_INDEX}
+
+
+def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
+    """Whether Spark lists a file named like a sidecar; the names stay in the JVM."""
+    from skipstone.spark.session import Jvm
+
+    jvm = Jvm.of(spark)
+    files = jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(frame._jdf.inputFiles())
+    text = jvm.type("scala.collection.mutable.StringBuilder")()
+    return int(files.addString(text, "", "\n", "\n").indexOf(f"{_SUFFIX}\n")) >= 0
 
 
 def _native(
@@ -162,19 +190,18 @@ def _native(
     choice: Choice | None,
 ) -> DataFrame:
     from skipstone.spark.session import is_connect
-    from skipstone.spark.sidecars import without_sidecars_option
 
     if table.txn is not None:
         return _snapshot(table, table.txn, spark, where, options)
     if is_connect(spark):
-        from skipstone.spark.connect import read_connect
+        from skipstone.spark.read_path import read_connect
 
         return read_connect(
             spark,
             table.path,
             partial(_planned, table),
             where,
-            without_sidecars_option(table, options),
+            _without_sidecars(table, options),
         )
     from skipstone.spark.facts import FactsPruner, finder, store_cache
     from skipstone.spark.skip import skip as skip_frame
@@ -227,8 +254,8 @@ def _snapshot(
     options: Mapping[str, str],
 ) -> DataFrame:
     """The rows of one snapshot, also while a writer commits."""
-    from skipstone.spark.connect import read_connect
     from skipstone.spark.facts import finder, store_cache
+    from skipstone.spark.read_path import read_connect
     from skipstone.spark.session import is_connect
     from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 

@@ -1,72 +1,59 @@
-"""``Table``: a table of plain files and its index, with one method for each verb.
+"""``Table``, a table of plain files and its index, with one method for each verb; and the functions
+of the package that take a session, a DataFrame or a path.
 
 >>> table = skipstone.Table("lake/events")
 >>> table.build(spark, indexes=["user_id:bloom", "ts:minmax"])
 >>> print(table.explain("user_id = 'u-8814'"))
 
-The methods have the names of the verbs of the command line. Each calls a function of the module
-that has its group of verbs; these functions take the ``OpenTable`` that ``Table`` is. Three verbs
-stand elsewhere: ``skipstone.ingest`` also makes tables, ``skipstone.inspect.inspect`` takes any
-file, and ``skipstone.report`` draws what ``explain`` returns.
+The methods have the names of the verbs of the command line. A module of the package has a group of
+them, in a class over ``OpenTable``; ``Table`` joins these classes. Three verbs stand elsewhere:
+``skipstone.ingest`` also makes tables, ``skipstone.inspect.inspect`` takes any file, and
+``skipstone.report`` draws what ``explain`` returns.
 
 Spark is imported by the calls that receive a session, and by no other.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from skipstone.errors import SkipstoneError
+from skipstone.paimon.options import is_option
 from skipstone.planning.fact_runs import IN_MEMORY
+from skipstone.pruning.plan import Plan
 
-from .aggregates import count_rows, extreme, first_rows
-from .build import DEFAULT_MEMORY, BuildRequest, build_table, refresh_table
-from .file_verbs import FileVerbs
+from .aggregates import AggregateVerbs
+from .build import DEFAULT_MEMORY
+from .encrypt import EncryptVerbs
+from .file_format import SparkFormat
 from .planning import PlanRequest, scan_query
-from .upkeep import (
-    advise_table,
-    check_table,
-    compact_table,
-    describe_table,
-    drop_from_table,
-    export_table,
-    migrate_table,
-    vacuum_table,
-)
+from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
     from skipstone.execution import TableScan
-    from skipstone.facts.index_encryption import IndexEncryption
-    from skipstone.facts.reports import (
-        BuildReport,
-        CheckReport,
-        CompactReport,
-        Description,
-        DropReport,
-        ExportReport,
-        VacuumReport,
-    )
+    from skipstone.facts.location import XskipperLocation
+    from skipstone.facts.reports import BuildReport
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.encryption.master_keys import KeySource
+    from skipstone.parquet.reading.file import ParquetFile
     from skipstone.planning.explain import Explanation
-    from skipstone.pruning.kind import Index
-    from skipstone.pruning.plan import Plan
-    from skipstone.questdb.migrate import MigrateReport
     from skipstone.questdb.pm_of_data_file import PmMode
+    from skipstone.rewrite.file_jobs import Given
+    from skipstone.spark.facts import Locations
+    from skipstone.spark.scan_log import QueryScans
+    from skipstone.spark.watch import Watch
 
-    from .aggregates import FirstRows
-    from .file_format import Progress
     from .open_table import Where
     from .planning import PlanOptions
 
 
-class Table(FileVerbs):
+class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     """A table of plain files below one directory, and its index.
 
     >>> events = skipstone.Table("lake/events")
@@ -86,8 +73,8 @@ class Table(FileVerbs):
     only with ``sidecars=True``.
 
     A directory with a ``_txn`` is a table of QuestDB, or a live table of Skipstone: its files are
-    those of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are not
-    Parquet are left out, and every result shows it; else they are an ``UnsupportedError``.
+    those of the newest snapshot (``table/open_table.py``). With ``partial``, partitions that are
+    not Parquet are left out, and every result shows it; else they are an ``UnsupportedError``.
 
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
     to its key, or a KMS client. With them, an index in the clear is not believed.
@@ -104,170 +91,6 @@ class Table(FileVerbs):
             return f"Table({self.path!r}, {self.coverage(self.listing())})"
         except (SkipstoneError, OSError):
             return f"Table({self.path!r}, partial=True)"
-
-    # -- the index ---------------------------------------------------------------------------------
-
-    def build(
-        self,
-        spark: SparkSession | None = None,
-        indexes: Iterable[str | Index] = (),
-        *,
-        options: Mapping[str, object] | None = None,
-        memory: int = DEFAULT_MEMORY,
-        progress: Progress | None = None,
-        pm: PmMode = "external",
-        encryption: IndexEncryption | None = None,
-        decryption: Decryption | None = None,
-        plaintext_index: bool = False,
-    ) -> BuildReport:
-        """Build ``indexes`` for all files that lack them.
-
-        >>> table.build(spark, ["user_id:bloom(fpp=0.001)", "ts:minmax"])
-
-        ``options`` name file indexes as Paimon does (``{"file-index.bitmap.columns": "a,b",
-        "file-index.bloom-filter.c.fpp": 0.01}``), in place of the table's; ``ValueError`` for one
-        that Paimon does not have.
-
-        The build is one Spark job; without a session it runs in this process. ``memory`` bounds the
-        bytes that a task holds. A build that was killed is resumed by the next. Other indexes stay
-        as they are. ``progress`` is called with files done and files to do.
-
-        Each Parquet file without row group metadata also gets it, from its footer: a ``_pm``, which
-        plans read instead of the file. Bloom filters stay in the file (``pm="external"``) or are
-        copied (``"inlined"``); ``"none"`` makes no ``_pm``.
-
-        ``encryption`` maps parts of the index to the labels of keys; indexes added later are
-        encrypted the same way. ``decryption`` has the keys of encrypted data files, by default the
-        table's. Columns that their file encrypts are indexed in the clear only with
-        ``plaintext_index=True``.
-        """
-        request = BuildRequest(
-            memory=memory,
-            pm=pm,
-            decryption=decryption,
-            plaintext_index=plaintext_index,
-            progress=progress,
-        )
-        return build_table(self, spark, indexes, request, options, encryption)
-
-    def refresh(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        memory: int = DEFAULT_MEMORY,
-        progress: Progress | None = None,
-        pm: PmMode = "external",
-        decryption: Decryption | None = None,
-        plaintext_index: bool = False,
-    ) -> BuildReport:
-        """Build the indexes that the table has for its new and changed files.
-
-        >>> table.refresh(spark)
-
-        Arguments as for ``build``. An encrypted index stays encrypted as it is; parts whose key is
-        not given are left to another refresh.
-        """
-        request = BuildRequest(
-            memory=memory,
-            pm=pm,
-            decryption=decryption,
-            plaintext_index=plaintext_index,
-            progress=progress,
-        )
-        return refresh_table(self, spark, request)
-
-    def describe(self) -> Description:
-        """The indexes, the files they cover, and their bytes against the data's.
-
-        >>> print(table.describe())
-        """
-        return describe_table(self)
-
-    def advise(
-        self, sample: int = 20, *, queries: Iterable[WeightedPredicate | Query] | None = None
-    ) -> Advice | Savings:
-        """Propose indexes, with a reason and a size each, from ``sample`` files.
-
-        >>> print(table.advise(queries=["user_id = 'u-8814'", (10, "ts > '2026-01-01'")]))
-
-        With ``queries`` (predicates, or pairs of a weight and a predicate) candidates are tried,
-        and the result is ``Savings``; ``PredicateError`` for text that is no predicate.
-        """
-        return advise_table(self, sample, queries)
-
-    def check(
-        self, deep: bool = False, *, sample: int = 20, decryption: Decryption | None = None
-    ) -> CheckReport:
-        """Find facts that are stale, missing, orphaned or corrupt.
-
-        >>> table.check(deep=True).ok
-
-        ``deep`` also decodes ``sample`` files, proves their facts true, and compares what plans
-        read with what matches. With keys (``decryption``, by default the table's) each file must be
-        encrypted and be in its own place, and none may be gone
-        (``rewrite/check_encrypted_files.py``).
-        """
-        return check_table(self, deep=deep, sample=sample, decryption=decryption)
-
-    def drop(self, index: str | None = None) -> DropReport:
-        """Remove one index, or all of them; the data is not touched.
-
-        >>> table.drop("user_id:bloom")
-        """
-        return drop_from_table(self, index)
-
-    def compact(self) -> CompactReport:
-        """Rewrite the facts into few parts, without those of files that are gone or changed.
-
-        >>> table.compact()
-
-        An Xskipper directory beside the index (``export`` without a destination) is published
-        again.
-        """
-        return compact_table(self)
-
-    def vacuum(
-        self, older_than: timedelta = timedelta(days=1), *, dry_run: bool = False
-    ) -> VacuumReport:
-        """Remove what a crash left: temporary files, broken parts, packs that no part names.
-
-        >>> table.vacuum(dry_run=True)
-        """
-        return vacuum_table(self, older_than, dry_run=dry_run)
-
-    def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
-        """Publish the index for others to read.
-
-        >>> table.export("lake/paimon-indexes", kind="paimon")
-
-        ``"xskipper"``: the facts, whole, as a store of Xskipper, version 4. It becomes
-        ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` beside
-        the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below ``destination``.
-        ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one data file, else
-        as ``<data file>._pm``. What others cannot use is left out, with the reason in the report;
-        ``UnsupportedError`` where nothing remains.
-        """
-        return export_table(self, destination, kind)
-
-    def migrate(
-        self,
-        destination: str | None = None,
-        *,
-        dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> MigrateReport:
-        """Make a ``_pm`` for every data file that lacks a good one, without reading rows.
-
-        >>> table.migrate(dry_run=True)
-
-        In a table of QuestDB it lies beside ``data.parquet`` of each Parquet partition, and no
-        process may have the table open. For other tables it lies below ``destination``, by default
-        ``pm/`` beside the facts. ``dry_run`` only reports what it would write; ``progress`` is
-        called with files done and files to do.
-        """
-        return migrate_table(self, destination, dry_run=dry_run, progress=progress)
-
-    # -- queries -----------------------------------------------------------------------------------
 
     def scan(
         self,
@@ -355,51 +178,6 @@ class Table(FileVerbs):
         )
         return scan.to_arrow()
 
-    def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
-        """How many rows match ``where``: from the indexes, where they know it exactly.
-
-        >>> table.count("ts >= '2026-01-01'")
-
-        Of other files the pages that may hold matches are read; Parquet tables only.
-        """
-        return count_rows(self, where, time_zone)
-
-    def min(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
-        """The least value of ``column`` among the rows that match; ``None`` where there is none.
-
-        >>> table.min("ts", "user_id = 'u-8814'")
-
-        From ``minmax`` where its bound is exact; of other files the pages that may hold the value
-        are read.
-        """
-        return extreme(self, column, where, time_zone, greatest=False)
-
-    def max(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
-        """The greatest value, as ``min``; NaN is the greatest of floats.
-
-        >>> table.max("ts")
-        """
-        return extreme(self, column, where, time_zone, greatest=True)
-
-    def top(
-        self,
-        order_by: str | Sequence[str],
-        limit: int,
-        *,
-        where: Where = None,
-        time_zone: str = "UTC",
-    ) -> FirstRows:
-        """The positions of the rows that come first by ``order_by``.
-
-        >>> table.top("age desc nulls last", 10)
-
-        From the range bitmaps of the first sort key, before any data is read. With one key the
-        result is exactly ``limit`` rows (all, if there are fewer), with several all that tie by the
-        first. A file without such an index, or where ``where`` is not decided, keeps all of its
-        candidate rows, and ``exact`` is False.
-        """
-        return first_rows(self, order_by, limit, where, time_zone)
-
     def read(
         self,
         spark: SparkSession,
@@ -423,3 +201,184 @@ class Table(FileVerbs):
 
         request = PlanRequest(where=where, columns=columns, order_by=order_by, limit=limit)
         return read_table(self, spark, request, options)
+
+
+def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
+    """``df`` reading only the files that its filters need, wherever it reads an indexed table.
+
+    >>> skipstone.skip(spark.read.parquet("lake/events")).where("user_id = 'u-8814'").show()
+
+    Works on any DataFrame of a classic session: paths, views, catalog tables, joins, aggregates.
+    ``index_location`` is where the index lies when it is not beside the table: one for all tables,
+    or a mapping from table path to location. A location may be one of Xskipper's stores
+    (``XskipperLocation``). The rows are those of plain Spark; relations without an index are read
+    as before.
+    """
+    from skipstone.spark.facts import finder, store_cache
+    from skipstone.spark.session import is_connect, require_frame
+    from skipstone.spark.skip import skip as skip_frame
+
+    require_frame(df)
+    cache = None if is_connect(df) else store_cache(df.sparkSession)
+    return skip_frame(df, finder(index_location, cache))
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    where: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    order_by: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    index_location: str | XskipperLocation | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    format: str = "parquet",
+    schema: str | None = None,
+    sidecars: bool | None = None,
+    partial: bool = False,
+    index_keys: KeySource | None = None,
+    decryption: Given[Decryption] | None = None,
+    **options: str,
+) -> DataFrame:
+    """``Table(path, …).read(spark, where, …)``, on classic sessions and Spark Connect alike.
+
+    >>> skipstone.read(spark, "lake/events", "user_id = 'u-8814'", columns=["ts", "amount"])
+
+    ``columns``, ``order_by`` and ``limit`` are those of ``Table.read``, the other arguments those
+    of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
+    (``**{"file-index.read.enabled": "false"}``).
+    """
+    # Spark reads other formats under the options of the table.
+    of_table = {key: v for key, v in options.items() if format != "parquet" or is_option(key)}
+    of_reader = {key: v for key, v in options.items() if key not in of_table}
+    table = Table(
+        path,
+        index_location=index_location,
+        storage_options=storage_options,
+        format=format,
+        options=of_table,
+        schema=schema,
+        sidecars=sidecars,
+        partial=partial,
+        index_keys=index_keys,
+        decryption=decryption,
+    )
+    return table.read(spark, where, columns=columns, order_by=order_by, limit=limit, **of_reader)
+
+
+@overload
+def explain(what: DataFrame) -> QueryScans: ...
+@overload
+def explain(what: str | ParquetFile | Plan, where: Where = None) -> Explanation: ...
+def explain(
+    what: DataFrame | str | ParquetFile | Plan, where: Where = None
+) -> Explanation | QueryScans:
+    """What a query would read, and why it skips the rest; nothing is run.
+
+    >>> print(skipstone.explain("lake/events", "user_id = 'u-8814'"))
+
+    Of a DataFrame: its file scans. Of the path of a table, or a ``ParquetFile``: the plan for
+    ``where``. A ``Plan`` is shown as it is.
+    """
+    if isinstance(what, str):
+        return Table(what).explain(where)
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.planning.explain import Explanation
+
+    if isinstance(what, ParquetFile):
+        return Explanation(what.plan(where))
+    if isinstance(what, Plan):
+        return Explanation(what)
+    from skipstone.spark.session import require_frame
+    from skipstone.spark.skip import explain as explain_frame
+
+    require_frame(what)
+    return explain_frame(what)
+
+
+def last_scan(spark: SparkSession) -> QueryScans:
+    """Every file scan of this thread's last query: files and bytes kept of the total, and why.
+
+    >>> print(skipstone.last_scan(spark))
+
+    It has no scans before the first query that reads through an index.
+    """
+    from skipstone.spark.scan_log import QueryScans
+    from skipstone.spark.scan_log import last_scan as last
+    from skipstone.spark.session import require_session
+
+    require_session(spark)
+    return last(spark) or QueryScans(scans=())
+
+
+def watch(
+    spark: SparkSession,
+    table: Table | str,
+    *,
+    interval: float = 10.0,
+    name: str | None = None,
+    memory: int = DEFAULT_MEMORY,
+    pm: PmMode = "external",
+    decryption: Decryption | None = None,
+    plaintext_index: bool = False,
+) -> Watch:
+    """Keep the index of ``table`` fresh: a streaming query refreshes it every ``interval`` seconds.
+
+    >>> with skipstone.watch(spark, "lake/events", interval=60) as watching:
+    ...     watching.awaitTermination(3_600)
+
+    New and replaced files get the indexes that the table has, in folders at any depth. A refresh
+    that finds none costs a listing. ``table`` is a path or a ``Table``, ``name`` the query's; the
+    other arguments are those of ``Table.refresh``. Build an index first.
+
+    ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
+    gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
+    started again goes on where the index stands. Watches and builds may run side by side.
+
+    Raises ``SkipstoneError`` for a table without an index, before anything is started.
+    """
+    from skipstone.spark.session import is_connect, require_session
+    from skipstone.spark.watch import start_watch
+
+    require_session(spark)
+    watched = Table(table) if isinstance(table, str) else table
+    watched.store.require_own()
+    if not watched.store.snapshot().definitions:
+        raise SkipstoneError(
+            f"{watched.path} has no index", hint=f"run `skipstone build {watched.path}` first"
+        )
+    options = {
+        "memory": memory,
+        "pm": pm,
+        "decryption": decryption,
+        "plaintext_index": plaintext_index,
+    }
+    refresh = partial(_refresh, watched, options)
+    if is_connect(spark):
+        refresh = partial(_refresh_at_server, _arguments(watched), options)
+    return start_watch(spark, watched.path, refresh, interval=interval, name=name)
+
+
+def _refresh(table: Table, options: dict[str, Any], spark: SparkSession) -> BuildReport:
+    return table.refresh(spark, **options)
+
+
+def _refresh_at_server(
+    arguments: dict[str, Any], options: dict[str, Any], spark: SparkSession
+) -> BuildReport:
+    """A server of Spark Connect has no ``Table`` yet."""
+    return Table(**arguments).refresh(spark, **options)
+
+
+def _arguments(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "path": table.path,
+        "index_location": table.index_location,
+        "storage_options": table.storage_options,
+        "partial": table.partial,
+    }
+    if isinstance(table.file_format, SparkFormat):
+        source = table.file_format.source
+        found |= {"format": source.format, "options": source.options, "schema": source.schema}
+    return found

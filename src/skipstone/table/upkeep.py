@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -31,54 +32,272 @@ from skipstone.questdb.txn_snapshot import is_txn_table
 from skipstone.rewrite.check_encrypted_files import check_encrypted_files
 
 from .file_format import ParquetFormat, bound
+from .open_table import OpenTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import timedelta
 
     from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.migrate import MigrateReport
 
     from .file_format import Progress
-    from .open_table import OpenTable
 
 
 _LOG = logging.getLogger("skipstone")
 
 
-def describe_table(table: OpenTable) -> Description:
-    """See ``Table.describe``."""
-    listing = table.listing()
-    found = describe(table.path, table.match(listing))
-    coverage = table.coverage(listing)
-    if coverage is None:
-        return found
-    return replace(found, notes=(f"these are {coverage}", *found.notes))
+class UpkeepVerbs(OpenTable):
+    """The verbs over the index, and ``migrate``; see ``Table``."""
 
+    def describe(self) -> Description:
+        """The indexes, the files they cover, and their bytes against the data's.
 
-def drop_from_table(table: OpenTable, index: str | None) -> DropReport:
-    """See ``Table.drop``."""
-    table.store.require_own()
-    matched = table.match(table.listing())
-    before = describe(table.path, matched)
-    if not before.indexes:
-        raise SkipstoneError(f"{table.path} has no index", hint="there is nothing to drop")
-    if index is None:
-        table.store.drop()
-        gone = before.indexes
-    else:
-        gone = _drop_one(table, index, before)
-    after = table.store.snapshot()
-    files = max((info.files for info in gone), default=0)
-    return DropReport(
-        table=table.path,
-        location=table.location.root,
-        dropped=tuple(info.name for info in gone),
-        remaining=tuple(info.name for info in before.indexes if info not in gone),
-        files=files,
-        bytes_removed=max(0, before.bytes_index - after.size),
-    )
+        >>> print(table.describe())
+        """
+        listing = self.listing()
+        found = describe(self.path, self.match(listing))
+        coverage = self.coverage(listing)
+        if coverage is None:
+            return found
+        return replace(found, notes=(f"these are {coverage}", *found.notes))
+
+    def advise(
+        self, sample: int = 20, *, queries: Iterable[WeightedPredicate | Query] | None = None
+    ) -> Advice | Savings:
+        """Propose indexes, with a reason and a size each, from ``sample`` files.
+
+        >>> print(table.advise(queries=["user_id = 'u-8814'", (10, "ts > '2026-01-01'")]))
+
+        With ``queries`` (predicates, or pairs of a weight and a predicate) candidates are tried,
+        and the result is ``Savings``; ``PredicateError`` for text that is no predicate.
+        """
+        from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
+
+        listing = self.listing()
+        keys = self.keys.get()
+        schema = None
+        if isinstance(self.file_format, ParquetFormat) and self.txn is None and len(listing):
+            schema = self.file_format.schema(listing, (), None, self.store)
+        request = AdviceRequest(
+            listing=listing,
+            storage=self.storage,
+            sample=sample,
+            name=self.path,
+            schema=schema,
+            decryption=keys,
+            storage_options=self.storage_options or None,
+        )
+        if queries is None:
+            return advise(request)
+        if not isinstance(self.file_format, ParquetFormat):
+            raise UnsupportedError(
+                f"{self.path} is not a table of Parquet files: trying indexes takes Spark",
+                hint="leave the queries out, and rules decide from a sample",
+            )
+        schema = self.schema(listing) if len(listing) else None
+        return advise_queries(replace(request, schema=schema), queries_of(queries))
+
+    def check(
+        self, deep: bool = False, *, sample: int = 20, decryption: Decryption | None = None
+    ) -> CheckReport:
+        """Find facts that are stale, missing, orphaned or corrupt.
+
+        >>> table.check(deep=True).ok
+
+        ``deep`` also decodes ``sample`` files, proves their facts true, and compares what plans
+        read with what matches. With keys (``decryption``, by default the table's) each file must be
+        encrypted and be in its own place, and none may be gone
+        (``rewrite/check_encrypted_files.py``).
+        """
+        if deep and isinstance(self.store, XskipperStore):
+            raise UnsupportedError(
+                f"{self.location.root} is a store of Xskipper",
+                hint="a deep check rebuilds facts of Skipstone's own: leave --deep out",
+            )
+        decryption = self.keys.get() if decryption is None else bound(self.path, decryption)
+        listing = self.listing()
+        found = check(self.store, listing, self.file_format.fingerprint(None, self.store))
+        corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
+        proof = None
+        if deep:
+            matched = self.match(listing)
+            partitions = PartitionColumns.of_paths(self.path, listing.paths)
+            proof = prove(
+                matched,
+                partitions,
+                self.storage,
+                table=self.path,
+                sample=sample,
+                decryption=decryption,
+            )
+            corrupt += proof.unreadable
+        encryption, indexed = None, True
+        if decryption is not None:
+            encryption = check_encrypted_files(
+                self.path,
+                listing,
+                decryption,
+                orphaned=found.orphaned,
+                storage_options=self.storage_options or None,
+            )
+            indexed = bool(self.store.snapshot().definitions)
+        return CheckReport(
+            table=self.path,
+            location=self.location.root,
+            files_total=found.files,
+            fresh=found.current,
+            stale=found.stale,
+            missing=len(found.missing) if indexed else 0,
+            orphaned=len(found.orphaned),
+            corrupt=tuple(corrupt),
+            untrue=proof.untrue if proof else (),
+            deep=deep,
+            sampled=proof.sampled if proof else 0,
+            compared=proof.compared if proof else 0,
+            encryption=encryption,
+            indexed=indexed,
+        )
+
+    def drop(self, index: str | None = None) -> DropReport:
+        """Remove one index, or all of them; the data is not touched.
+
+        >>> table.drop("user_id:bloom")
+        """
+        self.store.require_own()
+        matched = self.match(self.listing())
+        before = describe(self.path, matched)
+        if not before.indexes:
+            raise SkipstoneError(f"{self.path} has no index", hint="there is nothing to drop")
+        if index is None:
+            self.store.drop()
+            gone = before.indexes
+        else:
+            gone = _drop_one(self, index, before)
+        after = self.store.snapshot()
+        files = max((info.files for info in gone), default=0)
+        return DropReport(
+            table=self.path,
+            location=self.location.root,
+            dropped=tuple(info.name for info in gone),
+            remaining=tuple(info.name for info in before.indexes if info not in gone),
+            files=files,
+            bytes_removed=max(0, before.bytes_index - after.size),
+        )
+
+    def compact(self) -> CompactReport:
+        """Rewrite the facts into few parts, without those of files that are gone or changed.
+
+        >>> table.compact()
+
+        An Xskipper directory beside the index (``export`` without a destination) is published
+        again.
+        """
+        self.store.require_own()
+        started = time.perf_counter()
+        done = compact(self.store, self.listing)
+        if self.store.storage.has_children(self.location.xskipper):
+            try:
+                _export_facts(self, None)
+            except UnsupportedError as error:
+                _LOG.warning("%s is left as it is: %s", self.location.xskipper, error)
+        return CompactReport(
+            table=self.path,
+            location=self.location.root,
+            parts_before=done.parts_before,
+            parts_after=done.parts_after,
+            facts_before=done.rows_before,
+            facts_after=done.rows_after,
+            bytes_before=done.bytes_before,
+            bytes_after=done.bytes_after,
+            seconds=time.perf_counter() - started,
+        )
+
+    def vacuum(
+        self, older_than: timedelta = timedelta(days=1), *, dry_run: bool = False
+    ) -> VacuumReport:
+        """Remove what a crash left: temporary files, broken parts, packs that no part names.
+
+        >>> table.vacuum(dry_run=True)
+        """
+        self.store.require_own()
+        seconds = older_than.total_seconds()
+        done = vacuum(self.store, seconds, dry_run=dry_run)
+        return VacuumReport(
+            table=self.path,
+            location=self.location.root,
+            removed=tuple(done.removed),
+            bytes_removed=sum(done.removed.values()),
+            older_than_seconds=seconds,
+            dry_run=dry_run,
+        )
+
+    def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
+        """Publish the index for others to read.
+
+        >>> table.export("lake/paimon-indexes", kind="paimon")
+
+        ``"xskipper"``: the facts, whole, as a store of Xskipper, version 4. It becomes
+        ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` beside
+        the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below ``destination``.
+        ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one data file, else
+        as ``<data file>._pm``. What others cannot use is left out, with the reason in the report;
+        ``UnsupportedError`` where nothing remains.
+        """
+        self.store.require_own()
+        if kind == "xskipper":
+            return _export_facts(self, destination)
+        if kind not in ("paimon", "questdb"):
+            raise UnsupportedError(
+                f"an export as {kind!r}",
+                hint="the kinds are 'xskipper', 'paimon' and 'questdb'",
+            )
+        if destination is None:
+            raise UnsupportedError(
+                "an export of sidecars needs a destination", hint="name the directory they go to"
+            )
+        if self.store.snapshot().encryption is not None:
+            raise UnsupportedError(
+                f"the index of {self.path} is encrypted, and its sidecars would be in the clear",
+                hint="an export for Xskipper stays encrypted: kind='xskipper'",
+            )
+        export = export_pms if kind == "questdb" else export_containers
+        return export(
+            self.match(self.listing()),
+            table=self.path,
+            destination=destination,
+            options=self.storage_options,
+        )
+
+    def migrate(
+        self,
+        destination: str | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MigrateReport:
+        """Make a ``_pm`` for every data file that lacks a good one, without reading rows.
+
+        >>> table.migrate(dry_run=True)
+
+        In a table of QuestDB it lies beside ``data.parquet`` of each Parquet partition, and no
+        process may have the table open. For other tables it lies below ``destination``, by default
+        ``pm/`` beside the facts. ``dry_run`` only reports what it would write; ``progress`` is
+        called with files done and files to do.
+        """
+        from skipstone.questdb.migrate import migrate
+
+        if destination is None and not is_txn_table(self.path, self.storage):
+            destination = f"{self.location.root}/pm"
+        return migrate(
+            self.path,
+            self.storage,
+            listing=self.listing,
+            destination=destination,
+            dry_run=dry_run,
+            storage_options=self.storage_options,
+            progress=progress,
+        )
 
 
 def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexInfo, ...]:
@@ -100,111 +319,6 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
     return gone
 
 
-def check_table(
-    table: OpenTable, *, deep: bool, sample: int, decryption: Decryption | None = None
-) -> CheckReport:
-    """See ``Table.check``."""
-    if deep and isinstance(table.store, XskipperStore):
-        raise UnsupportedError(
-            f"{table.location.root} is a store of Xskipper",
-            hint="a deep check rebuilds facts of Skipstone's own: leave --deep out",
-        )
-    decryption = table.keys.get() if decryption is None else bound(table.path, decryption)
-    listing = table.listing()
-    found = check(table.store, listing, table.file_format.fingerprint(None, table.store))
-    corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
-    proof = None
-    if deep:
-        matched = table.match(listing)
-        partitions = PartitionColumns.of_paths(table.path, listing.paths)
-        proof = prove(
-            matched,
-            partitions,
-            table.storage,
-            table=table.path,
-            sample=sample,
-            decryption=decryption,
-        )
-        corrupt += proof.unreadable
-    encryption, indexed = None, True
-    if decryption is not None:
-        encryption = check_encrypted_files(
-            table.path,
-            listing,
-            decryption,
-            orphaned=found.orphaned,
-            storage_options=table.storage_options or None,
-        )
-        indexed = bool(table.store.snapshot().definitions)
-    return CheckReport(
-        table=table.path,
-        location=table.location.root,
-        files_total=found.files,
-        fresh=found.current,
-        stale=found.stale,
-        missing=len(found.missing) if indexed else 0,
-        orphaned=len(found.orphaned),
-        corrupt=tuple(corrupt),
-        untrue=proof.untrue if proof else (),
-        deep=deep,
-        sampled=proof.sampled if proof else 0,
-        compared=proof.compared if proof else 0,
-        encryption=encryption,
-        indexed=indexed,
-    )
-
-
-def compact_table(table: OpenTable) -> CompactReport:
-    """See ``Table.compact``."""
-    table.store.require_own()
-    started = time.perf_counter()
-    done = compact(table.store, table.listing)
-    if table.store.storage.has_children(table.location.xskipper):
-        try:
-            _export_facts(table, None)
-        except UnsupportedError as error:
-            _LOG.warning("%s is left as it is: %s", table.location.xskipper, error)
-    return CompactReport(
-        table=table.path,
-        location=table.location.root,
-        parts_before=done.parts_before,
-        parts_after=done.parts_after,
-        facts_before=done.rows_before,
-        facts_after=done.rows_after,
-        bytes_before=done.bytes_before,
-        bytes_after=done.bytes_after,
-        seconds=time.perf_counter() - started,
-    )
-
-
-def export_table(table: OpenTable, destination: str | None, kind: str) -> ExportReport:
-    """See ``Table.export``."""
-    table.store.require_own()
-    if kind == "xskipper":
-        return _export_facts(table, destination)
-    if kind not in ("paimon", "questdb"):
-        raise UnsupportedError(
-            f"an export as {kind!r}",
-            hint="the kinds are 'xskipper', 'paimon' and 'questdb'",
-        )
-    if destination is None:
-        raise UnsupportedError(
-            "an export of sidecars needs a destination", hint="name the directory they go to"
-        )
-    if table.store.snapshot().encryption is not None:
-        raise UnsupportedError(
-            f"the index of {table.path} is encrypted, and its sidecars would go out in the clear",
-            hint="an export for Xskipper stays encrypted: kind='xskipper'",
-        )
-    export = export_pms if kind == "questdb" else export_containers
-    return export(
-        table.match(table.listing()),
-        table=table.path,
-        destination=destination,
-        options=table.storage_options,
-    )
-
-
 def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:
     listing = table.listing()
     return publish(
@@ -215,72 +329,3 @@ def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:
         options=table.storage_options,
         keys=table.store.keys,
     )
-
-
-def vacuum_table(table: OpenTable, older_than: timedelta, *, dry_run: bool) -> VacuumReport:
-    """See ``Table.vacuum``."""
-    table.store.require_own()
-    seconds = older_than.total_seconds()
-    done = vacuum(table.store, seconds, dry_run=dry_run)
-    return VacuumReport(
-        table=table.path,
-        location=table.location.root,
-        removed=tuple(done.removed),
-        bytes_removed=sum(done.removed.values()),
-        older_than_seconds=seconds,
-        dry_run=dry_run,
-    )
-
-
-def migrate_table(
-    table: OpenTable,
-    destination: str | None,
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> MigrateReport:
-    """See ``Table.migrate``."""
-    from skipstone.questdb.migrate import migrate
-
-    if destination is None and not is_txn_table(table.path, table.storage):
-        destination = f"{table.location.root}/pm"
-    return migrate(
-        table.path,
-        table.storage,
-        listing=table.listing,
-        destination=destination,
-        dry_run=dry_run,
-        storage_options=table.storage_options,
-        progress=progress,
-    )
-
-
-def advise_table(
-    table: OpenTable, sample: int, queries: Iterable[WeightedPredicate | Query] | None
-) -> Advice | Savings:
-    """See ``Table.advise``."""
-    from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
-
-    listing = table.listing()
-    keys = table.keys.get()
-    schema = None
-    if isinstance(table.file_format, ParquetFormat) and table.txn is None and len(listing):
-        schema = table.file_format.schema(listing, (), None, table.store)
-    request = AdviceRequest(
-        listing=listing,
-        storage=table.storage,
-        sample=sample,
-        name=table.path,
-        schema=schema,
-        decryption=keys,
-        storage_options=table.storage_options or None,
-    )
-    if queries is None:
-        return advise(request)
-    if not isinstance(table.file_format, ParquetFormat):
-        raise UnsupportedError(
-            f"{table.path} is not a table of Parquet files: indexes cannot be tried without Spark",
-            hint="leave the queries out, and rules decide from a sample",
-        )
-    schema = table.schema(listing) if len(listing) else None
-    return advise_queries(replace(request, schema=schema), queries_of(queries))
