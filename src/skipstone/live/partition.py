@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, PlacedRowGroups
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
-from skipstone.questdb.format.layout import MAX_STAT_INLINED, MIN_STAT_INLINED
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.pm_columns import PmColumns
 from skipstone.questdb.format.writer import PmFooter, append, read_row_groups
@@ -45,9 +44,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.format.values import PmRowGroup
 
     from .disk import Disk
-
-
-_INLINED: Final = MIN_STAT_INLINED | MAX_STAT_INLINED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,13 +245,11 @@ def _leaf(footer: FooterArrays, timestamp: str) -> int:
 
 
 def _times(snapshot: PmSnapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    chunks = snapshot.chunks([leaf])[:, 0]
-    if np.any((chunks["STAT_FLAGS"] & _INLINED) != _INLINED):
+    stats = snapshot.stats([leaf])
+    (lows, low), (highs, high) = (stats.fixed(end, np.int64) for end in ("MIN", "MAX"))
+    if not (low & high).all():
         raise FormatError("a row group without least and largest timestamp", file=snapshot.pm.file)
-    low, high = (
-        np.ascontiguousarray(chunks[name]).view(np.int64) for name in ("MIN_STAT", "MAX_STAT")
-    )
-    return tuple(low.tolist()), tuple(high.tolist())
+    return tuple(lows[:, 0].tolist()), tuple(highs[:, 0].tolist())
 
 
 def _extent(row_group: bytes) -> int:

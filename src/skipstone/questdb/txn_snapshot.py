@@ -32,12 +32,14 @@ import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
-from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import FormatError, StaleError, UnsupportedError
 from skipstone.human import of_total
+from skipstone.parquet.format.footer import read_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import ByteRange, Listing
 
 from .format.txn import Partition, Partitioning, directory, infer_partitioning, read
@@ -343,10 +345,6 @@ def _too_busy(patience: CommitPatience, root: str) -> None:
     )
 
 
-_MAGIC: Final = b"PAR1"
-_GroupPlace: TypeAlias = "tuple[int, int, int]"
-
-
 def open_partition(file: PartitionFile, storage: Storage) -> io.BufferedReader:
     """The file as the snapshot has it. ``StaleError`` where it is shorter by now."""
     source = storage.open(file.path)
@@ -430,13 +428,8 @@ def _reads_right(file: PartitionFile, storage: Storage) -> bool:
         with open_partition(file, storage) as source:
             wanted = _row_groups(source)
         with storage.open(file.path) as whole:
-            whole.seek(-len(_MAGIC), io.SEEK_END)
-            if whole.read() != _MAGIC:
-                return False
             there = _row_groups(whole)
-    except (SkipstoneError, OSError):
-        raise
-    except ValueError:
+    except FormatError:
         return False
     if there[: len(wanted)] == wanted and all(at >= file.size for at, _, _ in there[len(wanted) :]):
         return True
@@ -446,22 +439,14 @@ def _reads_right(file: PartitionFile, storage: Storage) -> bool:
     )
 
 
-def _row_groups(source: Any) -> list[_GroupPlace]:
-    """First byte, bytes and rows of each row group; ``ValueError`` where there is no footer."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    source.seek(0)
-    try:
-        footer = pq.read_metadata(source)
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno:
-            raise
-        raise ValueError(str(error)) from error
-    found = []
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        chunks = [group.column(at) for at in range(group.num_columns)]
-        starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
-        sizes = sum(each.total_compressed_size for each in chunks)
-        found.append((min(starts, default=0), sizes, group.num_rows))
-    return found
+def _row_groups(source: BinaryIO) -> list[tuple[int, int, int]]:
+    """First byte, bytes and rows of each row group; ``FormatError`` where there is no footer."""
+    tail, data = read_footer(source)
+    if tail.encrypted:
+        raise FormatError("the footer is encrypted", offset=tail.offset)
+    footer = FooterArrays.scan(data, tail.offset)
+    dictionary, pages = footer.chunk("dictionary_page_offset"), footer.chunk("data_page_offset")
+    starts = np.where(dictionary > 0, dictionary, pages).min(axis=1, initial=tail.offset)
+    sizes = footer.chunk("total_compressed_size").sum(axis=1)
+    rows = footer.group("num_rows")
+    return list(zip(starts.tolist(), sizes.tolist(), rows.tolist(), strict=True))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.writer import rewrite
 from tests.questdb.format.converting import Converted, footer_of, pm_of
+from tests.questdb.format.rewriting import rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, rewrite, write
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
+from tests.questdb.format.rewriting import rewrite
 
 if TYPE_CHECKING:
     from skipstone.questdb.format.pm import PmSnapshot

@@ -10,9 +10,10 @@ import pytest
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.values import PmHead
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, rewrite, write
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
 from tests.questdb.format.converting import pm_of
 from tests.questdb.format.golden import case, described, names
+from tests.questdb.format.rewriting import rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,8 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, rewrite, write
+from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
+from tests.questdb.format.rewriting import rewrite
 from tests.questdb.format.strategies import footers, heads, row_groups
 
 if TYPE_CHECKING:

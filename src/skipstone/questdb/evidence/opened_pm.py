@@ -102,7 +102,6 @@ class SnapshotCache:
         load: Callable[[], Buffer],
         *,
         parquet_size: int | None,
-        verify: bool = True,
         file: str | None = None,
     ) -> PmSnapshot:
         """The snapshot of this key; ``load`` gives its bytes if it is not open yet.
@@ -113,7 +112,7 @@ class SnapshotCache:
         known = self._kept.get(whole)
         if known is not None:
             return known
-        made = open_pm(load(), parquet_size=parquet_size, verify=verify, file=file)
+        made = open_pm(load(), parquet_size=parquet_size, file=file)
         return self._kept.put(whole, made)
 
 

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched
-    from skipstone.questdb.format.layout import Bools, Bytes, Ints
-    from skipstone.questdb.format.statistics import End
+    from skipstone.questdb.format.layout import Bools, Bytes, End, Ints
 
     from .opened_pm import OpenedPm
 

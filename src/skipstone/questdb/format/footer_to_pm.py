@@ -25,16 +25,13 @@ from skipstone.parquet.format.page_header import BloomFilterHeader
 from skipstone.parquet.thrift.compact import Reader
 
 from .layout import (
+    BOUNDS,
     CHUNK,
     CHUNK_SIZE,
     DISTINCT_COUNT_PRESENT,
     MAX_BLOCK_OFFSET,
     MAX_OUT_OF_LINE,
-    MAX_STAT_EXACT,
-    MAX_STAT_INLINED,
     MAX_STAT_PRESENT,
-    MIN_STAT_EXACT,
-    MIN_STAT_INLINED,
     MIN_STAT_PRESENT,
     NULL_COUNT_PRESENT,
     TRAILER,
@@ -65,10 +62,6 @@ _ENCODING_BITS: Final[dict[int, int]] = {
 }
 #: No header of a bloom filter is longer.
 HEADER_BYTES: Final = 64
-_ENDS: Final = (
-    ("MIN_STAT", "min_value", MIN_STAT_PRESENT, MIN_STAT_INLINED, MIN_STAT_EXACT, 0),
-    ("MAX_STAT", "max_value", MAX_STAT_PRESENT, MAX_STAT_INLINED, MAX_STAT_EXACT, 4),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +209,20 @@ def _outside(footer: FooterArrays, hidden: Bools, chunks: Structs) -> Ints:
     that lie out of line: shape (row groups, columns, minimum and maximum, 2)."""
     found = np.zeros((*hidden.shape, 2, 2), np.int64)
     flags, sizes = chunks["STAT_FLAGS"], chunks["STAT_SIZES"]
-    for at, (slot, field, present, inlined, exact, shift) in enumerate(_ENDS):
+    for at, (name, bound) in enumerate(BOUNDS.items()):
+        field = f"{name.lower()}_value"
         begin, length = footer.places(field)
         length = np.where(hidden | (begin < 0) | (length > MAX_OUT_OF_LINE), 0, length)
         there, short = length > 0, (length > 0) & (length <= 8)
-        flags[there] |= present
+        flags[there] |= bound.present
         # Writers from before this field gave exact bounds or none: absent means exact.
-        flags[there & (footer.chunk(f"is_{field}_exact") != 0)] |= exact
-        flags[short] |= inlined
-        sizes[short] |= (length[short] << shift).astype(np.uint8)
+        flags[there & (footer.chunk(f"is_{field}_exact") != 0)] |= bound.exact
+        flags[short] |= bound.inlined
+        sizes[short] |= (length[short] << bound.shift).astype(np.uint8)
         inside = np.arange(8) < length[short][:, None]
         taken = np.where(inside, begin[short][:, None] + np.arange(8), 0)
         raw = np.where(inside, footer.buffer[taken], 0).astype(np.uint8)
-        chunks[slot][short] = np.ascontiguousarray(raw).view("<u8").ravel()
+        chunks[bound.slot][short] = np.ascontiguousarray(raw).view("<u8").ravel()
         found[:, :, at, 0] = begin
         found[:, :, at, 1] = np.where(there & ~short, length, 0)
     return found
@@ -239,7 +233,7 @@ def _fill_timestamps(
 ) -> None:
     """Exact bounds of the designated timestamp, where the footer lacks one of the two."""
     both = MIN_STAT_PRESENT | MAX_STAT_PRESENT
-    filled = both | MIN_STAT_INLINED | MIN_STAT_EXACT | MAX_STAT_INLINED | MAX_STAT_EXACT
+    filled = sum(bound.present | bound.inlined | bound.exact for bound in BOUNDS.values())
     for group, (low, high) in (bounds or {}).items():
         chunk = chunks[group]
         if chunk["STAT_FLAGS"] & both != both:
@@ -273,10 +267,10 @@ def _region(
     ends = np.cumsum(flat, axis=1)
     starts = np.append(0, np.cumsum(flat.sum(axis=1)))
     offsets = (ends - flat).reshape(lengths.shape)
-    for at, (slot, *_) in enumerate(_ENDS):
+    for at, bound in enumerate(BOUNDS.values()):
         long = outside[:, :, at, 1] > 0
         slots = offsets[:, :, at][long] << 16 | outside[:, :, at, 1][long]
-        chunks[slot][long] = slots.astype(np.uint64)
+        chunks[bound.slot][long] = slots.astype(np.uint64)
     out = np.zeros(int(starts[-1]), np.uint8)
     size = outside[..., 1].ravel()
     target = (offsets[:, :, :2] + starts[:-1, None, None]).ravel()

@@ -35,7 +35,7 @@ footer bits 0 and 1 are of its development branch.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +133,23 @@ MAX_STAT_INLINED: Final = 1 << 4
 MAX_STAT_EXACT: Final = 1 << 5
 DISTINCT_COUNT_PRESENT: Final = 1 << 6
 NULL_COUNT_PRESENT: Final = 1 << 7
+
+
+class BoundBits(NamedTuple):
+    """One of the two bounds of a CHUNK: its field, its STAT_FLAGS, its place in STAT_SIZES."""
+
+    slot: str
+    present: int
+    inlined: int
+    exact: int
+    shift: int
+
+
+End: TypeAlias = Literal["MIN", "MAX"]
+BOUNDS: Final[dict[End, BoundBits]] = {
+    "MIN": BoundBits("MIN_STAT", MIN_STAT_PRESENT, MIN_STAT_INLINED, MIN_STAT_EXACT, 0),
+    "MAX": BoundBits("MAX_STAT", MAX_STAT_PRESENT, MAX_STAT_INLINED, MAX_STAT_EXACT, 4),
+}
 
 MAX_BLOCK_OFFSET: Final = ((1 << 32) - 1) << 3
 MAX_OUT_OF_LINE: Final = (1 << 16) - 1

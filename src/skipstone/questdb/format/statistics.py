@@ -11,36 +11,16 @@ leads out of the file is a ``FormatError``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skipstone.errors import FormatError
 
-from .layout import (
-    MAX_STAT_EXACT,
-    MAX_STAT_INLINED,
-    MAX_STAT_PRESENT,
-    MIN_STAT_EXACT,
-    MIN_STAT_INLINED,
-    MIN_STAT_PRESENT,
-    NULL_COUNT_PRESENT,
-    Bools,
-    Bytes,
-    Ints,
-    Structs,
-)
+from .layout import BOUNDS, NULL_COUNT_PRESENT, Bools, Bytes, End, Ints, Structs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-
-End: TypeAlias = Literal["MIN", "MAX"]
-
-_FLAGS: Final = {
-    "MIN": (MIN_STAT_PRESENT, MIN_STAT_INLINED, MIN_STAT_EXACT, 0),
-    "MAX": (MAX_STAT_PRESENT, MAX_STAT_INLINED, MAX_STAT_EXACT, 4),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +38,20 @@ class ChunkStats:
     def _flags(self, wanted: int) -> Bools:
         return np.asarray((self.chunks["STAT_FLAGS"] & wanted) == wanted)
 
+    def _inlined(self, end: End) -> Bools:
+        return self._flags(BOUNDS[end].present | BOUNDS[end].inlined)
+
+    def _sizes(self, end: End) -> Bytes:
+        """The size of an inlined bound."""
+        return np.asarray((self.chunks["STAT_SIZES"] >> BOUNDS[end].shift) & 15)
+
     def present(self, end: End) -> Bools:
         """Where there is a minimum (maximum)."""
-        return self._flags(_FLAGS[end][0])
+        return self._flags(BOUNDS[end].present)
 
     def exact(self, end: End) -> Bools:
         """Where the bound is a value that occurs."""
-        return self._flags(_FLAGS[end][0] | _FLAGS[end][2])
+        return self._flags(BOUNDS[end].present | BOUNDS[end].exact)
 
     def null_count(self) -> tuple[npt.NDArray[np.uint64], Bools]:
         """NULL_COUNT, and where it is known."""
@@ -78,18 +65,15 @@ class ChunkStats:
     def fixed(self, end: End, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
         """Values of a type of 1, 2, 4 or 8 little-endian bytes, and where there is one."""
         kind = np.dtype(dtype)
-        present, inlined, _, shift = _FLAGS[end]
-        size = (self.chunks["STAT_SIZES"] >> shift) & 15
-        valid = self._flags(present | inlined) & (size == kind.itemsize)
+        valid = self._inlined(end) & (self._sizes(end) == kind.itemsize)
         # Little-endian: the value is the low bytes of its slot.
         slots = self.chunks[f"{end}_STAT"].astype(f"<u{kind.itemsize}")
         return slots.view(kind.newbyteorder("<") if kind.itemsize > 1 else kind), valid
 
     def places(self, end: End) -> tuple[Ints, Ints]:
         """Offset and length of each statistic that lies out of line; length 0 = not there."""
-        present, inlined, _, _ = _FLAGS[end]
         slots = self.chunks[f"{end}_STAT"]
-        outside = (self.chunks["STAT_FLAGS"] & (present | inlined)) == present
+        outside = self.present(end) & ~self._inlined(end)
         lengths = np.where(outside, slots & np.uint64(0xFFFF), np.uint64(0)).astype(np.int64)
         offsets = (slots >> np.uint64(16)).astype(np.int64) + self.out_of_line[:, None]
         if np.any(outside & ((lengths == 0) | (offsets + lengths > self.end))):
@@ -103,22 +87,15 @@ class ChunkStats:
     def fixed_bytes(self, end: End, width: int) -> tuple[Bytes, Bools]:
         """Values of exactly ``width`` bytes, shape (row groups, columns, width), and where."""
         if width <= 8:
-            slots, valid = self._slots(end, width)
-            return slots[..., :width], valid
+            slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"])
+            raw = slots.view(np.uint8).reshape(*slots.shape, 8)
+            return raw[..., :width], self._inlined(end) & (self._sizes(end) == width)
         offsets, lengths = self.places(end)
         valid = lengths == width
         values = np.zeros((*valid.shape, width), np.uint8)
         raw = np.frombuffer(self.data, np.uint8, self.end)
         values[valid] = raw[offsets[valid][:, None] + np.arange(width)]
         return values, valid
-
-    def _slots(self, end: End, width: int) -> tuple[Bytes, Bools]:
-        """The 8 bytes of each slot, and where these are an inlined value of ``width`` bytes."""
-        present, inlined, _, shift = _FLAGS[end]
-        size = (self.chunks["STAT_SIZES"] >> shift) & 15
-        valid = self._flags(present | inlined) & (size == width)
-        slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"])
-        return slots.view(np.uint8).reshape(*slots.shape, 8), valid
 
     def blobs(self, end: End) -> tuple[Bytes, Ints, Bools]:
         """Values of any length: their bytes back to back, row group by row group.
@@ -127,9 +104,7 @@ class ChunkStats:
         array ``valid`` is ``data[offsets[i] : offsets[i + 1]]``, empty where there is none. That is
         Arrow's layout of a large binary array.
         """
-        present, inlined, _, shift = _FLAGS[end]
-        inside = self._flags(present | inlined)
-        sizes = ((self.chunks["STAT_SIZES"] >> shift) & 15).astype(np.int64)
+        inside, sizes = self._inlined(end), self._sizes(end).astype(np.int64)
         if np.any(inside & ((sizes == 0) | (sizes > 8))):
             raise FormatError(
                 f"STAT_SIZES of an inlined {end}_STAT", file=self.file, expected="1 to 8"

@@ -24,6 +24,7 @@ from skipstone.errors import UnsupportedError
 from .layout import (
     BLOOM_FILTERS,
     BLOOM_FILTERS_EXTERNAL,
+    BOUNDS,
     CHUNK,
     CHUNK_SIZE,
     COLUMN_DESCENDING,
@@ -36,14 +37,11 @@ from .layout import (
     HEADER_STRUCT,
     MAX_OUT_OF_LINE,
     MAX_STAT_EXACT,
-    MAX_STAT_INLINED,
-    MAX_STAT_PRESENT,
     MIN_STAT_EXACT,
-    MIN_STAT_INLINED,
-    MIN_STAT_PRESENT,
     NULL_COUNT_PRESENT,
     SORTING_IS_DTS_ASC,
     SQUASH_TRACKER,
+    End,
 )
 
 if TYPE_CHECKING:
@@ -252,8 +250,8 @@ class PmRowGroup:
         for column, chunk in enumerate(self.chunks):
             flag = 0 if chunk.null_count is None else NULL_COUNT_PRESENT
             flag |= 0 if chunk.distinct_count is None else DISTINCT_COUNT_PRESENT
-            low, low_size, low_flag = _place(chunk.min, region, _MIN, exact=chunk.min_exact)
-            high, high_size, high_flag = _place(chunk.max, region, _MAX, exact=chunk.max_exact)
+            low, low_size, low_flag = _place("MIN", chunk.min, chunk.min_exact, region)
+            high, high_size, high_flag = _place("MAX", chunk.max, chunk.max_exact, region)
             flags.append(flag | low_flag | high_flag)
             sizes.append(low_size | high_size << 4)
             lows.append(low)
@@ -338,20 +336,16 @@ _COUNTS = (
     ("DISTINCT_COUNT", "distinct_count"),
 )
 _COUNT_NAMES = tuple(name for _, name in _COUNTS)
-_MIN = (MIN_STAT_PRESENT, MIN_STAT_INLINED, MIN_STAT_EXACT)
-_MAX = (MAX_STAT_PRESENT, MAX_STAT_INLINED, MAX_STAT_EXACT)
 
 
-def _place(
-    value: bytes | None, region: bytearray, bits: tuple[int, int, int], *, exact: bool
-) -> tuple[int, int, int]:
+def _place(end: End, value: bytes | None, exact: bool, region: bytearray) -> tuple[int, int, int]:
     """(slot, size, flags) of a statistic; a long one goes into ``region``."""
     if value is None:
         return 0, 0, 0
-    present, inlined, exactly = bits
-    flags = present | (exactly if exact else 0)
+    bits = BOUNDS[end]
+    flags = bits.present | (bits.exact if exact else 0)
     if 1 <= len(value) <= 8:
-        return int.from_bytes(value, "little"), len(value), flags | inlined
+        return int.from_bytes(value, "little"), len(value), flags | bits.inlined
     if not value or len(value) > MAX_OUT_OF_LINE:
         raise UnsupportedError(
             f"a statistic of {len(value)} bytes: a _pm holds 1 to {MAX_OUT_OF_LINE}",

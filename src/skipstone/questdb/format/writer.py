@@ -31,9 +31,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.enums import Type
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 
 from .layout import (
+    BOUNDS,
     FOOTER_STRUCT,
     KNOWN_FOOTER_FLAGS,
     KNOWN_HEADER_FLAGS,
@@ -165,8 +166,6 @@ def append(
     previous: PmSnapshot,
     row_groups: Sequence[int | PmRowGroup],
     footer: PmFooter,
-    *,
-    by_column: bool = False,
 ) -> Append:
     """The next snapshot of the file of ``previous``.
 
@@ -180,10 +179,10 @@ def append(
         # They may call for a section in every footer.
         raise UnsupportedError(
             f"an append to a _pm with feature flags {pm.feature_flags:#x}",
-            hint="rewrite the file: that drops what is not known",
+            hint="upgrade the file: that drops what is not known",
         )
     head = PmHead(columns=(), bloom_columns=pm.bloom_columns, bloom_external=pm.bloom_external)
-    blocks = _Blocks(head, pm.size, by_column=by_column)
+    blocks = _Blocks(head, pm.size)
     places, lengths = previous.bloom_places
     for row_group in row_groups:
         if isinstance(row_group, PmRowGroup):
@@ -210,23 +209,6 @@ def append(
     return Append(pm.size, data + TRAILER.pack(crc, len(tail) + 4))
 
 
-def rewrite(snapshot: PmSnapshot, *, by_column: bool = False) -> bytes:
-    """The same snapshot as a fresh file: no predecessors, no dead bytes, no unknown sections.
-
-    ``FormatError`` where its header contradicts itself.
-    """
-    head = PmHead.of(snapshot.pm)
-    try:
-        head.check()
-    except ValueError as error:
-        raise FormatError(str(error), file=snapshot.pm.file) from None
-    row_groups = [
-        PmRowGroup.of(snapshot, row_group) for row_group in range(snapshot.row_group_count)
-    ]
-    footer = replace(PmFooter.of(snapshot), other_flags=0, other_sections=b"")
-    return write(head, row_groups, footer, by_column=by_column)
-
-
 def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
     """All row groups, each with the bytes of its block that nothing refers to."""
     # A block ends where, in this snapshot or one before, another block or a footer begins.
@@ -247,7 +229,7 @@ def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
 class _Blocks:
     """Blocks one after another, from ``start`` on, and the entries that point at them."""
 
-    def __init__(self, head: PmHead, start: int, *, by_column: bool) -> None:
+    def __init__(self, head: PmHead, start: int, *, by_column: bool = False) -> None:
         self.head, self.start, self.by_column = head, start, by_column
         self.data = bytearray()
         self.offsets: list[int] = []
@@ -289,13 +271,6 @@ class _Blocks:
         return struct.pack(f"<{len(entries)}I", *(offset >> 3 for offset, _ in entries))
 
 
-_WIDTHS: Final[dict[int, int]] = {
-    Type.BOOLEAN: 1,
-    Type.INT32: 4,
-    Type.INT64: 8,
-    Type.FLOAT: 4,
-    Type.DOUBLE: 8,
-}
 _SIGNED: Final = (Tag.BYTE, Tag.SHORT, Tag.GEOBYTE, Tag.GEOSHORT)
 _DAY: Final = 86_400_000
 
@@ -311,13 +286,17 @@ def outdated(snapshot: PmSnapshot) -> tuple[str, ...]:
 
 
 def upgrade(snapshot: PmSnapshot) -> bytes:
-    """The same snapshot as a new file in today's layout, without predecessors and dead bytes."""
+    """The same snapshot as a new file in today's layout: no predecessors, no dead bytes, no unknown
+    sections. ``FormatError`` where its header contradicts itself."""
     head = PmHead.of(snapshot.pm)
     try:
         head.check()
     except ValueError as error:
         raise FormatError(str(error), file=snapshot.pm.file) from None
-    groups = [_widened(group, head) for group in read_row_groups(snapshot)]
+    groups = [
+        _widened(PmRowGroup.of(snapshot, row_group), head)
+        for row_group in range(snapshot.row_group_count)
+    ]
     footer = replace(PmFooter.of(snapshot), other_flags=0, other_sections=b"")
     return write(head, groups, footer)
 
@@ -326,13 +305,13 @@ def _in_own_width(snapshot: PmSnapshot, head: PmHead) -> bool:
     """Whether any inlined bound has another width than its physical type."""
     stats = snapshot.stats()
     for column, each in enumerate(head.columns):
-        width = _WIDTHS.get(each.physical_type)
-        if width is None:
+        width = PLAIN_WIDTHS.get(each.physical_type, 0)  # type: ignore[call-overload]
+        if not 0 < width <= 8:
             continue
         flags = stats.chunks["STAT_FLAGS"][:, column]
         sizes = stats.chunks["STAT_SIZES"][:, column]
-        for present, shift in ((1, 0), (8, 4)):
-            if ((flags & present > 0) & (sizes >> shift & 15 != width)).any():
+        for bound in BOUNDS.values():
+            if ((flags & bound.present > 0) & (sizes >> bound.shift & 15 != width)).any():
                 return True
     return False
 
@@ -342,11 +321,11 @@ def _widened(group: PmRowGroup, head: PmHead) -> PmRowGroup:
     for column, chunk in zip(head.columns, group.chunks, strict=True):
         low, high = _widen(column, chunk.min), _widen(column, chunk.max)
         chunks.append(replace(chunk, min=low, max=high))
-    return replace(group, chunks=tuple(chunks), unreferenced=b"")
+    return replace(group, chunks=tuple(chunks))
 
 
 def _widen(column: PmColumn, value: bytes | None) -> bytes | None:
-    width = _WIDTHS.get(column.physical_type)
+    width = PLAIN_WIDTHS.get(column.physical_type)  # type: ignore[call-overload]
     if value is None or width is None or len(value) == width:
         return value
     type = ColumnType.of(column.type)
