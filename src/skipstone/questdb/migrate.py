@@ -28,7 +28,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
@@ -40,7 +39,7 @@ from .format.pm import Pm
 from .format.txn import directory, infer_partitioning
 from .format.writer import outdated, upgrade
 from .pm_of_data_file import ParquetSource, checked, filters, make_partition_pm, make_pm
-from .txn_snapshot import DATA, PM, TXN, is_txn_table, read_txn
+from .txn_snapshot import DATA, PM, TXN, TableFiles, is_txn_table, read_txn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -233,7 +232,7 @@ def _partitions(
     if not txn.partitions:
         return
     try:
-        partitioning = infer_partitioning(txn.partitions, _directories(root, storage))
+        partitioning = infer_partitioning(txn.partitions, TableFiles(root, storage).directories)
     except FormatError as error:
         raise error.in_file(f"{root}/{TXN}") from None
     for each in txn.partitions:
@@ -249,14 +248,6 @@ def _partitions(
         except FileNotFoundError:
             length = None
         yield _Target(path=path, pm=pm, size=each.parquet_file_size, length=length)
-
-
-def _directories(root: str, storage: Storage) -> set[str]:
-    if "://" not in root:
-        return {each.name for each in Path(root).iterdir() if each.is_dir()}
-    cut = len(root) + 1
-    found = (path[cut:] for path in storage.list_all(root).paths)
-    return {path.partition("/")[0] for path in found if "/" in path}
 
 
 def _files(listing: Listing, home: str) -> Iterator[_Target]:

@@ -232,7 +232,7 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
     if not partitions and txn.row_count:
         # Without partitions QuestDB keeps no table of them: all rows are in the one.
         partitions, rows = (Partition(timestamp=0, row_count=txn.row_count),), (txn.row_count,)
-    known = _TableFiles(root, storage)
+    known = TableFiles(root, storage)
     partitioning = None
     if partitions:
         try:
@@ -260,7 +260,7 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
     )
 
 
-def _file(known: _TableFiles, name: str, partition: Partition, rows: int) -> PartitionFile:
+def _file(known: TableFiles, name: str, partition: Partition, rows: int) -> PartitionFile:
     path = f"{known.root}/{name}/{DATA}"
     found = known.identity(path)
     size, length = partition.parquet_file_size, found.size or 0
@@ -293,7 +293,7 @@ def _not_parquet(root: str, name: str, before: int, last: bool) -> UnsupportedEr
     )
 
 
-class _TableFiles:
+class TableFiles:
     """The directories and the data files below a table's root.
 
     Local files are looked up one by one; an object store is listed once.

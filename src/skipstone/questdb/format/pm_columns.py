@@ -34,10 +34,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
+from skipstone.parquet.format.logical_types import (
+    DateType,
+    DecimalType,
+    IntType,
+    LogicalType,
+    MicroSeconds,
+    MilliSeconds,
+    StringType,
+    TimestampType,
+    TimeUnit,
+)
 
 from .layout import (
     COLUMN_DESCENDING,
@@ -169,6 +180,7 @@ _UNSIGNED = (
     ConvertedType.UINT_32,
     ConvertedType.UINT_64,
 )
+_OF_DECIMALS = (Type.INT32, Type.INT64, Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
 _MOST_DIMENSIONS = 32
 
 
@@ -304,7 +316,8 @@ def _order(
         return sorting, -1
     first = schema.leaves[sorting[0][0]]
     tag = (ColumnType.of(types[first.ordinal]) or ColumnType(tag=Tag.BOOLEAN)).tag
-    designated = _is_timestamp(first) and _never_null(first) and tag in (Tag.TIMESTAMP, Tag.DATE)
+    stamped = first.type is Type.INT64 and _logical(first).TIMESTAMP is not None
+    designated = stamped and _never_null(first) and tag in (Tag.TIMESTAMP, Tag.DATE)
     return sorting, first.ordinal if designated else -1
 
 
@@ -337,6 +350,9 @@ def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> 
 
 def infer(leaf: Leaf) -> ColumnType | None:
     """The type that QuestDB takes the leaf for, ``None`` where it has none."""
+    logical = _logical(leaf)
+    if logical.DECIMAL is not None and leaf.type in _OF_DECIMALS:
+        return ColumnType.decimal(logical.DECIMAL.precision, logical.DECIMAL.scale)
     match leaf.type:
         case Type.BOOLEAN:
             return ColumnType(tag=Tag.BOOLEAN)
@@ -352,25 +368,39 @@ def infer(leaf: Leaf) -> ColumnType | None:
             plain = leaf.element.converted_type is None and leaf.element.logicalType is None
             return ColumnType(tag=Tag.TIMESTAMP, nanos=True) if plain else None
         case Type.BYTE_ARRAY:
-            if _is_decimal(leaf):
-                return _decimal(leaf)
-            return ColumnType(tag=Tag.VARCHAR if _is_text(leaf) else Tag.BINARY)
-    if _is_decimal(leaf):
-        return _decimal(leaf)
+            return ColumnType(tag=Tag.BINARY if logical.STRING is None else Tag.VARCHAR)
     if leaf.type_length == 16:
-        logical = leaf.element.logicalType
-        is_uuid = logical is not None and logical.UUID is not None
-        return ColumnType(tag=Tag.UUID if is_uuid else Tag.LONG128)
+        return ColumnType(tag=Tag.LONG128 if logical.UUID is None else Tag.UUID)
     return ColumnType(tag=Tag.LONG256) if leaf.type_length == 32 else None
 
 
-def _is_timestamp(leaf: Leaf) -> bool:
-    """True for an INT64 instant or local time of any unit."""
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
-    stamped = logical is not None and logical.TIMESTAMP is not None
-    return leaf.type is Type.INT64 and (
-        stamped or converted in (ConvertedType.TIMESTAMP_MILLIS, ConvertedType.TIMESTAMP_MICROS)
-    )
+def _logical(leaf: Leaf) -> LogicalType:
+    """The leaf's logical type, or else the one that its converted type stands for."""
+    element = leaf.element
+    if element.logicalType is not None:
+        return element.logicalType
+    if element.converted_type == ConvertedType.DECIMAL:
+        decimal = DecimalType(scale=element.scale or 0, precision=element.precision or 0)
+        return LogicalType(DECIMAL=decimal)
+    return _CONVERTED.get(element.converted_type, LogicalType())
+
+
+def _instant(unit: TimeUnit) -> LogicalType:
+    return LogicalType(TIMESTAMP=TimestampType(isAdjustedToUTC=True, unit=unit))
+
+
+def _integer(bits: int, *, signed: bool) -> LogicalType:
+    return LogicalType(INTEGER=IntType(bitWidth=bits, isSigned=signed))
+
+
+_CONVERTED: Final[dict[int | None, LogicalType]] = {
+    ConvertedType.UTF8: LogicalType(STRING=StringType()),
+    ConvertedType.DATE: LogicalType(DATE=DateType()),
+    ConvertedType.TIMESTAMP_MILLIS: _instant(TimeUnit(MILLIS=MilliSeconds())),
+    ConvertedType.TIMESTAMP_MICROS: _instant(TimeUnit(MICROS=MicroSeconds())),
+    ConvertedType.INT_8: _integer(8, signed=True),
+    ConvertedType.INT_16: _integer(16, signed=True),
+}
 
 
 def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
@@ -381,9 +411,9 @@ def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
     """
     if type is None or leaf.type is Type.INT96:
         return False
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
-    unsigned = converted in _UNSIGNED or (
-        logical is not None and logical.INTEGER is not None and not logical.INTEGER.isSigned
+    integer = _logical(leaf).INTEGER
+    unsigned = leaf.element.converted_type in _UNSIGNED or (
+        integer is not None and not integer.isSigned
     )
     if unsigned:
         # These two are unsigned to QuestDB as well: CHAR never has its highest bit set.
@@ -398,64 +428,24 @@ def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
     return type.tag is not Tag.ARRAY
 
 
-def _int32(leaf: Leaf) -> ColumnType | None:
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
-    if _is_decimal(leaf):
-        return _decimal(leaf)
-    if logical is not None:
-        if logical.DATE is not None:
-            return ColumnType(tag=Tag.DATE)
-        if logical.INTEGER is not None and logical.INTEGER.isSigned:
-            tag = {8: Tag.BYTE, 16: Tag.SHORT}.get(logical.INTEGER.bitWidth, Tag.INT)
-            return ColumnType(tag=tag)
-        return ColumnType(tag=Tag.INT)
-    tags: dict[int | None, Tag] = {
-        ConvertedType.DATE: Tag.DATE,
-        ConvertedType.INT_8: Tag.BYTE,
-        ConvertedType.INT_16: Tag.SHORT,
-    }
-    return ColumnType(tag=tags.get(converted, Tag.INT))
+def _int32(leaf: Leaf) -> ColumnType:
+    logical = _logical(leaf)
+    if logical.DATE is not None:
+        return ColumnType(tag=Tag.DATE)
+    tag = Tag.INT
+    if logical.INTEGER is not None and logical.INTEGER.isSigned:
+        tag = {8: Tag.BYTE, 16: Tag.SHORT}.get(logical.INTEGER.bitWidth, tag)
+    return ColumnType(tag=tag)
 
 
-def _int64(leaf: Leaf) -> ColumnType | None:
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
-    if _is_decimal(leaf):
-        return _decimal(leaf)
-    unit = None
-    if logical is not None:
-        if logical.TIMESTAMP is not None:
-            unit = logical.TIMESTAMP.unit.arrow
-    elif converted == ConvertedType.TIMESTAMP_MILLIS:
-        unit = "ms"
-    elif converted == ConvertedType.TIMESTAMP_MICROS:
-        unit = "us"
-    match unit:
+def _int64(leaf: Leaf) -> ColumnType:
+    stamp = _logical(leaf).TIMESTAMP
+    match None if stamp is None else stamp.unit.arrow:
         case "ms":
             return ColumnType(tag=Tag.DATE)
-        case "us" | "ns":
+        case "us" | "ns" as unit:
             return ColumnType(tag=Tag.TIMESTAMP, nanos=unit == "ns")
     return ColumnType(tag=Tag.LONG)
-
-
-def _is_decimal(leaf: Leaf) -> bool:
-    logical = leaf.element.logicalType
-    if logical is not None:
-        return logical.DECIMAL is not None
-    return leaf.element.converted_type == ConvertedType.DECIMAL
-
-
-def _decimal(leaf: Leaf) -> ColumnType | None:
-    logical = leaf.element.logicalType
-    if logical is not None and logical.DECIMAL is not None:
-        return ColumnType.decimal(logical.DECIMAL.precision, logical.DECIMAL.scale)
-    return ColumnType.decimal(leaf.element.precision or 0, leaf.element.scale or 0)
-
-
-def _is_text(leaf: Leaf) -> bool:
-    logical = leaf.element.logicalType
-    if logical is not None:
-        return logical.STRING is not None
-    return leaf.element.converted_type == ConvertedType.UTF8
 
 
 def _array(leaf: Leaf) -> ColumnType | None:

@@ -61,6 +61,21 @@ _PLACE: Final = struct.Struct("<iii")
 _FIXED: Final = struct.Struct("<11q3i2q12xi")
 _I32: Final = struct.Struct("<i")
 _ENTRY: Final = struct.Struct("<qQqq")
+# Fields of a record in their order: before its checksum, and behind it.
+_COUNTERS: Final = (
+    "txn",
+    "transient_row_count",
+    "fixed_row_count",
+    "min_timestamp",
+    "max_timestamp",
+    "structure_version",
+    "data_version",
+    "partition_table_version",
+    "column_version",
+    "truncate_version",
+    "seq_txn",
+)
+_LAG: Final = ("lag_txn_count", "lag_row_count", "lag_min_timestamp", "lag_max_timestamp")
 _BASE: Final = 64
 _ROWS: Final = (1 << 44) - 1
 _GENERATED, _PARQUET, _READ_ONLY, _RESERVED = (1 << bit for bit in range(60, 64))
@@ -170,22 +185,9 @@ class Txn:
         return b"".join(
             [
                 _FIXED.pack(
-                    self.txn,
-                    self.transient_row_count,
-                    self.fixed_row_count,
-                    self.min_timestamp,
-                    self.max_timestamp,
-                    self.structure_version,
-                    self.data_version,
-                    self.partition_table_version,
-                    self.column_version,
-                    self.truncate_version,
-                    self.seq_txn,
+                    *(getattr(self, name) for name in _COUNTERS),
                     self.lag_checksum,
-                    self.lag_txn_count,
-                    self.lag_row_count,
-                    self.lag_min_timestamp,
-                    self.lag_max_timestamp,
+                    *(getattr(self, name) for name in _LAG),
                     len(self.symbols),
                 ),
                 struct.pack(f"<{len(flat)}i", *flat),
@@ -200,7 +202,9 @@ class Txn:
         expected = _FIXED.size + symbol_bytes + _I32.size + partition_bytes
         if len(data) != expected:
             raise FormatError("a record of _txn", expected=f"{expected} bytes", got=len(data))
-        *fields, _, lag_txns, lag_rows, lag_min, lag_max, columns = _FIXED.unpack_from(data)
+        *fields, columns = _FIXED.unpack_from(data)
+        del fields[len(_COUNTERS)]  # the checksum follows from the others
+        known = dict(zip((*_COUNTERS, *_LAG), fields, strict=True))
         (table,) = _I32.unpack_from(data, _FIXED.size + symbol_bytes)
         if (columns * 8, table) != (symbol_bytes, partition_bytes) or table % _ENTRY.size:
             raise FormatError(
@@ -213,24 +217,11 @@ class Txn:
         partitions = tuple(
             [Partition.from_bytes(data, first + at) for at in range(0, table, _ENTRY.size)]
         )
-        if min(fields[1], fields[2]) < 0:
-            raise FormatError("rows of _txn", expected="0 or more", got=(fields[1], fields[2]))
+        rows = known["transient_row_count"], known["fixed_row_count"]
+        if min(rows) < 0:
+            raise FormatError("rows of _txn", expected="0 or more", got=rows)
         return cls(
-            txn=fields[0],
-            transient_row_count=fields[1],
-            fixed_row_count=fields[2],
-            min_timestamp=fields[3],
-            max_timestamp=fields[4],
-            structure_version=fields[5],
-            data_version=fields[6],
-            partition_table_version=fields[7],
-            column_version=fields[8],
-            truncate_version=fields[9],
-            seq_txn=fields[10],
-            lag_txn_count=lag_txns,
-            lag_row_count=lag_rows,
-            lag_min_timestamp=lag_min,
-            lag_max_timestamp=lag_max,
+            **known,
             symbols=tuple(zip(counts[::2], counts[1::2], strict=True)),
             partitions=partitions,
         )

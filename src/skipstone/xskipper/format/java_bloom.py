@@ -120,7 +120,7 @@ def impl_class(version: int) -> JavaClass:
     return _IMPL_V1 if version == 1 else _IMPL_V2
 
 
-class _Reader:
+class _JavaStream:
     """A cursor over one stream that checks before it takes."""
 
     __slots__ = ("at", "data", "file", "handles", "offset")
@@ -230,12 +230,12 @@ def parse_header(
 
     ``outer`` is ``None`` for a bare filter. ``FormatError`` for any other stream.
     """
-    reader = _Reader(memoryview(data).cast("B"), file, offset)
+    reader = _JavaStream(memoryview(data).cast("B"), file, offset)
     outer, inner = _header(reader)
     return outer, inner, reader.at
 
 
-def _header(reader: _Reader) -> tuple[JavaClass | None, JavaClass]:
+def _header(reader: _JavaStream) -> tuple[JavaClass | None, JavaClass]:
     magic = bytes(reader.take(4))
     if magic != _MAGIC:
         raise reader.fail("magic", _MAGIC.hex(), magic.hex())
@@ -281,7 +281,7 @@ class BloomFilterMetaData:
         cls, data: bytes | memoryview, *, file: str | None = None, offset: int = 0
     ) -> BloomFilterMetaData:
         """Parses one blob, whatever its SUIDs; ``FormatError`` for anything else."""
-        reader = _Reader(memoryview(data).cast("B"), file, offset)
+        reader = _JavaStream(memoryview(data).cast("B"), file, offset)
         outer, inner = _header(reader)
         start = offset + reader.at
         filter_ = SketchFilter.from_bytes(reader.blocks(), file=file, offset=start)

@@ -254,45 +254,27 @@ class SketchFilter:
     ) -> SketchFilter:
         """Parses ``BloomFilter.writeTo``: exactly one filter; ``offset`` is where it lies."""
         view = memoryview(data).cast("B")
-        if len(view) < 12:
-            raise FormatError(
-                "Bloom filter too short", file=file, offset=offset, expected=12, got=len(view)
-            )
-        version = struct.unpack_from(">i", view)[0]
-        if version not in (1, 2):
-            raise FormatError(
-                "version of a Bloom filter",
-                file=file,
-                offset=offset,
-                expected="1 or 2",
-                got=version,
-            )
+
+        def check(sound: bool, what: str, at: int, expected: object, got: object) -> None:
+            if not sound:
+                raise FormatError(
+                    f"{what} of a Bloom filter",
+                    file=file,
+                    offset=offset + at,
+                    expected=expected,
+                    got=got,
+                )
+
+        check(len(view) >= 12, "bytes", 0, "12 or more", len(view))
+        version, hashes = struct.unpack_from(">ii", view)
+        check(version in (1, 2), "version", 0, "1 or 2", version)
         start = 12 if version == 1 else 16
-        if len(view) < start:
-            raise FormatError(
-                "Bloom filter too short", file=file, offset=offset, expected=start, got=len(view)
-            )
+        check(len(view) >= start, "bytes", 0, f"{start} or more", len(view))
         seed = 0 if version == 1 else struct.unpack_from(">i", view, 8)[0]
-        hashes, count = (
-            struct.unpack_from(">i", view, 4)[0],
-            struct.unpack_from(">i", view, start - 4)[0],
-        )
-        if not 1 <= hashes <= MAX_HASHES:
-            raise FormatError(
-                "hash functions of a Bloom filter",
-                file=file,
-                offset=offset + 4,
-                expected=f"1 to {MAX_HASHES}",
-                got=hashes,
-            )
-        if count < 1 or len(view) != start + 8 * count:
-            raise FormatError(
-                "length of a Bloom filter",
-                file=file,
-                offset=offset + start - 4,
-                expected=f"{start} + 8 x {count} bytes, at least one word",
-                got=len(view),
-            )
+        (count,) = struct.unpack_from(">i", view, start - 4)
+        check(1 <= hashes <= MAX_HASHES, "hash functions", 4, f"1 to {MAX_HASHES}", hashes)
+        whole = f"{start} + 8 x {count} bytes, at least one word"
+        check(count >= 1 and len(view) == start + 8 * count, "length", start - 4, whole, len(view))
         words = np.frombuffer(view[start:], dtype=">u8").astype(np.uint64)
         return cls(version=version, num_hash_functions=hashes, words=words, seed=seed)
 
