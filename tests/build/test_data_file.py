@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.build.column_indexes import BuildSettings, ColumnsBuilder, build_columns
 from skipstone.build.data_file import build_file, build_parquet
 from skipstone.errors import UnsupportedError
@@ -32,6 +34,7 @@ from skipstone.predicate.types import (
 )
 from skipstone.pruning.kind import Builder, Built, Index
 from skipstone.pruning.table_schema import file_schema
+from skipstone.rewrite import encrypt
 from skipstone.storage import LocalStorage
 from tests.oracle import look_up, rows_of
 from tests.parquet.encryption.arrow_kms import write_encrypted
@@ -343,6 +346,7 @@ def test_old_dates(tmp_path: Path, metadata: dict[str, str], days: int, believed
 IN_A_PROCESS = """
 import sys
 import pyarrow as pa
+import pyarrow.compute as pc
 from skipstone.build.data_file import BuildSettings, build_parquet
 from skipstone.indexes.registry import parse_indexes
 from skipstone.pruning.table_schema import file_schema
@@ -564,6 +568,38 @@ def test_an_encrypted_file_is_reported(tmp_path: Path, plaintext_footer: bool) -
         return
     assert facts.error is not None
     assert facts.error.startswith("encrypted")
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_an_encrypted_file_is_read_with_all_its_checks(tmp_path: Path, checksums: bool) -> None:
+    """Struct members and nulls are read; a changed byte is found by a checksum, or by a tag."""
+    a = [{"b": f"v{i}" if i % 3 else None} if i % 5 else None for i in range(90)]
+    table = pa.table({"id": range(90), "a": a, "clear": [i % 7 for i in range(90)]})
+    path = written(tmp_path / "f.parquet", table, write_page_checksum=checksums, row_group_size=40)
+    keys = {"id": b"I" * 16, "a.b": b"A" * 16}
+    indexes = ["id:minmax", "a.b:valuelist", "clear:minmax"]
+    plain = values(build(path, indexes))
+    how = Encryption(footer_key=b"D" * 16, column_keys=keys, encrypt_others=False)
+    encrypt(path, encryption=how)
+    os.utime(path, (1, 1))
+    settings = {
+        "decryption": Decryption(footer_key=b"D" * 16, column_keys=keys),
+        "plaintext_index": True,
+    }
+    schema = table.schema
+    assert values(build(path, indexes, schema, **settings)) == plain
+    data = path.read_bytes()
+    file = ParquetFile(path, decryption=settings["decryption"])
+    places = {}
+    for column in ("id", "clear") if checksums else ("id",):
+        page = file.pages([column]).filter(pc.field("row_group") == 1).slice(0, 1).to_pylist()[0]
+        places[column] = page["offset"] + page["header_size"] + page["compressed_size"] // 2
+    for column, at in places.items():
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        os.utime(path, (1, 1))
+        facts = build(path, [f"{column}:minmax"], schema, **settings)
+        assert facts.error is not None
+        assert ("checksum of a page" if checksums else "authentic") in facts.error
 
 
 # -- what is wrong with the request ---------------------------------------------------------------

@@ -18,6 +18,7 @@ from skipstone.indexes.minmax import MinMax, NullCounts
 from skipstone.indexes.registry import kind, known_kinds, parse_index, parse_indexes, why_unknown
 from skipstone.indexes.valuelist import ValueList
 from skipstone.predicate.tree import Op
+from skipstone.pruning.kind import Built, Chunk
 from skipstone.table import Table
 from tests.build.built import Indexed
 
@@ -134,6 +135,22 @@ def test_the_documented_kind_is_known_and_right() -> None:
     assert indexed.must(Op.STARTS_WITH, "be") == []
     with pytest.raises(UnsupportedError, match="takes strings"):
         index.stored_type(pa.int64())
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_documented_kind_stays_within_its_limits() -> None:
+    index = parse_index("name:prefixlist(length=4)")
+    many = [pa.array([f"{i:04}" for i in range(at, at + 600)]) for at in (0, 600)]
+    builder = index.build(pa.string(), 1 << 20)
+    builder.add(Chunk(many[0]))
+    assert 600 * 4 <= builder.nbytes <= 600 * 16
+    builder.add(Chunk(many[1]))
+    assert builder.nbytes < 100
+    builder.add(Chunk(many[0]))
+    assert builder.finish() == Built(None, "more than 1,000 distinct beginnings")
+    small = index.build(pa.string(), 1_000)
+    small.add(Chunk(many[0]))
+    assert small.finish() == Built(None, "its distinct beginnings take more than 1,000 bytes")
 
 
 @pytest.mark.usefixtures("installed")

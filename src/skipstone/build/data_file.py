@@ -18,16 +18,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, StaleError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, StaleError, UnsupportedError
 from skipstone.facts.encode import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
+from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import MAGIC, read_footer
-from skipstone.predicate.types import TIMESTAMP, MapKey
+from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
 from skipstone.pruning.calendar import ancient, overflown, proleptic
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from skipstone.identity import ObjectId
+    from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Index
     from skipstone.storage import ByteRange, Storage
@@ -48,6 +51,10 @@ _SECOND = 1_000_000_000
 _SURELY_OLD = 86_400 * _SECOND
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
+_NOT_IN_CLEAR = (
+    "its file encrypts the column, and the index would be in the clear: encrypt the index, or say "
+    "plaintext_index=True"
+)
 
 
 def build_file(
@@ -95,7 +102,7 @@ def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
 
 def _why(error: Exception) -> str:
     text = " ".join(str(error).split())
-    if "encrypt" in text.lower() or "decrypt" in text.lower():
+    if isinstance(error, KeyUnavailableError):
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
         return "gone"
@@ -174,7 +181,7 @@ def _read(
     try:
         footer = _footer(source)
     except _EncryptedError:
-        return _read_encrypted(object, source, definitions, schema, settings, storage)
+        return _read_encrypted(object, definitions, schema, settings, storage)
     if settings.decryption is not None and not settings.decryption.allow_plaintext_files:
         raise UnsupportedError(
             f"{object.path} is in the clear, and keys were given",
@@ -192,37 +199,6 @@ def _read(
         pm=pm,
         footer_length=len(footer.data),
         row_groups=footer.metadata.num_row_groups,
-    )
-
-
-def _read_encrypted(
-    object: ObjectId,
-    source: BinaryIO,
-    definitions: Sequence[Index],
-    schema: pa.Schema,
-    settings: BuildSettings,
-    storage: Storage,
-) -> FileFacts:
-    from skipstone.parquet.encryption.key_material import key_material_path
-    from skipstone.parquet.encryption.open_footer import open_footer_of
-
-    from .encrypted_file import encrypted_columns
-
-    def load() -> bytes:
-        return storage.read(key_material_path(object.path))
-
-    opened, size = open_footer_of(source, object.path, settings.decryption, load)
-    found, passing = encrypted_columns(source, opened, size, definitions, schema, settings)
-    pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
-    return FileFacts(
-        id=object,
-        row_count=found.row_count,
-        null_counts=found.null_counts,
-        values=found.values,
-        reasons={**found.reasons, **pm},
-        container=found.container,
-        row_groups=opened.footer.num_row_groups,
-        passing=passing,
     )
 
 
@@ -382,3 +358,88 @@ def _decoded_size(metadata: pq.FileMetaData, leaves: dict[str, _Leaf], group: in
     chunks = metadata.row_group(group)
     columns = [chunks.column(i) for i in {leaf.ordinal for leaf in leaves.values()}]
     return sum(2 * c.total_uncompressed_size + _WIDTH * c.num_values for c in columns)
+
+
+# -- encrypted files ------------------------------------------------------------------------------
+
+
+def _read_encrypted(
+    object: ObjectId,
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+    settings: BuildSettings,
+    storage: Storage,
+) -> FileFacts:
+    """The facts of an encrypted file; all tags and checksums of the pages are checked.
+
+    It gets no row group metadata: a ``_pm`` would combine what the file protects with several keys.
+    """
+    from skipstone.parquet.reading.file_reader import FileReader
+    from skipstone.parquet.reading.opened_footer import load_footer
+    from skipstone.parquet.reading.pinned_reader import PinnedReader
+
+    reader = PinnedReader(storage)
+    reader.pin(object)
+    file = FileReader(object, reader, load_footer(reader, object.path, settings.decryption))
+    file.chunk_pages.verify_crc = True
+    found, passing = _encrypted_columns(file, definitions, schema, settings)
+    pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
+    return FileFacts(
+        id=object,
+        row_count=found.row_count,
+        null_counts=found.null_counts,
+        values=found.values,
+        reasons={**found.reasons, **pm},
+        container=found.container,
+        row_groups=file.num_row_groups,
+        passing=passing,
+    )
+
+
+def _encrypted_columns(
+    file: FileReader, definitions: Sequence[Index], schema: pa.Schema, settings: BuildSettings
+) -> tuple[Columns, frozenset[str]]:
+    """The facts of the indexed columns; and the reasons that other keys or settings would remove.
+
+    A column that its file encrypts is indexed only where the index is encrypted too, or with
+    ``BuildSettings.plaintext_index``. A column that the file leaves in the clear is always indexed,
+    as far as the footer can be read.
+    """
+    footer = file.footer
+    builder = ColumnsBuilder(definitions, schema, settings, file.num_rows)
+    passing: set[str] = set()
+    leaves = {leaf.path: leaf for leaf in footer.schema.leaves}
+    encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
+    pairs = footer.key_value_metadata or ()
+    trusted = proleptic({p.key.encode(): (p.value or "").encode() for p in pairs}, int96=False)
+
+    def drop(column: str, text: str) -> None:
+        """Drops a column for a reason that other keys or settings would remove."""
+        before = set(builder.reasons)
+        builder.drop(column, text)
+        passing.update(set(builder.reasons) - before)
+
+    for column in builder.wanted:
+        path = builder.locate(file.schema, column, file.num_rows)
+        if path is None:
+            continue
+        leaf = leaves.get(tuple(map(str, path)))
+        if leaf is None or leaf.max_repetition_level:
+            builder.drop(column, "not of an atomic type")
+        elif encrypted[leaf.ordinal] and not settings.plaintext_index:
+            drop(column, _NOT_IN_CLEAR)
+        elif leaf.ordinal in file.unavailable:
+            drop(column, f"encrypted in its file: {file.unavailable[leaf.ordinal].message}")
+        elif leaf.type == Type.INT96:
+            builder.drop(column, "INT96 in an encrypted file")
+        else:
+            place = _Leaf(path, leaf.ordinal, leaf.type.name)
+            for group in range(file.num_row_groups):
+                for chunk in file.read_row_group(group, [column_name(path)]).column(0).chunks:
+                    values = _leaf_values(chunk, place)
+                    doubt = None if trusted else ancient(values)
+                    if doubt is None:
+                        builder.add(column, values)
+                    else:
+                        builder.drop(column, doubt)
+    return builder.finish(file.num_rows), frozenset(passing)

@@ -133,14 +133,18 @@ class Page(NamedTuple):
 
     def verify_crc(self) -> None:
         """FormatError if the body has another checksum than the header states."""
-        if self.crc_matches() is False:
-            assert self.crc is not None
-            raise FormatError(
-                "checksum of a page",
-                offset=self.body_offset,
-                expected=f"{self.crc & 0xFFFFFFFF:#010x}",
-                got=f"{zlib.crc32(self.body):#010x}",
-            )
+        check_crc(self.body, self.crc, self.body_offset)
+
+
+def check_crc(body: bytes | memoryview, crc: int | None, offset: int) -> None:
+    """FormatError if the ``body`` at ``offset`` has another checksum than ``crc``, if any."""
+    if crc is not None and (found := zlib.crc32(body)) != crc & 0xFFFFFFFF:
+        raise FormatError(
+            "checksum of a page",
+            offset=offset,
+            expected=f"{crc & 0xFFFFFFFF:#010x}",
+            got=f"{found:#010x}",
+        )
 
 
 def chunk_range(

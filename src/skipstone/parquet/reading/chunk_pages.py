@@ -90,6 +90,8 @@ class ChunkPages:
     ) -> None:
         """``known``: offset indexes that planning has read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
+        #: whether reads check the checksums that page headers state
+        self.verify_crc = False
         self._known = known
         # A lookup decodes a whole dictionary for one row. The next lookup uses it.
         self.dictionaries: LruCache[ChunkKey, Values] = LruCache(

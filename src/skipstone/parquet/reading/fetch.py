@@ -181,6 +181,7 @@ class _Wave:
                     memoryview(b"") if head is None else held[head],
                     [held[each] for each in data],
                     self.chunks.column_decryptor(key),
+                    verify_crc=self.chunks.verify_crc,
                 )
             except FormatError as error:
                 raise error.in_file(place.path) from error

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -33,12 +34,12 @@ from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import KeyValue, SchemaElement
-from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page import check_crc, read_page
 
 from .chunk_pages import header_at, plain_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -254,12 +255,15 @@ def plain_pages(
     dictionary: memoryview,
     data: Sequence[memoryview],
     decryptor: ColumnDecryptor | None,
+    *,
+    verify_crc: bool = False,
 ) -> Pages:
     """The dictionary (may be empty) and the ``data`` of these entries of a chunk's page table."""
+    read = partial(_page, decryptor, verify_crc)
     headers: list[Page] = []
     head: bytes | memoryview = b""
     if len(dictionary):
-        page, part, _ = _page(dictionary, table.dictionary[0], decryptor, 0, first=True)
+        page, part, _ = read(dictionary, table.dictionary[0], 0, first=True)
         # Writers may leave any bytes before the first data page.
         if page.type == PageType.DICTIONARY_PAGE:
             head = part
@@ -267,7 +271,7 @@ def plain_pages(
     total = 0
     plain: list[bytes | memoryview] = []
     for entry, held in zip(entries.tolist(), data, strict=True):
-        values, parts, first = _entry(place, table, entry, held, decryptor, headers)
+        values, parts, first = _entry(place, table, entry, held, read, headers)
         if len(first):
             head = first
         total += values
@@ -280,7 +284,7 @@ def _entry(
     table: PageTable,
     entry: int,
     held: memoryview,
-    decryptor: ColumnDecryptor | None,
+    read: Callable[..., tuple[Page, bytes | memoryview, int]],
     headers: list[Page],
 ) -> tuple[int, list[bytes | memoryview], bytes | memoryview]:
     """Values and data pages of one entry; for a whole chunk also its dictionary."""
@@ -291,7 +295,7 @@ def _entry(
     values = None if table.values is None else int(table.values[entry])
     while at < len(held) and not (table.whole and parts and total == values):
         first = table.whole and not at
-        page, part, size = _page(held[at:], base + at, decryptor, ordinal, first=first)
+        page, part, size = read(held[at:], base + at, ordinal, first=first)
         at += size
         if page.is_data:
             ordinal += 1
@@ -313,9 +317,10 @@ def _entry(
 
 
 def _page(
+    decryptor: ColumnDecryptor | None,
+    verify_crc: bool,
     held: memoryview,
     offset: int,
-    decryptor: ColumnDecryptor | None,
     ordinal: int,
     *,
     first: bool,
@@ -323,12 +328,17 @@ def _page(
     """The page at the start of ``held``, its plaintext bytes, and its size on disk."""
     if decryptor is None:
         page = read_page(held, base=offset, ordinal=ordinal)
+        if verify_crc:
+            page.verify_crc()
         size = page.header_length + page.compressed_page_size
         return page, held[:size], size
     header, length = header_at(held, offset, decryptor, ordinal, first)
     size = length + header.compressed_page_size
     if header.compressed_page_size < 0 or size > len(held):
         raise FormatError("a page ends beyond its place", offset=offset, expected=len(held))
+    if verify_crc:
+        # The checksum is that of the body as stored.
+        check_crc(held[length:size], header.crc, offset + length)
     body = decryptor.decrypt_page(header, held[length:size], ordinal, base=offset + length)
     part = plain_header(header, len(body)) + body
     return read_page(part, base=offset, ordinal=ordinal), part, size
