@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from skipstone.paimon.base import LEAST, SMALL, BlockSums, VerifiedBlob
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of, factorise
-from skipstone.paimon.format.keys import Ask, In, Range
-from skipstone.paimon.format.open_index import answer, answer_of, needs, open_uncached
+from skipstone.paimon.format.keys import Ask, In, PaimonType, Range
 from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.format.types import PaimonType
-from skipstone.paimon.verified_blob import LEAST, SMALL, BlockSums, VerifiedBlob
+from skipstone.paimon.index_blob import answer, answer_of, needs, open_uncached
 from skipstone.pruning.kind import Blob
 
 from .figure import Figure, Peer, timed
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from skipstone.paimon.format.open_index import Index
+    from skipstone.paimon.index_blob import Index
 
     from .workbench import Workbench
 

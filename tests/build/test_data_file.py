@@ -582,14 +582,12 @@ def test_an_encrypted_file_is_read_with_all_its_checks(tmp_path: Path, checksums
     how = Encryption(footer_key=b"D" * 16, column_keys=keys, encrypt_others=False)
     encrypt(path, encryption=how)
     os.utime(path, (1, 1))
-    settings = {
-        "decryption": Decryption(footer_key=b"D" * 16, column_keys=keys),
-        "plaintext_index": True,
-    }
+    decryption = Decryption(footer_key=b"D" * 16, column_keys=keys)
+    settings = {"decryption": decryption, "plaintext_index": True}
     schema = table.schema
     assert values(build(path, indexes, schema, **settings)) == plain
     data = path.read_bytes()
-    file = ParquetFile(path, decryption=settings["decryption"])
+    file = ParquetFile(path, decryption=decryption)
     places = {}
     for column in ("id", "clear") if checksums else ("id",):
         page = file.pages([column]).filter(pc.field("row_group") == 1).slice(0, 1).to_pylist()[0]

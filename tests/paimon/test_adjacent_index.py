@@ -17,8 +17,8 @@ from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.keys import PaimonType
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
-from skipstone.paimon.format.types import PaimonType
 from tests.oracle import matching_rows
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from skipstone import Table
 from skipstone.errors import FormatError
 from skipstone.paimon import base
 from skipstone.paimon import container_builder as bundle
-from skipstone.paimon.verified_blob import SMALL, BlockSums, VerifiedBlob
+from skipstone.paimon.base import SMALL, BlockSums, VerifiedBlob
 from skipstone.pruning.kind import Blob
 
 if TYPE_CHECKING:

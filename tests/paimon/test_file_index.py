@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, PredicateError, UnsupportedError
-from skipstone.paimon.container_evidence import PaimonColumnType, in_millis, types_of
 from skipstone.paimon.file_index import PaimonFileIndex
 from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.keys import PaimonType, Root
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
-from skipstone.paimon.format.types import PaimonType, Root
+from skipstone.paimon.sidecar import PaimonColumnType, in_millis, types_of
 from skipstone.predicate.tree import And, Const, Leaf, Op, Or
 from tests.oracle import matching_rows
 from tests.paimon.format import golden as g

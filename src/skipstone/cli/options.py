@@ -95,7 +95,7 @@ def _storage_options(
         options[key] = text
     found = {key: value for key, value in options.items() if key.startswith(_FILE_INDEX)}
     if found and param.name == "options":
-        from skipstone.paimon.options import FileIndexOptions
+        from skipstone.paimon.kinds import FileIndexOptions
 
         try:
             FileIndexOptions.parse(found)

@@ -9,12 +9,11 @@ import numpy as np
 
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
 from skipstone.human import of_total
-from skipstone.paimon.blob_description import BlobDescription, describe_blob, likely_types
-from skipstone.paimon.container_evidence import PaimonColumnType
 from skipstone.paimon.file_index import PaimonFileIndex, RowSelection
 from skipstone.paimon.format.container import MAGIC
-from skipstone.paimon.format.open_index import KINDS
-from skipstone.paimon.format.types import PaimonType
+from skipstone.paimon.format.keys import PaimonType
+from skipstone.paimon.index_blob import KINDS, BlobDescription, describe_blob, likely_types
+from skipstone.paimon.sidecar import PaimonColumnType
 
 from .inspection import InspectionReport, StoreInspection, is_file
 

@@ -4,7 +4,7 @@ A sidecar does not state which version of its file it belongs to. It is used if 
 
 - It is not older than the file. Paimon writes it before it closes the file: a sidecar may be up to
   ten minutes older if the name of the data file is used only once (``data-<uuid>-0.parquet``).
-- Its indexes agree with the footer of the file (``container_match``): rows, nulls, least and
+- Its indexes agree with the footer of the file (``sidecar``): rows, nulls, least and
   greatest values of every queried column. If one column disagrees, the whole sidecar is not used.
 
 ``docs/paimon.md`` says what these checks cannot find. After a rewrite Paimon names a sidecar
@@ -29,8 +29,17 @@ from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import ByteRange
 
 from .base import paimon_column
-from .container_evidence import PaimonColumnType, Sidecar, Silent, of_bytes, open_sidecar, types_of
-from .container_match import ColumnCounts, column_counts, type_in
+from .sidecar import (
+    ColumnCounts,
+    PaimonColumnType,
+    Sidecar,
+    Silent,
+    column_counts,
+    of_bytes,
+    open_sidecar,
+    type_in,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

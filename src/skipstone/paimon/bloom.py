@@ -2,7 +2,7 @@
 
 Stored value: ``struct<start: int32, length: int32, crc: int64, sums: binary, k: int32>``. ``start``
 and ``length`` place the blob in the container of the file; ``crc`` is its CRC-32, ``sums`` has the
-checksums of its blocks (``verified_blob``; values without this field are still read), and ``k`` is
+checksums of its blocks (``base``; values without this field are still read), and ``k`` is
 the number of hash functions. A query for a value reads the ``k`` blocks that hold its probes. A
 small filter is read whole, and so is any filter for a query of many values.
 
@@ -27,13 +27,12 @@ from skipstone.pruning import Answer, Bounds, Cause, Reason
 from skipstone.pruning.column_types import restate
 from skipstone.pruning.kind import Builder, Built
 
-from .base import PaimonIndex, integers_of, no_place, place_fields
+from .base import SMALL, BlockSums, PaimonIndex, integers_of, no_place, place_fields
 from .format import bloom_filter
 from .format.bloom_filter import FPP, ITEMS, check_type, positions_of, sizing
 from .format.column_keys import column_of
 from .format.keys import In, safe
 from .row_evidence import asks_of
-from .verified_blob import SMALL, BlockSums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Blob, Chunk
     from skipstone.storage import ByteRange
 
-    from .format.types import PaimonType
+    from .format.keys import PaimonType
 
 
 log = logging.getLogger("skipstone")

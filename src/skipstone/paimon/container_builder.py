@@ -26,14 +26,13 @@ from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import RangeBuilder
 from skipstone.pruning.kind import Builder, Built
 
-from .base import PLACE, PaimonIndex, no_place, paimon_column
+from .base import PLACE, BlockSums, PaimonIndex, no_place, paimon_column
 from .format.bitmap import write_bitmap
 from .format.bsi import write_bsi
 from .format.column_keys import LARGEST_ROW_COUNT, KeyColumn, column_of, factors_of
 from .format.container import LARGEST, ContainerHead, to_bytes
 from .format.keys import KeyArray
 from .format.range_bitmap import write_range_bitmap
-from .verified_blob import BlockSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from skipstone.pruning.kind import Chunk, Index
 
-    from .format.types import PaimonType
+    from .format.keys import PaimonType
 
 
 # Bytes a row that writing takes for a moment, in addition to the codes.

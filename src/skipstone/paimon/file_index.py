@@ -30,10 +30,9 @@ from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import file_schema, schema_of_columns
 from skipstone.storage import open_storage
 
-from .blob_description import row_count_of
-from .container_evidence import PaimonColumnType, of_bytes, open_sidecar, types_of
-from .container_match import column_counts, type_in
-from .format.types import PaimonType
+from .format.keys import PaimonType
+from .index_blob import row_count_of
+from .sidecar import PaimonColumnType, column_counts, of_bytes, open_sidecar, type_in, types_of
 from .top_rows import TopCandidate, top_rows
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Step
     from skipstone.storage import ByteRange
 
-    from .container_evidence import Sidecar
+    from .sidecar import Sidecar
 
 
 Types: TypeAlias = "Mapping[str, str | PaimonType] | pa.Schema"

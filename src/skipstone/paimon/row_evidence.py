@@ -13,7 +13,7 @@ A leaf becomes questions to the blob (``format/keys``), and the answers are sets
 
 A column that is known to have no nulls needs no question about them. A blob is read in rounds: its
 head, then blocks or chunks of its dictionary, then bitmaps; a small blob is read at once. Every
-byte is checked against the checksums of the facts (``verified_blob``). If anything is wrong with a
+byte is checked against the checksums of the facts (``base``). If anything is wrong with a
 blob, the index says nothing, and one warning is logged. Blobs without such checksums, as in
 containers of other writers, are trusted where their parts are consistent, and a reason says so.
 """
@@ -33,11 +33,11 @@ from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, RowSet
 from skipstone.pruning.column_types import restate
 
-from .format import open_index as reading
+from . import index_blob as reading
+from .base import SMALL, VerifiedBlob
 from .format.column_keys import key_of
 from .format.keys import In, Null, Range, prefix
 from .format.partial_blob import MissingBytes
-from .verified_blob import SMALL, VerifiedBlob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange
 
     from .base import PaimonIndex
-    from .format.keys import Ask, Key
-    from .format.types import PaimonType
+    from .format.keys import Ask, Key, PaimonType
 
 
 log = logging.getLogger("skipstone")

@@ -24,11 +24,10 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.pruning import Cause, Reason, RowSet
 
-from .format.keys import In
+from .base import VerifiedBlob
+from .format.keys import In, Root
 from .format.partial_blob import MissingBytes
 from .format.range_bitmap import RangeBitmapIndex
-from .format.types import Root
-from .verified_blob import VerifiedBlob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange
 
-    from .format.keys import Key
-    from .format.types import PaimonType
+    from .format.keys import Key, PaimonType
 
 
 @dataclass(frozen=True, slots=True, eq=False)

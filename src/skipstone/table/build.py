@@ -20,8 +20,7 @@ from skipstone.facts.reports import BuildReport
 from skipstone.facts.upkeep import compact, drop_index, needs_merge
 from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.indexes.registry import parse_indexes
-from skipstone.paimon.kinds import Bsi
-from skipstone.paimon.options import FileIndexOptions
+from skipstone.paimon.kinds import Bsi, FileIndexOptions
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields

@@ -20,7 +20,7 @@ from skipstone.facts.location import KeyedLocation
 from skipstone.facts.xskipper_store import find_store
 from skipstone.identity import canonical_path
 from skipstone.paimon.adjacent_index import AdjacentIndexes
-from skipstone.paimon.options import FileIndexOptions, is_option
+from skipstone.paimon.kinds import FileIndexOptions, is_option
 from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.pruning.partitions import PartitionColumns

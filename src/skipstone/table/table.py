@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from skipstone.errors import SkipstoneError
-from skipstone.paimon.options import is_option
+from skipstone.paimon.kinds import is_option
 from skipstone.planning.fact_runs import IN_MEMORY
 from skipstone.pruning.plan import Plan
 

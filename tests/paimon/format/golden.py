@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.paimon.format.column_keys import KeyColumn, key_of
-from skipstone.paimon.format.keys import KeyArray
-from skipstone.paimon.format.open_index import answer, needs
+from skipstone.paimon.format.keys import KeyArray, PaimonType, Root
 from skipstone.paimon.format.partial_blob import Pieces
-from skipstone.paimon.format.types import PaimonType, Root
+from skipstone.paimon.index_blob import answer, needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from skipstone.paimon.format.keys import Ask, Key
-    from skipstone.paimon.format.open_index import RowAnswer
     from skipstone.paimon.format.partial_blob import BlobSpan
+    from skipstone.paimon.index_blob import RowAnswer
 
 
 def read_cases(golden: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from skipstone.paimon.format.column_keys import KeyColumn, key_of
-from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, Range
-from skipstone.paimon.format.types import PaimonType, Root
+from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, PaimonType, Range, Root
 
 if TYPE_CHECKING:
     from skipstone.paimon.format.keys import Key

@@ -17,12 +17,11 @@ from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import KeyColumn, factorise
-from skipstone.paimon.format.keys import Ask, In, Key, KeyArray, Null, Range
-from skipstone.paimon.format.open_index import answer, open_index, speaks
+from skipstone.paimon.format.keys import Ask, In, Key, KeyArray, Null, PaimonType, Range
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.format.roaring_bulk import union_of_many
-from skipstone.paimon.format.types import PaimonType
+from skipstone.paimon.index_blob import answer, open_index, speaks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,11 +16,10 @@ from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import hash_key, hashes_of, write_bloom_filter
 from skipstone.paimon.format.bsi import BsiIndex, write_bsi
 from skipstone.paimon.format.column_keys import Factors, factorise
-from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, Range, prefix
-from skipstone.paimon.format.open_index import speaks
+from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, PaimonType, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.format.types import PaimonType
+from skipstone.paimon.index_blob import speaks
 
 from . import golden as g
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from skipstone.paimon.format.column_keys import KeyColumn
-    from skipstone.paimon.format.open_index import RowAnswer
+    from skipstone.paimon.index_blob import RowAnswer
 
 
 @pytest.fixture(scope="module")

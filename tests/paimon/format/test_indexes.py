@@ -16,11 +16,10 @@ from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import sizing, write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import KeyColumn, factorise
-from skipstone.paimon.format.keys import In, KeyArray, Null, Range, prefix
-from skipstone.paimon.format.open_index import answer, needs, open_index, speaks
+from skipstone.paimon.format.keys import In, KeyArray, Null, PaimonType, Range, Root, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.format.types import PaimonType, Root
+from skipstone.paimon.index_blob import answer, needs, open_index, speaks
 from tests.paimon.format.golden import ask_in_waves
 from tests.paimon.format.strategies import TYPES, asks, columns, keys, matches
 

@@ -11,9 +11,8 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError
 from skipstone.paimon.format import roaring
-from skipstone.paimon.format.keys import KeyArray
+from skipstone.paimon.format.keys import KeyArray, PaimonType
 from skipstone.paimon.format.partial_blob import Cursor, MissingBytes, Pieces
-from skipstone.paimon.format.types import PaimonType
 
 TEXT = PaimonType.parse("STRING")
 TEXTS = st.lists(st.binary(max_size=9) | st.sampled_from([b"", b"y" * 255, b"z" * 256]))

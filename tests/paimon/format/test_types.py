@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.paimon.format.column_keys import column_of, factorise, key_of, type_of
-from skipstone.paimon.format.keys import KeyArray, key_bytes, ordinals_of, raw_dtype, read_key
+from skipstone.paimon.format.keys import (
+    KeyArray,
+    PaimonType,
+    Root,
+    key_bytes,
+    ordinals_of,
+    raw_dtype,
+    read_key,
+)
 from skipstone.paimon.format.partial_blob import Pieces
-from skipstone.paimon.format.types import PaimonType, Root
 from tests.paimon.format.strategies import TYPES, columns, keys
 
 

@@ -14,9 +14,8 @@ from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import Factors, KeyColumn, factorise, key_of
-from skipstone.paimon.format.keys import In, KeyArray, Null, Range, prefix
+from skipstone.paimon.format.keys import In, KeyArray, Null, PaimonType, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
-from skipstone.paimon.format.types import PaimonType
 from tests.paimon.format.golden import ask_in_waves
 
 if TYPE_CHECKING:

@@ -32,10 +32,9 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
-from .keys import In, KeyArray, Null, Range, i32, place_i32, safe
+from .keys import In, KeyArray, Null, Range, Root, i32, place_i32, safe
 from .partial_blob import BlobSpan, Pieces
 from .roaring_bulk import union_of_many, write_groups
-from .types import Root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +42,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.values import ByteArrays
 
     from .column_keys import Factors
-    from .keys import I64, U8, Ask, Key
+    from .keys import I64, U8, Ask, Key, PaimonType
     from .partial_blob import Cursor
-    from .types import PaimonType
 
 
 def check_type(type: PaimonType) -> None:

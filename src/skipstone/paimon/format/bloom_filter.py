@@ -39,18 +39,16 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.xxh64 import xxh64, xxh64_byte_arrays
 
-from .keys import In, raw_of, safe
+from .keys import In, Root, raw_of, safe
 from .partial_blob import BlobSpan
-from .types import Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from .keys import I64, Key, KeyArray
+    from .keys import I64, Key, KeyArray, PaimonType
     from .partial_blob import Pieces
-    from .types import PaimonType
 
 
 ITEMS = 1_000_000

@@ -23,18 +23,16 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
 from .bit_slices import Slices, planes_for, planes_of
-from .keys import In, Null, Range, safe
+from .keys import In, Null, Range, Root, safe
 from .partial_blob import BlobSpan
 from .roaring import Layout
-from .types import Root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .column_keys import KeyColumn
-    from .keys import Ask
+    from .keys import Ask, PaimonType
     from .partial_blob import Cursor, Pieces
-    from .types import PaimonType
 
 
 _NO = (Root.BOOLEAN, Root.FLOAT, Root.DOUBLE)

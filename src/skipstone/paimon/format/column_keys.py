@@ -30,8 +30,7 @@ import numpy as np
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 
-from .keys import KeyArray, ordinals_of
-from .types import PaimonType, Root
+from .keys import KeyArray, PaimonType, Root, ordinals_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,15 +27,13 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 
-from .keys import Key, KeyArray, key_bytes, ordinals_of, place_i32, raw_dtype, read_key
+from .keys import Key, KeyArray, Root, key_bytes, ordinals_of, place_i32, raw_dtype, read_key
 from .partial_blob import BlobSpan, Pieces
-from .types import Root
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .keys import I64
-    from .types import PaimonType
+    from .keys import I64, PaimonType
 
 
 CHUNK_SIZE = 16 * 1024

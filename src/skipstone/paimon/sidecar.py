@@ -1,20 +1,35 @@
-"""A container that any writer may have written: its head, and its evidence about a file's rows.
+"""A container that any writer may have written: its head, its evidence, and whether it fits a file.
 
 A container states neither the types of its columns nor which file it belongs to. The types come
 from the schema of the data file (``types_of``) or from the caller; a column of unknown type says
-nothing. Paimon keeps timestamps of up to 3 digits in milliseconds and all others in microseconds;
-Skipstone's own containers have only microseconds, and the container of a Parquet file with
-milliseconds may have either. Such a column has no type here, unless the caller names it or the
-footer of the file decides (``container_match``).
+nothing. Every blob is evidence of the row level. A Bloom filter excludes all rows, or says nothing.
+An empty entry says that no row of the column holds a value, and nothing about nulls.
 
-Every blob is evidence of the row level. A Bloom filter excludes all rows, or says nothing. An empty
-entry says that no row of the column holds a value, and nothing about nulls.
+``type_in`` compares the indexes of a column with the file's footer. Where the two disagree, the
+container is of another file, or of another version of it:
+
+| the footer says of a column | the index must have |
+|---|---|
+| rows | as many |
+| nulls | as many |
+| least and greatest integer, date, instant, decimal of up to 18 digits | both, none beyond them |
+
+A Bloom filter counts neither rows nor nulls; it is only checked for the least and the greatest
+value. Of text and floating point only rows and nulls are compared: a footer may have cut text
+short, and leaves NaN out.
+
+The same comparison finds the unit of a column of milliseconds. Paimon keeps timestamps of up to 3
+digits in milliseconds and all others in microseconds; Skipstone's own containers have only
+microseconds. Only one unit gives the footer's least and greatest value; both do where all values
+are 0 or null, and then the two indexes are equal. Without bounds in the footer such a column has no
+type, unless the caller names it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,30 +41,29 @@ from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, RowSet
 from skipstone.pruning.kind import Blob, Stored
 from skipstone.pruning.table_schema import find_field
 
-from .base import PaimonIndex, paimon_column
+from . import index_blob as reading
+from .base import SMALL, paimon_column
 from .bloom import PaimonBloom
 from .format.column_keys import type_of
 from .format.container import HEAD_PREFIX, ContainerHead, head_length
-from .format.types import PaimonType, Root
-from .kinds import Bitmap, Bsi, RangeBitmap
+from .format.keys import In, Null, PaimonType, Range, Root
+from .index_blob import ask_blob
+from .kinds import KINDS, RangeBitmap
 from .row_evidence import FileRows
 from .top_rows import TopFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from skipstone.pruning import Evidence, Fetched, Units
     from skipstone.storage import ByteRange
 
-    from .format import open_index as reading
+    from .format.container import IndexEntry
+    from .format.partial_blob import Pieces
 
 
-# Bytes of the first read: most heads are shorter. A container up to ``_SMALL`` is read whole.
+# Bytes of the first read: most heads are shorter. A container up to ``SMALL`` is read whole.
 _GUESS = 4_096
-_SMALL = 32 * 1024
-_KINDS: dict[str, type[PaimonIndex]] = {
-    each.paimon: each for each in (PaimonBloom, Bitmap, RangeBitmap, Bsi)
-}
 _PLAIN = {
     Root.BOOLEAN: pa.bool_(),
     Root.TINYINT: pa.int8(),
@@ -91,7 +105,7 @@ def types_of(
 
     ``physical`` has the stored types, with milliseconds; ``schema`` the types as Spark reads them,
     if they differ. ``millis`` includes columns of milliseconds, as if of microseconds
-    (``container_match`` finds which of the two a container has).
+    (``type_in`` finds which of the two a container has).
     """
     read = physical if schema is None else schema
     found: dict[str, PaimonColumnType] = {}
@@ -141,7 +155,7 @@ class Sidecar:
                 place = self.blob.part(entry.start, entry.length)
                 if entry.is_empty:
                     found.append(Empty(name=entry.kind, column=name, rows=rows))
-                elif entry.kind not in _KINDS:
+                elif entry.kind not in KINDS:
                     text = f"file index of kind {entry.kind!r} is not known"
                     answer = Answer.silent(Cause.UNSUPPORTED, subject, text, 1)
                     found.append(Silent(name=entry.kind, column=name, said=answer))
@@ -175,7 +189,7 @@ def open_sidecar(
     ``OSError`` for bytes that cannot be read.
     """
     blob = Blob(path=path, offset=offset, length=size)
-    if size <= _SMALL:
+    if size <= SMALL:
         return of_bytes(_fetched(blob, size, fetch))
     prefix = _fetched(blob, min(size, _GUESS), fetch)
     length = head_length(prefix[:HEAD_PREFIX])
@@ -254,7 +268,7 @@ def _rows(
     stored = Stored(
         type=type.stored, values=pa.nulls(1), rows=one + rows, nulls=one - 1, row_of_file=one
     )
-    index = _KINDS[kind](column).read_back(stored)
+    index = KINDS[kind](column).read_back(stored)
     return SidecarRows(index=index, type=type.paimon, blob=place, rows=rows, nulls=-1)
 
 
@@ -304,3 +318,148 @@ def in_millis(leaf: Leaf) -> Leaf | Const:
             return Leaf(leaf.column, leaf.type, _DOWN[leaf.op], (below,))
         case _:
             return leaf
+
+
+_MILLIS = 3  # digits of a timestamp that Paimon keeps in milliseconds
+_COUNTING = ("bitmap", "bsi", "range-bitmap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnCounts:
+    """What a footer says of one column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if unknown.
+
+    ``low`` and ``high`` are in the file's own unit, which is milliseconds if ``in_millis``.
+    """
+
+    nulls: int = -1
+    low: int | None = None
+    high: int | None = None
+    in_millis: bool = False
+
+
+def column_counts(footer: Any, wanted: Collection[str]) -> dict[str, ColumnCounts]:
+    """What pyarrow's ``FileMetaData`` says of the columns ``wanted``, by dotted name. A name that
+    two columns share is left out."""
+    schema = footer.schema
+    names = [schema.column(at).path for at in range(len(schema))]
+    usual = Counter(names)
+    return {
+        name: _counts(footer, at)
+        for at, name in enumerate(names)
+        if name in wanted and usual[name] == 1
+    }
+
+
+def _counts(footer: Any, at: int) -> ColumnCounts:
+    column = footer.schema.column(at)
+    logical = str(column.logical_type)
+    in_millis = "Timestamp" in logical and "milliseconds" in logical
+    ordered = column.physical_type in ("INT32", "INT64") and _is_signed(logical)
+    nulls, low, high = 0, None, None
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(at)
+        found = chunk.statistics
+        if found is None:
+            nulls, ordered = -1, False
+            break
+        nulls = nulls + found.null_count if nulls >= 0 and found.has_null_count else -1
+        if ordered and found.has_min_max:
+            low = found.min_raw if low is None else min(low, found.min_raw)
+            high = found.max_raw if high is None else max(high, found.max_raw)
+        elif not (found.has_null_count and found.null_count == chunk.num_values):
+            ordered = False
+    if not ordered:
+        low = high = None
+    return ColumnCounts(nulls=nulls, low=low, high=high, in_millis=in_millis)
+
+
+def _is_signed(logical: str) -> bool:
+    """Whether stored numbers of this logical type are ordered, and equal the keys of an index."""
+    if "isSigned=false" in logical or "nanoseconds" in logical:
+        return False
+    return logical.partition("(")[0] in ("None", "Int", "Date", "Decimal", "Timestamp")
+
+
+def type_in(
+    sidecar: Sidecar,
+    name: str,
+    type: PaimonColumnType,
+    counts: ColumnCounts,
+    rows: int,
+    fetch: Callable[[Sequence[ByteRange]], Fetched],
+) -> PaimonColumnType | None:
+    """The type of a column in the container; ``None`` if it cannot be found out. ``name`` is the
+    column's name in the container, ``type`` its type in the data file.
+
+    ``FormatError`` if the container is damaged or of another file, ``OSError`` for bytes that
+    cannot be read.
+    """
+    kinds = (*_COUNTING, PaimonBloom.paimon)
+    entries = [each for each in sidecar.head.of_column(name) if each.kind in kinds]
+    entries = [each for each in entries if not each.is_empty]
+    if not counts.in_millis or not type.paimon.is_timestamp:
+        for entry in entries:
+            _compare(sidecar, name, entry, type, counts, rows, fetch)
+        return type
+    fitting = []
+    errors: list[FormatError] = []
+    for precision in (_MILLIS, type.paimon.precision):
+        candidate = PaimonColumnType(replace(type.paimon, precision=precision), type.stored)
+        try:
+            for entry in entries:
+                _compare(sidecar, name, entry, candidate, counts, rows, fetch)
+        except FormatError as error:
+            errors.append(error)
+        else:
+            fitting.append(candidate)
+    if not fitting:
+        raise errors[0]
+    sure = counts.low is not None or (counts.nulls == rows and counts.nulls >= 0)
+    counting = any(each.kind in _COUNTING for each in entries)
+    return fitting[0] if sure and (counting or len(fitting) == 1) else None
+
+
+def _compare(
+    sidecar: Sidecar,
+    name: str,
+    entry: IndexEntry,
+    type: PaimonColumnType,
+    counts: ColumnCounts,
+    rows: int,
+    fetch: Callable[[Sequence[ByteRange]], Fetched],
+) -> None:
+    """``FormatError`` if one index contradicts ``counts``: it is of another file."""
+    kind = entry.kind
+    place = sidecar.blob.part(entry.start, entry.length)
+    if place is None:
+        raise FormatError("the index lies outside its container")
+    scale = 1_000 if counts.in_millis and not type.paimon.in_millis else 1
+    low = None if counts.low is None else counts.low * scale
+    high = None if counts.high is None else counts.high * scale
+
+    def compare(pieces: Pieces) -> None:
+        def found(ask: In | Null | Range) -> reading.RowAnswer:
+            return reading.answer(kind, type.paimon, ask, pieces)
+
+        if kind in _COUNTING:
+            nulls = found(Null())
+            if nulls.row_count != rows:
+                raise _other(f"{rows:,} rows", f"{nulls.row_count:,}")
+            if counts.nulls >= 0 and nulls.may is not None and len(nulls.may) != counts.nulls:
+                raise _other(f"{counts.nulls:,} nulls in {name}", f"{len(nulls.may):,}")
+        for value in (low, high):
+            if value is None:
+                continue
+            hit = found(In((value,))).may
+            if hit is not None and not hit:
+                raise _other(f"the file's least and greatest {name}", "it lacks one of them")
+        if kind in _COUNTING and low is not None and high is not None:
+            for beyond in (Range(hi=low, hi_open=True), Range(lo=high, lo_open=True)):
+                if found(beyond).may:
+                    raise _other(f"the file's least and greatest {name}", "values beyond them")
+
+    ask_blob(place, fetch, compare)
+
+
+def _other(expected: str, got: str) -> FormatError:
+    return FormatError("the index is of another file", expected=expected, got=got)

@@ -1,4 +1,11 @@
-"""Describes a blob by its bytes: rows, distinct values, bounds, structure, and possible types.
+"""An index blob of any kind: opens it, answers a question, describes it by its bytes.
+
+Each function works on the bytes that are there, and raises ``MissingBytes`` for those to fetch::
+
+    pieces = Pieces(length, [(offset in the blob, bytes), …])    # what is fetched, maybe nothing
+    spans = needs(kind, type, ask, pieces)  # () if the answer can be given; else fetch these
+    pieces.add([(span.offset, bytes), …])   # and ask again; new pieces work, but are parsed again
+    rows = answer(kind, type, ask, pieces)
 
 A blob does not state its type. Its keys have a width, or none if they are strings: a type fits if
 the blob can be read with it. A width of 2 is SMALLINT, no width is a string; 1, 4 and 8 bytes may
@@ -8,19 +15,19 @@ be several types, and then keys are shown as numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
+from pyroaring import BitMap
 
 from skipstone.errors import FormatError, UnsupportedError
 
-from .format import open_index as reading
 from .format.bitmap import BitmapIndex
 from .format.bloom_filter import BloomFilterIndex
-from .format.keys import In, Null, Range, raw_of
+from .format.bsi import BsiIndex
+from .format.keys import In, Null, PaimonType, Range, Root, raw_of
 from .format.partial_blob import MissingBytes, Pieces
 from .format.range_bitmap import RangeBitmapIndex
-from .format.types import PaimonType, Root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +36,76 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange
 
-    from .format.bsi import BsiIndex
-    from .format.keys import Key
+    from .format.keys import Ask, Key
+    from .format.partial_blob import BlobSpan
+
+
+Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"
+
+KINDS: dict[str, type[Index]] = {
+    "bitmap": BitmapIndex,
+    "bloom-filter": BloomFilterIndex,
+    "bsi": BsiIndex,
+    "range-bitmap": RangeBitmapIndex,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowAnswer:
+    """The answer of an index: only rows of ``may`` match, and all of them do if ``exact``.
+
+    ``may`` is ``None`` if the index says nothing. ``row_count`` is -1 if it is not stored.
+    """
+
+    may: BitMap | None
+    exact: bool
+    row_count: int
+
+
+def open_index(kind: str, type: PaimonType, pieces: Pieces) -> Index:
+    """The index of this kind. ``UnsupportedError`` for unknown kinds and versions, ``FormatError``,
+    ``MissingBytes``."""
+    return pieces.opened((kind, type), lambda: open_uncached(kind, type, pieces))
+
+
+def open_uncached(kind: str, type: PaimonType, pieces: Pieces) -> Index:
+    """The same without the cache of ``pieces``, for a caller that keeps the index."""
+    if kind not in KINDS:
+        raise UnsupportedError(f"file index of kind {kind!r} is not known")
+    return KINDS[kind].open(type, pieces)
+
+
+def speaks(kind: str, ask: Ask) -> bool:
+    """Whether an index of this kind can say anything of such a question."""
+    return kind in KINDS and (kind != "bloom-filter" or isinstance(ask, In))
+
+
+def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> RowAnswer:
+    """The answer of the index. It is cached in ``pieces``: do not change the rows. Errors as for
+    ``open_index``."""
+    return pieces.once(
+        (kind, type, ask), lambda: answer_of(open_index(kind, type, pieces), type, ask)
+    )
+
+
+def answer_of(index: Index, type: PaimonType, ask: Ask) -> RowAnswer:
+    """The answer of an open index over a column of ``type``. Errors as for ``open_index``."""
+    if isinstance(index, BloomFilterIndex):
+        if isinstance(ask, In) and not index.may_contain(ask):
+            return RowAnswer(BitMap(), True, -1)
+        return RowAnswer(None, False, -1)
+    # Null and not-null rows are exact even where keys lose digits.
+    plain = isinstance(ask, Null) or (not isinstance(ask, In) and ask.lo is ask.hi is None)
+    return RowAnswer(index.rows(ask), type.exact or plain, index.row_count)
+
+
+def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[BlobSpan, ...]:
+    """The missing spans for ``answer``: all that can be named now."""
+    try:
+        answer(kind, type, ask, pieces)
+    except MissingBytes as missing:
+        return missing.spans
+    return ()
 
 
 T = TypeVar("T")
@@ -137,7 +212,7 @@ def describe_blob(
     place: Blob,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
 ) -> BlobDescription:
-    """The description of a blob; its ``type`` adds the bounds. Errors as for reading."""
+    """The description of a blob; its ``type`` adds the bounds. Errors as for"""
 
     def describe(pieces: Pieces) -> BlobDescription:
         if kind == "bloom-filter":
@@ -189,7 +264,7 @@ def _bloom(pieces: Pieces) -> BlobDescription:
 
 def _of_keys(kind: str, type: PaimonType, pieces: Pieces) -> BlobDescription:
     low, high, distinct = _bounds(kind, type, pieces)
-    index = reading.open_index(kind, type, pieces)
+    index = open_index(kind, type, pieces)
     assert not isinstance(index, BloomFilterIndex)
     details: dict[str, Any] = {"version": 1}
     if isinstance(index, BitmapIndex):
@@ -238,7 +313,7 @@ def _check_rows(index: BitmapIndex | BsiIndex | RangeBitmapIndex, low: Key, null
 
 def _bounds(kind: str, type: PaimonType, pieces: Pieces) -> tuple[Key | None, Key | None, int]:
     """Least and greatest key, and the number of keys, -1 if the kind does not store it."""
-    index = reading.open_index(kind, type, pieces)
+    index = open_index(kind, type, pieces)
     if isinstance(index, RangeBitmapIndex):
         if index.cardinality:
             index.open_dictionary()  # its heads repeat the width
