@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.paimon.base import LEAST, SMALL, BlockSums, VerifiedBlob
+from skipstone.paimon.container_builder import coded
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.column_keys import CodedColumn, column_of
 from skipstone.paimon.format.keys import Ask, In, PaimonType, Range
 from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
@@ -64,6 +65,10 @@ JAVA_ASKS = {
 BUILDS = {"bitmap": 300, "range-bitmap": 500}
 ASKS = {("bitmap", "eq"): 0.3, ("range-bitmap", "eq"): 1.0, ("range-bitmap", "range"): 1.0}
 _TARGET_BOUND = 100_000
+
+
+def _coded(array: pa.Array) -> CodedColumn:
+    return coded(INT, [array.cast(pa.int64()).dictionary_encode()])
 
 
 def _column(rows: int, bound: int) -> pa.Array:
@@ -142,10 +147,10 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     for bound, java in JAVA.items():
         array = _column(rows, bound)
         writers: dict[str, Callable[[], bytes]] = {
-            "bitmap": lambda array=array: write_bitmap(factorise(column_of(INT, array))),  # type: ignore[misc]
-            "bsi": lambda array=array: write_bsi(column_of(INT, array)),  # type: ignore[misc]
+            "bitmap": lambda array=array: write_bitmap(_coded(array)),  # type: ignore[misc]
+            "bsi": lambda array=array: write_bsi(_coded(array)),  # type: ignore[misc]
             "range-bitmap": lambda array=array: write_range_bitmap(  # type: ignore[misc]
-                factorise(column_of(INT, array))
+                _coded(array)
             ),
         }
         sizes = dict(zip(writers, java[:3], strict=True))

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import Decryption, Encryption, ParquetFile
-from skipstone.build.column_indexes import BuildSettings, ColumnsBuilder, build_columns
+from skipstone.build.column_indexes import BuildSettings, Columns, ColumnsBuilder
 from skipstone.build.data_file import build_file, build_parquet
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.bloom import Bloom, BloomBuilder
@@ -41,7 +41,7 @@ from tests.parquet.encryption.arrow_kms import write_encrypted
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from skipstone.facts.encode import FileFacts
@@ -71,6 +71,25 @@ def build(
     return build_file(
         storage.stat(str(path)), storage, definitions, schema, BuildSettings(**settings)
     )
+
+
+def build_columns(
+    batches: Iterable[pa.RecordBatch],
+    definitions: Sequence[Index],
+    schema: pa.Schema,
+) -> Columns:
+    """The index values of one file from batches of its indexed columns, by dotted name."""
+    builder = ColumnsBuilder(definitions, schema, BuildSettings())
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        for column in builder.wanted:
+            at = batch.schema.get_field_index(column)
+            if at < 0:
+                builder.add_missing(column, batch.num_rows)
+            else:
+                builder.add(column, batch.column(at))
+    return builder.finish(rows)
 
 
 def values(facts: FileFacts) -> dict[str, Any]:

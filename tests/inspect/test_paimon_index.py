@@ -18,9 +18,10 @@ from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.column_keys import column_of
 from skipstone.paimon.format.keys import PaimonType
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
+from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,15 +45,15 @@ def container_of(table: pa.Table) -> bytes:
     return container.to_bytes(
         {
             "city": {
-                "bitmap": write_bitmap(factorise(columns["city"])),
+                "bitmap": write_bitmap(coded(columns["city"])),
                 "bloom-filter": write_bloom_filter(types["city"], [columns["city"].keys], items=50),
             },
             "n": {
-                "range-bitmap": write_range_bitmap(factorise(columns["n"])),
-                "bsi": write_bsi(columns["n"]),
+                "range-bitmap": write_range_bitmap(coded(columns["n"])),
+                "bsi": write_bsi(coded(columns["n"])),
             },
-            "day": {"range-bitmap": write_range_bitmap(factorise(columns["day"]))},
-            "small": {"bitmap": write_bitmap(factorise(columns["small"]))},
+            "day": {"range-bitmap": write_range_bitmap(coded(columns["day"]))},
+            "small": {"bitmap": write_bitmap(coded(columns["small"]))},
             "gone": {"bitmap": None},
             "later": {"hologram": b"???"},
         }

@@ -16,10 +16,11 @@ from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.column_keys import column_of
 from skipstone.paimon.format.keys import PaimonType
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from tests.oracle import matching_rows
+from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +29,9 @@ OLD = 1_700_000_000
 PAIMON = "data-414509f5-e40c-4245-b992-bbf486778ac9-0.parquet"
 SPARK = "part-00000-414509f5-e40c-4245-b992-bbf486778ac9-c000.snappy.parquet"
 WRITERS: dict[str, Any] = {
-    "bitmap": lambda keys: write_bitmap(factorise(keys)),
-    "range-bitmap": lambda keys: write_range_bitmap(factorise(keys)),
-    "bsi": write_bsi,
+    "bitmap": lambda keys: write_bitmap(coded(keys)),
+    "range-bitmap": lambda keys: write_range_bitmap(coded(keys)),
+    "bsi": lambda keys: write_bsi(coded(keys)),
     "bloom-filter": lambda column: write_bloom_filter(
         column.keys.type, [column.keys], items=1_000, fpp=0.001
     ),

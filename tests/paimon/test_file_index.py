@@ -20,13 +20,14 @@ from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import column_of, factorise
+from skipstone.paimon.format.column_keys import column_of
 from skipstone.paimon.format.keys import PaimonType, Root
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.sidecar import PaimonColumnType, in_millis, types_of
 from skipstone.predicate.tree import And, Const, Leaf, Op, Or
 from tests.oracle import matching_rows
 from tests.paimon.format import golden as g
+from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,9 +140,9 @@ def blob(kind: str, type: PaimonType, column: KeyColumn) -> bytes:
     if kind == "bloom-filter":
         return write_bloom_filter(type, [column.keys], items=100)
     if kind == "bsi":
-        return write_bsi(column)
+        return write_bsi(coded(column))
     write = write_bitmap if kind == "bitmap" else write_range_bitmap
-    return write(factorise(column))
+    return write(coded(column))
 
 
 def containers(table: pa.Table, kinds: dict[str, list[str]]) -> bytes:
@@ -277,7 +278,7 @@ def test_an_empty_entry_says_no_value_and_nothing_of_nulls() -> None:
 
 
 def test_unknown_kinds_say_nothing() -> None:
-    column = factorise(column_of(PaimonType.parse("INT"), TABLE["age"]))
+    column = coded(column_of(PaimonType.parse("INT"), TABLE["age"]))
     data = container.to_bytes({"age": {"bitmap": write_bitmap(column), "zz-new": b"??"}})
     index = PaimonFileIndex(data, types=TABLE.schema)
     assert index.count("age IS NULL") == TABLE["age"].null_count
@@ -343,7 +344,7 @@ def test_microseconds_are_asked_of_milliseconds(op: Op, literals: list[int]) -> 
     values = [None, *range(-5, 6)]
     literals = literals if op in (Op.IN, Op.NOT_IN) else literals[:1]
     micros = pa.array([None if v is None else v * 1_000 for v in values], pa.timestamp("us"))
-    column = factorise(column_of(PaimonType.parse("TIMESTAMP(3)"), micros))
+    column = coded(column_of(PaimonType.parse("TIMESTAMP(3)"), micros))
     data = container.to_bytes({"ts": {"bitmap": write_bitmap(column)}})
     leaf = Leaf("ts", pa.timestamp("us"), op, tuple(literals))
     found = PaimonFileIndex(data, types={"ts": "TIMESTAMP(3)"}).select(leaf)
@@ -376,7 +377,7 @@ def test_a_parquet_column_of_milliseconds_has_no_sure_type() -> None:
 
 
 def test_a_key_of_a_map_is_a_column_of_that_name() -> None:
-    column = factorise(column_of(PaimonType.parse("INT"), pa.array([1, None, 3], pa.int32())))
+    column = coded(column_of(PaimonType.parse("INT"), pa.array([1, None, 3], pa.int32())))
     data = container.to_bytes({"m[k]": {"bitmap": write_bitmap(column)}})
     index = PaimonFileIndex(data, types={"m[k]": "INT"})
     assert index.select("`m[k]` >= 2").rows.positions().tolist() == [2]
@@ -384,7 +385,7 @@ def test_a_key_of_a_map_is_a_column_of_that_name() -> None:
 
 
 def test_parts_of_a_struct_have_both_names() -> None:
-    column = factorise(column_of(PaimonType.parse("INT"), pa.array([1, 2, 2], pa.int32())))
+    column = coded(column_of(PaimonType.parse("INT"), pa.array([1, 2, 2], pa.int32())))
     data = container.to_bytes({"a.b": {"bitmap": write_bitmap(column)}})
     index = PaimonFileIndex(data, types={"a.b": "INT"})
     assert index.count("a.b = 2") == index.count("`a.b` = 2") == 2

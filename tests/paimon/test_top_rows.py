@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from skipstone.paimon.format.column_keys import column_of, factorise, type_of
+from skipstone.paimon.format.column_keys import column_of, type_of
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from skipstone.paimon.top_rows import TopCandidate, TopFile, TopRows, top_rows
 from skipstone.pruning import RowSet
 from skipstone.pruning.kind import Blob
 from skipstone.pruning.plan import SortKey
+from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ class Files:
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self.columns = columns
         self.blobs = [
-            write_range_bitmap(factorise(column_of(type_of(each.type), each))) for each in columns
+            write_range_bitmap(coded(column_of(type_of(each.type), each))) for each in columns
         ]
         self.read: list[ByteRange] = []
 

@@ -20,7 +20,7 @@ from skipstone.pruning.kind import Builder, Built, Chunk, column_fields
 from skipstone.pruning.table_schema import has_text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from skipstone.indexes.bloom import Kernels
     from skipstone.parquet.encryption.decryption import Decryption
@@ -264,27 +264,3 @@ def _compiled(settings: BuildSettings, hashes: int) -> Kernels | None:
     if settings.compiled is None:
         return COMPILED.for_work(hashes)
     return COMPILED.load() if settings.compiled else None
-
-
-def build_columns(
-    batches: Iterable[pa.RecordBatch],
-    definitions: Sequence[Index],
-    schema: pa.Schema,
-    settings: BuildSettings | None = None,
-) -> Columns:
-    """The index values of one file from record batches, for example from Spark.
-
-    The batches have one column per indexed column, by its dotted name; a column that they lack is
-    all null.
-    """
-    builder = ColumnsBuilder(definitions, schema, settings or BuildSettings())
-    rows = 0
-    for batch in batches:
-        rows += batch.num_rows
-        for column in builder.wanted:
-            at = batch.schema.get_field_index(column)
-            if at < 0:
-                builder.add_missing(column, batch.num_rows)
-            else:
-                builder.add(column, batch.column(at))
-    return builder.finish(rows)

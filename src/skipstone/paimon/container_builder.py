@@ -27,12 +27,9 @@ from skipstone.pruning.file_bounds import RangeBuilder
 from skipstone.pruning.kind import Builder, Built
 
 from .base import PLACE, BlockSums, PaimonIndex, no_place, paimon_column
-from .format.bitmap import write_bitmap
-from .format.bsi import write_bsi
-from .format.column_keys import LARGEST_ROW_COUNT, KeyColumn, column_of, factors_of
+from .format.column_keys import LARGEST_ROW_COUNT, CodedColumn, column_of
 from .format.container import LARGEST, ContainerHead, to_bytes
 from .format.keys import KeyArray
-from .format.range_bitmap import write_range_bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,40 +45,17 @@ if TYPE_CHECKING:
 _ROOM = 32
 
 
-class Codes:
-    """A whole column: ``keys`` ascending, and each row's place among them, -1 for null."""
-
-    def __init__(self, type: PaimonType, chunks: list[pa.DictionaryArray]) -> None:
-        self.type = type
-        none = pa.array([], pa.int64() if type.width else pa.binary()).dictionary_encode()
-        indices, dictionary = _joined(chunks or [none])
-        codes, distinct = _renumbered(indices, dictionary)
-        used = np.bincount(codes[codes >= 0], minlength=len(distinct)) > 0
-        if not used.all():  # a dictionary may have values that no row of this file has
-            codes = np.append(np.cumsum(used) - 1, -1)[codes].astype(np.int32)
-            distinct = distinct.filter(pa.array(used))
-        self.codes: NDArray[np.int32] = codes
-        values = ByteArrays.from_arrow(distinct) if not type.width else np.asarray(distinct)
-        self.keys = KeyArray(type, values)
-
-
-def as_bitmap(codes: Codes, *, version: int, block_size: int) -> bytes:
-    """The ``bitmap`` of a column."""
-    return write_bitmap(factors_of(codes.keys, codes.codes), version=version, block_size=block_size)
-
-
-def as_range_bitmap(codes: Codes, *, chunk_size: int | None) -> bytes:
-    """The ``range-bitmap`` of a column."""
-    return write_range_bitmap(factors_of(codes.keys, codes.codes), chunk_size=chunk_size)
-
-
-def as_bsi(codes: Codes) -> bytes:
-    """The ``bsi`` of a column."""
-    rows = np.flatnonzero(codes.codes >= 0)
-    values = codes.keys.values
-    assert isinstance(values, np.ndarray)
-    keys = KeyArray(codes.type, values[codes.codes[rows]])
-    return write_bsi(KeyColumn(len(codes.codes), rows.astype(np.uint32), keys))
+def coded(type: PaimonType, chunks: list[pa.DictionaryArray]) -> CodedColumn:
+    """A whole column from its chunks, which have keys: int64 ordinals, or bytes."""
+    none = pa.array([], pa.int64() if type.width else pa.binary()).dictionary_encode()
+    indices, dictionary = _joined(chunks or [none])
+    codes, distinct = _renumbered(indices, dictionary)
+    used = np.bincount(codes[codes >= 0], minlength=len(distinct)) > 0
+    if not used.all():  # a dictionary may have values that no row of this file has
+        codes = np.append(np.cumsum(used) - 1, -1)[codes].astype(np.int32)
+        distinct = distinct.filter(pa.array(used))
+    values = ByteArrays.from_arrow(distinct) if not type.width else np.asarray(distinct)
+    return CodedColumn(KeyArray(type, values), codes)
 
 
 class RowsBuilder(Builder):
@@ -92,7 +66,7 @@ class RowsBuilder(Builder):
         type: pa.DataType,
         paimon: PaimonType,
         stored: pa.StructType,
-        write: Callable[[Codes], bytes],
+        write: Callable[[CodedColumn], bytes],
         budget: int,
     ) -> None:
         self.paimon, self.stored, self.write, self.budget = paimon, stored, write, budget
@@ -141,12 +115,12 @@ class RowsBuilder(Builder):
         if self.over is not None:
             return Built(None, self.over)
         try:
-            codes = Codes(self.paimon, self.chunks)
+            column = coded(self.paimon, self.chunks)
             self.chunks.clear()
-            blob = self.write(codes)
+            blob = self.write(column)
         except UnsupportedError as error:
             return Built(None, error.message)
-        distinct = pa.array([len(codes.keys)], pa.int32())
+        distinct = pa.array([len(column.keys)], pa.int32())
         ends = self.bounds.finish().value
         if ends is None:
             low = high = pa.nulls(1, self.stored.field("min").type)

@@ -48,7 +48,7 @@ from skipstone.pruning.kind import PerFile, Rows
 
 from .base import SMALL, PaimonIndex, memory_size, place_fields
 from .bloom import PaimonBloom
-from .container_builder import Codes, RowsBuilder, as_bitmap, as_bsi, as_range_bitmap
+from .container_builder import RowsBuilder
 from .format import bitmap, bsi, range_bitmap
 from .format.bitmap import BLOCK_SIZE
 from .row_evidence import FileRows
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Builder, Index
 
+    from .format.column_keys import CodedColumn
     from .format.keys import PaimonType
 
 
@@ -78,7 +79,7 @@ class RowIndex(PerFile, PaimonIndex):
         numbers = [*place_fields(), pa.field("distinct", pa.int32())]
         return pa.struct([*numbers, pa.field("min", type), pa.field("max", type)])
 
-    def write(self) -> Callable[[Codes], bytes]:
+    def write(self) -> Callable[[CodedColumn], bytes]:
         """The function that writes the blob of a column."""
         raise NotImplementedError
 
@@ -174,9 +175,9 @@ class Bitmap(RowIndex):
         """All but decimals and binary."""
         bitmap.check_type(type)
 
-    def write(self) -> Callable[[Codes], bytes]:
+    def write(self) -> Callable[[CodedColumn], bytes]:
         """By version and block size."""
-        return partial(as_bitmap, version=self.version, block_size=self.index_block_size)
+        return partial(bitmap.write_bitmap, version=self.version, block_size=self.index_block_size)
 
 
 class RangeBitmap(RowIndex):
@@ -211,9 +212,9 @@ class RangeBitmap(RowIndex):
         """All but binary and decimals above 18 digits."""
         range_bitmap.check_type(type)
 
-    def write(self) -> Callable[[Codes], bytes]:
+    def write(self) -> Callable[[CodedColumn], bytes]:
         """By chunk size."""
-        return partial(as_range_bitmap, chunk_size=self.chunk_size)
+        return partial(range_bitmap.write_range_bitmap, chunk_size=self.chunk_size)
 
 
 class Bsi(RowIndex):
@@ -231,9 +232,9 @@ class Bsi(RowIndex):
         bsi.check_type(type)
         range_bitmap.check_type(type)  # longer decimals may not fit, as it does not take them
 
-    def write(self) -> Callable[[Codes], bytes]:
+    def write(self) -> Callable[[CodedColumn], bytes]:
         """A bsi has no parameters."""
-        return as_bsi
+        return bsi.write_bsi
 
 
 PREFIX = "file-index."

@@ -3,8 +3,8 @@
 ``TopFile`` is one file. Its range-bitmap gives exactly k rows: of values that tie, those at the
 greatest positions; of nulls, those at the least; or, with ``ties``, all that tie. To merge the rows
 of several files takes their keys: the code of each row is put together from its bits, and the
-dictionary gives the key of the code. It is read in rounds like any index: ``needs`` names the bytes
-that are missing.
+dictionary gives the key of the code. It is read in rounds like any index: ``missing`` names the
+bytes to read next.
 
 ``top_rows`` merges the first k rows of each file. Files are read in the order of the best key in
 their heads, in waves; a file whose best key is worse than the k-th found so far is not read. A
@@ -17,6 +17,7 @@ all that tie with the k-th by the first key remain.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class TopFile:
     _damage: FormatError | None = field(default=None, init=False)
 
     def take(self, have: Fetched) -> None:
-        """Takes bytes that ``needs`` named. If they are damaged, the next call raises."""
+        """Takes bytes that ``missing`` named. If they are damaged, the next call raises."""
         try:
             self._bytes().take(have)
         except FormatError as error:
@@ -78,55 +79,28 @@ class TopFile:
             self._known = VerifiedBlob(self.blob) if self.verified is None else self.verified()
         return self._known
 
-    def head_needs(self) -> Sequence[ByteRange]:
-        """The missing bytes of the head; errors are those of the index."""
+    def missing(self, question: Callable[[], object]) -> Sequence[ByteRange]:
+        """The bytes that a call of ``bounds`` or ``first`` lacks; errors are those of the index."""
         try:
-            self._open()
+            question()
         except MissingBytes as missing:
-            return self._ask(missing)
+            return self._bytes().ask(missing.spans)
         return ()
 
     def bounds(self) -> tuple[Key | None, Key | None, int]:
-        """Least and greatest key, and the distinct ones, from the head."""
+        """Least and greatest key, and the number of distinct keys, from the head."""
         index = self._open()
         return index.min, index.max, index.cardinality
 
-    def needs(
-        self, k: int, *, descending: bool, nulls_first: bool, ties: bool, among: BitMap | None
-    ) -> Sequence[ByteRange]:
-        """The missing bytes for ``first``."""
-        try:
-            self._first(k, descending, nulls_first, ties, among)
-        except MissingBytes as missing:
-            return self._ask(missing)
-        return ()
-
-    def first(
-        self, k: int, *, descending: bool, nulls_first: bool, ties: bool, among: BitMap | None
-    ) -> RankedRows:
+    def first(self, k: int, order: SortKey, *, ties: bool, among: BitMap | None) -> RankedRows:
         """The first ``k`` rows of those ``among`` (default: all)."""
-        return self._first(k, descending, nulls_first, ties, among)
-
-    def _ask(self, missing: MissingBytes) -> Sequence[ByteRange]:
-        return self._bytes().ask(missing.spans)
-
-    def _open(self) -> RangeBitmapIndex:
-        pieces = self._bytes().pieces
-        index = pieces.opened("top", lambda: RangeBitmapIndex.open(self.type, pieces))
-        if index.row_count != self.row_count:
-            raise FormatError(
-                "the index is of another file",
-                expected=f"{self.row_count} rows",
-                got=index.row_count,
-            )
-        return index
-
-    def _first(
-        self, k: int, descending: bool, nulls_first: bool, ties: bool, among: BitMap | None
-    ) -> RankedRows:
         index = self._open()
         chosen = index.first(
-            k, descending=descending, nulls_first=nulls_first, ties=ties, among=among
+            k,
+            descending=order.descending,
+            nulls_first=order.nulls_first,
+            ties=ties,
+            among=among,
         )
         if ties and self.type.is_float:
             chosen = self._with_zeros(index, chosen, among)
@@ -148,6 +122,17 @@ class TopFile:
             raise FormatError("a code past the last", expected=f"below {index.cardinality}")
         known = self._keys(index, np.unique(codes[codes >= 0]).tolist())
         return RankedRows(rows, [known.get(code) for code in codes.tolist()])
+
+    def _open(self) -> RangeBitmapIndex:
+        pieces = self._bytes().pieces
+        index = pieces.opened("top", lambda: RangeBitmapIndex.open(self.type, pieces))
+        if index.row_count != self.row_count:
+            raise FormatError(
+                "the index is of another file",
+                expected=f"{self.row_count} rows",
+                got=index.row_count,
+            )
+        return index
 
     def _with_zeros(self, index: RangeBitmapIndex, chosen: BitMap, among: BitMap | None) -> BitMap:
         """If one zero is chosen, all are: -0.0 and 0.0 tie, and have two keys."""
@@ -241,21 +226,15 @@ class _Merge:
 
     def excludes(self, best: Any) -> bool:
         """Whether a file whose best key is ``best`` (``None``: no value) cannot contribute."""
-        full, worst = self.worst()
-        if full or (best is None and worst is not None):
-            return True
-        if best is None or worst is None:
-            return False
-        best, last = self._tied(best), self._tied(worst)
-        return bool(best < last) if self.order.descending else bool(best > last)
-
-    def worst(self) -> tuple[bool, Key | None]:
-        """Whether there is room for no more values; else the worst key that still counts, ``None``
-        while there are too few."""
         room = self.limit - (len(self.nulls) if self.order.nulls_first else 0)
         if room <= 0:
-            return True, None
-        return False, self.values[room - 1][0] if len(self.values) >= room else None
+            return True
+        if len(self.values) < room:
+            return False
+        if best is None:
+            return True
+        best, last = self._tied(best), self._tied(self.values[room - 1][0])
+        return bool(best < last) if self.order.descending else bool(best > last)
 
     def rows(self) -> dict[int, RowSet]:
         room = self.limit
@@ -281,22 +260,22 @@ def top_rows(
     reasons: list[Reason] = []
     whole = [each for each in candidates if each.index is None]
     ready = [each for each in candidates if each.index is not None]
-    failed = _rounds(ready, lambda file: file.head_needs(), fetch, reasons)
+    failed = _rounds(ready, TopFile.bounds, fetch, reasons)
     whole += [each for each in ready if each.file in failed]
     ready = [each for each in ready if each.file not in failed]
     usual = _usual_type(ready)
     for each in [each for each in ready if not _comparable(_index(each).type, usual)]:
         text = f"indexed as {_index(each).type}, and not as {usual}"
-        reasons.append(_reason(each, order, Cause.NOT_APPLICABLE, text))
+        subject = f"rangebitmap({order.column})"
+        reasons.append(Reason(cause=Cause.NOT_APPLICABLE, subject=subject, text=text, units=1))
         ready.remove(each)
         whole.append(each)
     merge = _Merge(limit, order, ties, usual is not None and usual.is_float)
     pending = _by_best_key(sorted(ready, key=lambda each: each.file), order)
-    how = {"descending": order.descending, "nulls_first": order.nulls_first, "ties": ties}
     among: dict[int, BitMap | None] = {}
 
-    def needs(file: TopFile) -> Sequence[ByteRange]:
-        return file.needs(limit, among=among[id(file)], **how)
+    def first(file: TopFile) -> RankedRows:
+        return file.first(limit, order, ties=ties, among=among[id(file)])
 
     asked = passed = 0
     while pending and limit:
@@ -307,15 +286,13 @@ def top_rows(
                 passed += 1
             else:
                 wave.append(candidate)
-
-        among.update({id(each.index): _bitmap(each.among) for each in wave})
-        failed = _rounds(wave, needs, fetch, reasons)
+        among = {id(each.index): _bitmap(each.among) for each in wave}
+        failed = _rounds(wave, first, fetch, reasons)
         for each in wave:
             if each.file in failed:
                 whole.append(each)
                 continue
-            found = _index(each).first(limit, among=among.pop(id(each.index)), **how)
-            merge.add(each.file, found)
+            merge.add(each.file, first(_index(each)))
             asked += 1
     rows: dict[int, RowSet | None] = dict(merge.rows()) if limit else {}
     for each in whole if limit else ():
@@ -352,11 +329,12 @@ def _bitmap(rows: RowSet | None) -> BitMap | None:
 
 def _rounds(
     candidates: Sequence[TopCandidate],
-    needs: Callable[[TopFile], Sequence[ByteRange]],
+    question: Callable[[TopFile], object],
     fetch: Fetch,
     reasons: list[Reason],
 ) -> set[int]:
-    """Fetches what all files need, round after round. Gives the files with unusable indexes."""
+    """Fetches what ``question`` needs of all files, in rounds. Gives the files with unusable
+    indexes."""
     failed: set[int] = set()
     for round in range(_ROUNDS):
         wanted: dict[ByteRange, None] = {}
@@ -364,7 +342,7 @@ def _rounds(
         asking: dict[int, Sequence[ByteRange]] = {}
         for each in open_files:
             try:
-                asking[each.file] = needs(_index(each))
+                asking[each.file] = _index(each).missing(partial(question, _index(each)))
                 wanted.update(dict.fromkeys(asking[each.file]))
             except Exception as error:  # an index is advice: whatever is wrong, read the file
                 failed.add(each.file)
@@ -398,30 +376,29 @@ def _comparable(a: PaimonType, b: PaimonType | None) -> bool:
 
 def _by_best_key(candidates: list[TopCandidate], order: SortKey) -> list[TopCandidate]:
     """Files with nulls that come first ahead of all, then by their best key."""
-
-    def best(candidate: TopCandidate) -> Any:
-        low, high, _ = _index(candidate).bounds()
-        return high if order.descending else low
-
     nulls = [each for each in candidates if order.nulls_first and not each.no_nulls]
-    empty = [each for each in candidates if best(each) is None and each not in nulls]
+    empty = [each for each in candidates if _best(each, order) is None and each not in nulls]
     rest = [each for each in candidates if each not in nulls and each not in empty]
-    return [*nulls, *sorted(rest, key=best, reverse=order.descending), *empty]
+    return [
+        *nulls,
+        *sorted(rest, key=lambda each: _best(each, order), reverse=order.descending),
+        *empty,
+    ]
+
+
+def _best(candidate: TopCandidate, order: SortKey) -> Any:
+    low, high, _ = _index(candidate).bounds()
+    return high if order.descending else low
 
 
 def _excluded(candidate: TopCandidate, merge: _Merge, order: SortKey) -> bool:
     """Whether no row of the file can be among the first any more."""
     if order.nulls_first and not candidate.no_nulls:
         return False
-    low, high, _ = _index(candidate).bounds()
-    return merge.excludes(high if order.descending else low)
+    return merge.excludes(_best(candidate, order))
 
 
 def _failure(candidate: TopCandidate, error: Exception) -> Reason:
     text = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
     subject = f"rangebitmap of file {candidate.file}"
     return Reason(cause=Cause.CORRUPT, subject=subject, text=text, units=1)
-
-
-def _reason(candidate: TopCandidate, order: SortKey, cause: Cause, text: str) -> Reason:
-    return Reason(cause=cause, subject=f"rangebitmap({order.column})", text=text, units=1)

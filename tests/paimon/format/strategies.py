@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skipstone.paimon.format.column_keys import KeyColumn, key_of
+from skipstone.paimon.format.column_keys import CodedColumn, KeyColumn, key_of
 from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, PaimonType, Range, Root
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def matches(ask: Ask, column: KeyColumn) -> set[int]:
     """The rows by brute force: keys compare as they are, but for the two zeros."""
 
     def plain(key: Any) -> Any:
-        return 0 if column.type.is_float and key == -1 else key
+        return 0 if column.keys.type.is_float and key == -1 else key
 
     held = {int(row): plain(column.keys[i]) for i, row in enumerate(column.rows)}
     if isinstance(ask, Null):
@@ -91,10 +91,20 @@ def matches(ask: Ask, column: KeyColumn) -> set[int]:
         wanted = {plain(key) for key in ask.keys}
         return {row for row, key in held.items() if key in wanted}
     lo, hi = plain(ask.lo), plain(ask.hi)
-    exact = column.type.exact
+    exact = column.keys.type.exact
     return {
         row
         for row, key in held.items()
         if (lo is None or key > lo or (key == lo and not (ask.lo_open and exact)))
         and (hi is None or key < hi or (key == hi and not (ask.hi_open and exact)))
     }
+
+
+def coded(column: KeyColumn) -> CodedColumn:
+    """A column as writers take it."""
+    held = column.keys.to_list()
+    keys = sorted(set(held))
+    place = {key: at for at, key in enumerate(keys)}
+    codes = np.full(column.row_count, -1, np.int32)
+    codes[column.rows] = [place[key] for key in held]
+    return CodedColumn(KeyArray.of(column.keys.type, keys), codes)

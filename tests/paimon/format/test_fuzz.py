@@ -16,12 +16,13 @@ from skipstone.paimon.format import container, roaring
 from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import KeyColumn, factorise
+from skipstone.paimon.format.column_keys import KeyColumn
 from skipstone.paimon.format.keys import Ask, In, Key, KeyArray, Null, PaimonType, Range
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.format.roaring_bulk import union_of_many
 from skipstone.paimon.index_blob import answer, open_index, speaks
+from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +47,13 @@ def blobs() -> list[tuple[str, PaimonType, bytes]]:
     made = []
     for type, rows, distinct in ((INT, 150_000, 6), (INT, 400, 90), (TEXT, 300, 40), (FLAG, 9, 2)):
         own = column(type, rows, distinct)
-        factors = factorise(own)
+        factors = coded(own)
         made += [("bitmap", type, write_bitmap(factors, version=v, block_size=90)) for v in (1, 2)]
         made.append(("range-bitmap", type, write_range_bitmap(factors, chunk_size=90)))
         if type == INT:
-            made.append(("bsi", type, write_bsi(own)))
+            made.append(("bsi", type, write_bsi(coded(own))))
     own = column(REAL, 500, 70)
-    made.append(("range-bitmap", REAL, write_range_bitmap(factorise(own))))
+    made.append(("range-bitmap", REAL, write_range_bitmap(coded(own))))
     made.append(("bloom-filter", REAL, write_bloom_filter(REAL, [own.keys], items=90)))
     return made
 
@@ -199,7 +200,7 @@ def test_many_damaged_bitmaps(data: st.DataObject) -> None:
 
 def test_bitmaps_are_not_repeated() -> None:
     """A dictionary whose entries all name one bitmap cannot multiply it."""
-    index = write_bitmap(factorise(column(INT, 400, 90)))
+    index = write_bitmap(coded(column(INT, 400, 90)))
     opened = BitmapIndex.open(INT, Pieces.whole(index))
     entries = opened.entries()
     first, length = next(

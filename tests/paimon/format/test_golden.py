@@ -15,11 +15,12 @@ from skipstone.paimon.format import bloom_filter, container
 from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import hash_key, hashes_of, write_bloom_filter
 from skipstone.paimon.format.bsi import BsiIndex, write_bsi
-from skipstone.paimon.format.column_keys import Factors, factorise
+from skipstone.paimon.format.column_keys import CodedColumn
 from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, PaimonType, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.index_blob import speaks
+from tests.paimon.format.strategies import coded
 
 from . import golden as g
 
@@ -59,14 +60,15 @@ def test_containers_are_written_as_they_were(cases: list[dict[str, Any]]) -> Non
     assert len(cases) == 512
 
 
-def factors_of_bitmap(index: BitmapIndex, found: dict[Any, BitMap], nulls: BitMap) -> Factors:
+def codes_of_bitmap(index: BitmapIndex, found: dict[Any, BitMap], nulls: BitMap) -> CodedColumn:
     """The values and rows that were read, as they are given to a writer."""
     ordered = sorted(found)
-    starts = np.cumsum([0, *(len(found[key]) for key in ordered)])
-    rows = np.array([row for key in ordered for row in found[key]], np.uint32)
-    return Factors(
-        index.row_count, KeyArray.of(index.type, ordered), starts, rows, np.array(nulls, np.uint32)
-    )
+    codes = np.full(index.row_count, -2, np.int32)
+    codes[np.array(nulls, np.uint32)] = -1
+    for code, key in enumerate(ordered):
+        codes[np.array(found[key], np.uint32)] = code
+    assert (codes >= -1).all()
+    return CodedColumn(KeyArray.of(index.type, ordered), codes)
 
 
 def rebuilt(
@@ -76,36 +78,36 @@ def rebuilt(
     where the kind does not keep the values)."""
     prefix = f"file-index.{kind}.{name}."
     own = {option.removeprefix(prefix): value for option, value in options.items()}
-    factors, pieces = factorise(column), Pieces.whole(blob)
+    factors, pieces = coded(column), Pieces.whole(blob)
     if kind == "bloom-filter":
-        opened = bloom_filter.BloomFilterIndex.open(column.type, pieces)
+        opened = bloom_filter.BloomFilterIndex.open(column.keys.type, pieces)
         size = bloom_filter.sizing(int(own.get("items", "1000000")), float(own.get("fpp", "0.1")))
         assert (opened.bits, opened.k) == (size.bits, size.k)
         items, fpp = int(own.get("items", "1000000")), float(own.get("fpp", "0.1"))
-        built = write_bloom_filter(column.type, [column.keys], items=items, fpp=fpp)
+        built = write_bloom_filter(column.keys.type, [column.keys], items=items, fpp=fpp)
         return built, built
     if kind == "range-bitmap":
         chunk = own.get("chunk-size")
         size_of_chunk = None if chunk is None else g.bytes_of(chunk)
-        ranged = RangeBitmapIndex.open(column.type, pieces)
+        ranged = RangeBitmapIndex.open(column.keys.type, pieces)
         keys = ranged.open_dictionary().keys()
         read = {keys[i]: ranged.rows(In((keys[i],))) for i in range(len(keys))}
-        if column.type.is_float and {0, -1} <= set(read):  # asked together, never apart
-            whole = BitMap(factors.rows[slice(*factors.starts[factors.keys.below(0) :][:2])])
+        if column.keys.type.is_float and {0, -1} <= set(read):  # asked together, never apart
+            whole = BitMap(np.flatnonzero(factors.codes == factors.keys.below(0)))
             read[0], read[-1] = whole, read[-1] - whole
-        again = factors_of_bitmap(ranged, read, ranged.rows(Null()))  # type: ignore[arg-type]
+        again = codes_of_bitmap(ranged, read, ranged.rows(Null()))  # type: ignore[arg-type]
         return tuple(write_range_bitmap(f, chunk_size=size_of_chunk) for f in (factors, again))  # type: ignore[return-value]
     if kind == "bsi":
-        BsiIndex.open(column.type, pieces)
-        return write_bsi(column), blob
+        BsiIndex.open(column.keys.type, pieces)
+        return write_bsi(coded(column)), blob
     version, block = int(own.get("version", "2")), g.bytes_of(own.get("index-block-size", "16 kb"))
-    index = BitmapIndex.open(column.type, pieces)
+    index = BitmapIndex.open(column.keys.type, pieces)
     entries = index.entries()
     read = {
         entries.keys[i]: index.bitmap(int(entries.offsets[i]), int(entries.lengths[i]))
         for i in range(len(entries.keys))
     }
-    again = factors_of_bitmap(index, read, index.rows(Null()))
+    again = codes_of_bitmap(index, read, index.rows(Null()))
     # Java's hash table decides the order of bitmaps, and of version 1's entries.
     as_it_lies = list(read) if version == 1 else sorted(
         read, key=lambda key: int(entries.offsets[list(read).index(key)])

@@ -15,13 +15,13 @@ from skipstone.paimon.format import bitmap, bsi, range_bitmap
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import sizing, write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import KeyColumn, factorise
+from skipstone.paimon.format.column_keys import KeyColumn
 from skipstone.paimon.format.keys import In, KeyArray, Null, PaimonType, Range, Root, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.index_blob import answer, needs, open_index, speaks
 from tests.paimon.format.golden import ask_in_waves
-from tests.paimon.format.strategies import TYPES, asks, columns, keys, matches
+from tests.paimon.format.strategies import TYPES, asks, coded, columns, keys, matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +37,8 @@ def takes(check: Callable[[PaimonType], None], type: PaimonType) -> bool:
 
 def built(kind: str, column: KeyColumn, small: bool) -> bytes:
     if kind == "bsi":
-        return write_bsi(column)
-    factors = factorise(column)
+        return write_bsi(coded(column))
+    factors = coded(column)
     if kind == "range-bitmap":
         return write_range_bitmap(factors, chunk_size=20 if small else None)
     version = int(kind[-1])
@@ -126,7 +126,7 @@ def test_the_first_rows_are_those_of_sorting(data: st.DataObject) -> None:
     """Any k rows that no other row comes before; with ties, all rows that tie with the last."""
     type = data.draw(st.sampled_from([t for t in TYPES if takes(range_bitmap.check_type, t)]))
     column = data.draw(columns(type))
-    blob = write_range_bitmap(factorise(column))
+    blob = write_range_bitmap(coded(column))
     among = set(range(column.row_count))
     if column.row_count < 500:
         among = data.draw(st.sets(st.sampled_from(sorted(among)))) if among else set()
@@ -162,7 +162,7 @@ def test_many_keys_at_once(spread: int) -> None:
     values = rng.integers(-500, 500, len(rows))
     keys = KeyArray(type, values)
     column = KeyColumn(count * spread, rows.astype(np.uint32), keys)
-    blob = write_range_bitmap(factorise(column))
+    blob = write_range_bitmap(coded(column))
     wanted = list(range(-700, 700, 3))
     found, _ = ask_in_waves("range-bitmap", type, In(tuple(wanted)), blob)
     assert set(found.may or ()) == set(rows[np.isin(values, wanted)].tolist())

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.paimon.format.column_keys import column_of, factorise, key_of, type_of
+from skipstone.paimon.format.column_keys import column_of, group_rows, key_of, type_of
 from skipstone.paimon.format.keys import (
     KeyArray,
     PaimonType,
@@ -25,7 +25,7 @@ from skipstone.paimon.format.keys import (
     read_key,
 )
 from skipstone.paimon.format.partial_blob import Pieces
-from tests.paimon.format.strategies import TYPES, columns, keys
+from tests.paimon.format.strategies import TYPES, coded, columns, keys
 
 
 @pytest.mark.parametrize(
@@ -199,16 +199,16 @@ def test_other_types_of_arrow(stored: pa.DataType) -> None:
 @given(data=st.data())
 def test_factors(data: st.DataObject) -> None:
     column = data.draw(columns(data.draw(st.sampled_from(TYPES))))
-    factors = factorise(column)
-    assert factors.keys.ascending()
+    codes = coded(column)
+    factors = group_rows(codes)
+    assert codes.keys.ascending()
     held = {int(row): column.keys[i] for i, row in enumerate(column.rows)}
     found = {
-        int(row): factors.keys[code]
-        for code in range(len(factors.keys))
+        int(row): codes.keys[code]
+        for code in range(len(codes.keys))
         for row in factors.rows[factors.starts[code] : factors.starts[code + 1]]
     }
     assert found == held
     assert set(factors.nulls.tolist()) == set(range(column.row_count)) - set(held)
-    codes = factors.codes()
-    assert {row: factors.keys[int(codes[row])] for row in held} == held
-    assert (codes[factors.nulls] == -1).all()
+    assert {row: codes.keys[int(codes.codes[row])] for row in held} == held
+    assert (codes.codes[factors.nulls] == -1).all()

@@ -13,10 +13,11 @@ from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
-from skipstone.paimon.format.column_keys import Factors, KeyColumn, factorise, key_of
+from skipstone.paimon.format.column_keys import CodedColumn, KeyColumn, key_of
 from skipstone.paimon.format.keys import In, KeyArray, Null, PaimonType, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from tests.paimon.format.golden import ask_in_waves
+from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,13 +100,13 @@ def test_tables(golden: Path, table: str) -> None:
             nulls, _ = ask_in_waves(kind, type, Null(), blob)
             assert set(nulls.may or ()) == {row for row, value in enumerate(own) if value is None}
         if kind == "bsi":
-            built = write_bsi(column)
+            built = write_bsi(coded(column))
             above, _ = ask_in_waves(kind, type, Range(lo=0), blob)
             assert set(above.may or ()) == {
                 r for r, v in enumerate(own) if v is not None and v >= 0
             }
         elif kind == "bitmap":
-            factors = factorise(column)
+            factors = coded(column)
             order = order_of_bitmaps(BitmapIndex.open(type, Pieces.whole(blob)), factors.keys)
             built = write_bitmap(factors, version=blob[0], order=order)
         else:
@@ -135,13 +136,10 @@ def test_ten_thousand_strings(golden: Path, version: int) -> None:
     if version == 2:
         assert sum(span.length for span in read) < 40_000
     ordered = sorted(held)
-    factors = Factors(
-        100_000,
-        KeyArray.of(type, ordered),
-        np.cumsum([0, *(len(held[each]) for each in ordered)]),
-        np.concatenate([np.array(held[each], np.uint32) for each in ordered]),
-        np.empty(0, np.uint32),
-    )
+    codes = np.full(100_000, -1, np.int32)
+    for code, each in enumerate(ordered):
+        codes[np.array(held[each], np.uint32)] = code
+    factors = CodedColumn(KeyArray.of(type, ordered), codes)
     order: list[int] | None = None
     if version == 1:
         places = {each: at for at, each in enumerate(ordered)}

@@ -32,6 +32,7 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
+from .column_keys import group_rows
 from .keys import In, KeyArray, Null, Range, Root, i32, place_i32, safe
 from .partial_blob import BlobSpan, Pieces
 from .roaring_bulk import union_of_many, write_groups
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import ByteArrays
 
-    from .column_keys import Factors
+    from .column_keys import CodedColumn, GroupedRows
     from .keys import I64, U8, Ask, Key, PaimonType
     from .partial_blob import Cursor
 
@@ -379,7 +380,7 @@ _LARGEST = 2**31 - 1
 
 
 def write_bitmap(
-    factors: Factors,
+    column: CodedColumn,
     *,
     version: int = 2,
     block_size: int = BLOCK_SIZE,
@@ -390,53 +391,57 @@ def write_bitmap(
 
     ``UnsupportedError`` for other versions, types that have no bitmap index, and 2 GiB and more.
     """
-    check_type(factors.type)
+    check_type(column.type)
     if version not in (1, 2):
         raise UnsupportedError(f"version {version} of a bitmap index: 1 and 2 are known")
-    sequence = np.arange(len(factors.keys)) if order is None else np.asarray(order, np.int64)
-    counts = np.diff(factors.starts)
-    head = [version.to_bytes(1, "big"), i32(factors.row_count), i32(len(factors.keys))]
-    head.append(b"\x01" if len(factors.nulls) else b"\x00")
+    keys, grouped = column.keys, group_rows(column)
+    nulls = grouped.nulls
+    sequence = np.arange(len(keys)) if order is None else np.asarray(order, np.int64)
+    counts = np.diff(grouped.starts)
+    head = [version.to_bytes(1, "big"), i32(column.row_count), i32(len(keys))]
+    head.append(b"\x01" if len(nulls) else b"\x00")
     bodies: list[bytes] = []
     before = 0
-    if len(factors.nulls):
-        null = roaring.write(BitMap(np.ascontiguousarray(factors.nulls).data))
-        head.append(i32(0 if len(factors.nulls) > 1 else -1 - int(factors.nulls[0])))
+    if len(nulls):
+        null = roaring.write(BitMap(np.ascontiguousarray(nulls).data))
+        head.append(i32(0 if len(nulls) > 1 else -1 - int(nulls[0])))
         if version == 2:
             head.append(i32(len(null)))
-        if len(factors.nulls) > 1:
+        if len(nulls) > 1:
             bodies.append(null)
             before = len(null)
-    parts, sizes = _bitmaps(factors, sequence[counts[sequence] > 1])
+    parts, sizes = _bitmaps(grouped, sequence[counts[sequence] > 1])
     if before + int(sizes.sum()) > _LARGEST:
         raise UnsupportedError("a bitmap index of 2 GiB or more")
-    offsets, lengths = _places_of(factors, sequence, counts, sizes, before)
+    offsets, lengths = _places_of(grouped, sequence, counts, sizes, before)
     if version == 1:
-        head.append(_interleaved(factors.keys.take(sequence), [offsets[sequence]]))
+        head.append(_interleaved(keys.take(sequence), [offsets[sequence]]))
     else:
-        head.append(_block_bytes(factors.keys, offsets, lengths, block_size))
+        head.append(_block_bytes(keys, offsets, lengths, block_size))
     return b"".join([*head, *bodies, *parts])
 
 
-def _bitmaps(factors: Factors, sequence: I64) -> tuple[list[bytes], I64]:
+def _bitmaps(grouped: GroupedRows, sequence: I64) -> tuple[list[bytes], I64]:
     """The bitmaps of these keys, in this order, and their sizes."""
-    counts = np.diff(factors.starts)[sequence]
+    counts = np.diff(grouped.starts)[sequence]
     starts = np.append(0, np.cumsum(counts))
-    if len(counts) == len(factors.keys) and np.array_equal(sequence, np.arange(len(sequence))):
-        return write_groups(factors.rows, factors.starts)
+    if len(counts) == len(grouped.starts) - 1 and np.array_equal(
+        sequence, np.arange(len(sequence))
+    ):
+        return write_groups(grouped.rows, grouped.starts)
     along = np.arange(int(starts[-1])) - np.repeat(starts[:-1], counts)
-    rows = factors.rows[np.repeat(factors.starts[:-1][sequence], counts) + along]
+    rows = grouped.rows[np.repeat(grouped.starts[:-1][sequence], counts) + along]
     return write_groups(rows, starts)
 
 
 def _places_of(
-    factors: Factors, sequence: I64, counts: I64, sizes: I64, before: int
+    grouped: GroupedRows, sequence: I64, counts: I64, sizes: I64, before: int
 ) -> tuple[I64, I64]:
     """Offset and length of each key's bitmap, in the keys' order."""
     single = counts == 1
     offsets = np.empty(len(counts), np.int64)
     lengths = np.full(len(counts), -1, np.int64)
-    offsets[single] = -1 - factors.rows[factors.starts[:-1][single]].astype(np.int64)
+    offsets[single] = -1 - grouped.rows[grouped.starts[:-1][single]].astype(np.int64)
     stored = sequence[~single[sequence]]
     offsets[stored] = before + np.cumsum(sizes) - sizes
     lengths[stored] = sizes

@@ -30,7 +30,7 @@ from .roaring import Layout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .column_keys import KeyColumn
+    from .column_keys import CodedColumn
     from .keys import Ask, PaimonType
     from .partial_blob import Cursor, Pieces
 
@@ -161,18 +161,19 @@ def _bitmap(cursor: Cursor, pieces: Pieces) -> BlobSpan:
     return BlobSpan(at, length)
 
 
-def write_bsi(column: KeyColumn) -> bytes:
+def write_bsi(column: CodedColumn) -> bytes:
     """The index. ``UnsupportedError`` for types that have no bsi index, for the least BIGINT, and
     for 2 GiB and more."""
     check_type(column.type)
-    values = column.keys.values
-    assert isinstance(values, np.ndarray)
+    rows, ordinals = column.rows, column.keys.values
+    assert isinstance(ordinals, np.ndarray)
+    values = ordinals[column.codes[rows]]
     if len(values) and int(values.min()) == _LEAST:
         raise UnsupportedError(f"a bsi index has no room for {_LEAST}")
     above = values >= 0
     parts = [b"\x01", column.row_count.to_bytes(4, "big")]
     for chosen in (above, ~above):
-        parts += _write_half(np.abs(values[chosen]), column.rows[chosen], column.row_count)
+        parts += _write_half(np.abs(values[chosen]), rows[chosen], column.row_count)
     whole = b"".join(parts)
     if len(whole) >= 2**31:
         raise UnsupportedError("a bsi index of 2 GiB or more")

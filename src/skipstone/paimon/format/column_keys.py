@@ -1,4 +1,4 @@
-"""A column of one data file as keys: by row, or grouped by key; and literals as keys.
+"""A column of one data file as keys: by row, as codes, or grouped by key; and literals as keys.
 
 Each Paimon type takes the Arrow types that store it:
 
@@ -15,15 +15,13 @@ Each Paimon type takes the Arrow types that store it:
 
 Digits that a key has no room for are cut off towards -∞.
 
-``Factors`` has each distinct key once, in order, with its rows. Sorting is by counting, 16 bits of
-the key at a time, and strings sort by their place among the distinct ones. It takes about 30 bytes
-per row in addition to the column; there is no object per row or per value.
+``CodedColumn`` is what writers take. There is no object per row or per value.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -67,17 +65,6 @@ class KeyColumn:
     row_count: int
     rows: NDArray[np.uint32]
     keys: KeyArray
-
-    @property
-    def type(self) -> PaimonType:
-        """The column's type."""
-        return self.keys.type
-
-    def nulls(self) -> NDArray[np.uint32]:
-        """The rows that hold no value, ascending."""
-        mask = np.ones(self.row_count, np.bool_)
-        mask[self.rows] = False
-        return np.flatnonzero(mask).astype(np.uint32)
 
 
 def column_of(type: PaimonType, column: pa.Array | pa.ChunkedArray) -> KeyColumn:
@@ -235,65 +222,49 @@ def key_of(type: PaimonType, value: bool | float | str | bytes) -> Key:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Factors:
-    """C distinct ``keys``, ascending; those rows hold key c that lie in
-    ``rows[starts[c]:starts[c + 1]]`` (uint32, ascending); ``nulls`` hold none."""
+class CodedColumn:
+    """A whole column: its distinct ``keys``, ascending, each in some row; and each row's place
+    among them (``codes``, int32), -1 for null."""
 
-    row_count: int
     keys: KeyArray
-    starts: I64
-    rows: NDArray[np.uint32]
-    nulls: NDArray[np.uint32]
+    codes: NDArray[np.int32]
 
     @property
     def type(self) -> PaimonType:
         """The column's type."""
         return self.keys.type
 
-    def codes(self) -> NDArray[np.int32]:
-        """The place of each row's key among the keys, -1 for nulls."""
-        codes = np.full(self.row_count, -1, np.int32)
-        codes[self.rows] = np.repeat(
-            np.arange(len(self.keys), dtype=np.int32), np.diff(self.starts)
-        )
-        return codes
+    @property
+    def row_count(self) -> int:
+        """Rows, nulls included."""
+        return len(self.codes)
+
+    @property
+    def rows(self) -> NDArray[np.uint32]:
+        """The rows that hold a value, ascending."""
+        return np.flatnonzero(self.codes >= 0).astype(np.uint32)
 
 
-def factorise(column: KeyColumn) -> Factors:
-    """Group the rows by key."""
-    values = column.keys.values
-    if isinstance(values, np.ndarray):
-        low = int(values.min()) if len(values) else 0
-        span = int(values.max()) - low if len(values) else 0
-        # Unsigned wrap-around gives the distance even where it exceeds 63 bits.
-        distance = values.view(np.uint64) - np.uint64(low % 2**64)
-        order = _order(distance, span.bit_length())
-        ordered = distance[order]
-        starts = _starts(ordered)
-        keys = KeyArray(column.type, (ordered[starts[:-1]] + np.uint64(low % 2**64)).view(np.int64))
-    else:
-        distinct, places = _distinct(values)
-        order = _order(places, max(len(distinct) - 1, 0).bit_length())
-        starts = _starts(places[order])
-        keys = KeyArray(column.type, distinct)
-    return Factors(column.row_count, keys, starts, column.rows[order], column.nulls())
+class GroupedRows(NamedTuple):
+    """Those rows hold key c that lie in ``rows[starts[c]:starts[c + 1]]`` (uint32, ascending);
+    ``nulls`` hold none."""
+
+    starts: I64
+    rows: NDArray[np.uint32]
+    nulls: NDArray[np.uint32]
 
 
-def factors_of(keys: KeyArray, codes: NDArray[np.int32]) -> Factors:
-    """The same from each row's place among the ascending ``keys``, -1 for nulls; every key must
-    have a row."""
-    rows = np.flatnonzero(codes >= 0)
-    order = _order(codes[rows].astype(np.uint64), max(len(keys) - 1, 0).bit_length())
-    counts = np.bincount(codes[rows], minlength=len(keys)) if len(rows) else np.empty(0, np.int64)
+def group_rows(column: CodedColumn) -> GroupedRows:
+    """The rows of each key, in the order of the keys.
+
+    Sorting is by counting, 16 bits of the code at a time: about 30 bytes per row.
+    """
+    rows = column.rows
+    codes = column.codes[rows]
+    order = _order(codes.astype(np.uint64), max(len(column.keys) - 1, 0).bit_length())
+    counts = np.bincount(codes, minlength=len(column.keys)) if len(rows) else np.empty(0, np.int64)
     starts = np.append(0, np.cumsum(counts)).astype(np.int64)
-    nulls = np.flatnonzero(codes < 0).astype(np.uint32)
-    return Factors(len(codes), keys, starts, rows[order].astype(np.uint32), nulls)
-
-
-def _starts(ordered: NDArray[np.uint64]) -> I64:
-    first = np.ones(len(ordered), np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return np.append(np.flatnonzero(first), len(ordered))
+    return GroupedRows(starts, rows[order], np.flatnonzero(column.codes < 0).astype(np.uint32))
 
 
 def _order(values: NDArray[np.uint64], bits: int) -> I64:
@@ -306,15 +277,3 @@ def _order(values: NDArray[np.uint64], bits: int) -> I64:
         else:
             order = order[np.argsort(digit[order], kind="stable")]
     return np.asarray(order)
-
-
-def _distinct(values: ByteArrays) -> tuple[ByteArrays, NDArray[np.uint64]]:
-    """The distinct strings in order, and the place of each string among them."""
-    import pyarrow.compute as pc
-
-    encoded = values.to_arrow().dictionary_encode()
-    order = pc.array_sort_indices(encoded.dictionary)
-    place = np.empty(len(order), np.uint64)
-    place[np.asarray(order)] = np.arange(len(order), dtype=np.uint64)
-    distinct = ByteArrays.from_arrow(encoded.dictionary.take(order))
-    return distinct, place[np.asarray(encoded.indices)]

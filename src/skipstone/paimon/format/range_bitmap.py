@@ -36,7 +36,7 @@ from .keys import In, Null, Root, i32, key_bytes, read_key, safe
 from .partial_blob import BlobSpan, MissingBytes
 
 if TYPE_CHECKING:
-    from .column_keys import Factors
+    from .column_keys import CodedColumn
     from .keys import Ask, Key, PaimonType, Range
     from .partial_blob import Pieces
 
@@ -307,25 +307,24 @@ def _merged(codes: list[int]) -> list[tuple[int, int]]:
     return merged
 
 
-def write_range_bitmap(factors: Factors, *, chunk_size: int | None = None) -> bytes:
+def write_range_bitmap(column: CodedColumn, *, chunk_size: int | None = None) -> bytes:
     """The index; ``chunk_size`` in bytes, by default that of the type.
 
     ``UnsupportedError`` for types that have no range-bitmap index, and 2 GiB and more.
     """
-    type, cardinality = factors.type, len(factors.keys)
+    type, keys, cardinality = column.type, column.keys, len(column.keys)
     check_type(type)
     size = default_chunk_size(type) if chunk_size is None else chunk_size
-    dictionary = write_dictionary(factors.keys, size)
-    head = [b"\x01", i32(factors.row_count), i32(cardinality)]
+    dictionary = write_dictionary(keys, size)
+    head = [b"\x01", i32(column.row_count), i32(cardinality)]
     if cardinality:
-        head += [key_bytes(factors.keys[0], type), key_bytes(factors.keys[cardinality - 1], type)]
+        head += [key_bytes(keys[0], type), key_bytes(keys[cardinality - 1], type)]
     head.append(i32(len(dictionary)))
     front = b"".join(head)
     if cardinality:
-        codes = factors.codes()
-        rows = np.flatnonzero(codes >= 0).astype(np.uint32)
+        rows = column.rows
         bits = max(1, (cardinality - 1).bit_length())
-        existing, planes = planes_of(codes[rows], rows, factors.row_count, bits)
+        existing, planes = planes_of(column.codes[rows], rows, column.row_count, bits)
     else:
         existing, planes = BitMap(), [BitMap()] * 64
     ebm, slices = roaring.write(existing), [roaring.write(plane) for plane in planes]
