@@ -49,7 +49,7 @@ import io, json, pathlib, sys
 from skipstone.build.data_file import BuildSettings, build_parquet
 from skipstone.indexes.registry import parse_indexes
 from skipstone.pruning.table_schema import file_schema
-from skipstone.indexes.bloom_bits_jit import compiled
+from skipstone.indexes.bloom_jit import compiled
 import pyarrow as pa, pyarrow.parquet as pq
 def peak():  # of this program; getrusage begins with that of the process that started it
     status = pathlib.Path("/proc/self/status").read_text()

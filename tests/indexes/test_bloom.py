@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.indexes import bloom as bloombits
-from skipstone.indexes.bloom import NUMPY, Bloom, BloomBuilder, Kernels
+from skipstone.indexes.bloom import NUMPY, Bloom, BloomBuilder, HashKernels
 from skipstone.predicate.tree import Op
 from skipstone.pruning import Cause
 from skipstone.pruning.kind import Builder, Chunk
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.sketch import SketchFilter
 
 
-def compiled() -> Kernels:
+def compiled() -> HashKernels:
     return bloombits.COMPILED.load()
 
 

@@ -22,7 +22,7 @@ from skipstone.pruning.table_schema import has_text_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.indexes.bloom import Kernels
+    from skipstone.indexes.bloom import HashKernels
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
@@ -71,7 +71,7 @@ class Columns:
 
 
 @dataclass(slots=True)
-class _Column:
+class _ColumnBuilders:
     type: pa.DataType
     builders: dict[Index, Builder] = field(default_factory=dict)
     rows: int = 0
@@ -93,12 +93,12 @@ class ColumnsBuilder:
         self.budget = max(settings.memory // 2, 1)
         self.case_sensitive = settings.case_sensitive
         self.reasons: dict[str, str] = {}
-        self.columns: dict[str, _Column] = {}
+        self.columns: dict[str, _ColumnBuilders] = {}
         each = self.budget // max(len(self.fields), 1)
         blooms = []
         for definition in definitions:
             type = self.fields[definition.column].type
-            column = self.columns.setdefault(definition.column, _Column(type))
+            column = self.columns.setdefault(definition.column, _ColumnBuilders(type))
             builder = column.builders[definition] = definition.build(type, each)
             if isinstance(builder, BloomBuilder):
                 blooms.append(builder)
@@ -159,7 +159,7 @@ class ColumnsBuilder:
         for definition in () if state is None else state.builders:
             self.reasons[repr(definition)] = reason
 
-    def _fail(self, state: _Column, definition: Index, error: Exception) -> None:
+    def _fail(self, state: _ColumnBuilders, definition: Index, error: Exception) -> None:
         state.builders.pop(definition)
         self.reasons[repr(definition)] = f"failed: {type(error).__name__}: {error}"
 
@@ -260,7 +260,7 @@ def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | N
     return value
 
 
-def _compiled(settings: BuildSettings, hashes: int) -> Kernels | None:
+def _compiled(settings: BuildSettings, hashes: int) -> HashKernels | None:
     if settings.compiled is None:
         return COMPILED.for_work(hashes)
     return COMPILED.load() if settings.compiled else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -230,7 +230,8 @@ def _columns(
     builder = ColumnsBuilder(definitions, schema, settings, rows)
     leaves: dict[str, _Leaf] = {}
     arrow = metadata.schema.to_arrow_schema()
-    physical = {c.path: (i, c.physical_type) for i, c in enumerate(_parquet_columns(metadata))}
+    columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]
+    physical = {c.path: (i, c.physical_type) for i, c in enumerate(columns)}
     for column in builder.wanted:
         found = builder.locate(arrow, column, rows)
         if found is None:
@@ -282,10 +283,6 @@ def _place(
     below = ".".join(path[:-1]) + "."
     leaves = [place for name, place in physical.items() if name.startswith(below)]
     return max(leaves) if len(leaves) == 2 else None
-
-
-def _parquet_columns(metadata: pq.FileMetaData) -> list[Any]:
-    return [metadata.schema.column(i) for i in range(len(metadata.schema))]
 
 
 def _decoded(

@@ -147,7 +147,7 @@ class BloomBuilder(Builder):
 
     def __init__(self, type: pa.DataType, fpp: float, max_bytes: int, budget: int) -> None:
         self.type, self.fpp, self.max_bytes, self.budget = type, fpp, max_bytes, budget
-        self.kernels: Kernels = NUMPY
+        self.kernels: HashKernels = NUMPY
         self.pairs: list[Pairs] = []
         self.held = 0
         # Once pairs are too many: a filter at the bound, which they went into.
@@ -179,7 +179,7 @@ class BloomBuilder(Builder):
         """Make room: drop repeats where they are many, else go over to a filter at the bound."""
         if self.words is None:
             if 2 * estimate_distinct(self.pairs, self.kernels) < self.held:
-                self.pairs = [unique(np.concatenate(self.pairs))]
+                self.pairs = [np.unique(np.concatenate(self.pairs))]
                 self.held = len(self.pairs[0])
                 return
             # A power of two can be halved all the way down.
@@ -228,7 +228,7 @@ _CHUNK, _SEGMENT = 1 << 15, 1 << 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
+class HashKernels:
     """The operations of the module.
 
     - ``longs(values)``: pairs of int64 values;
@@ -243,27 +243,19 @@ class Kernels:
     put: Callable[[Pairs, int, Bits], None]
 
 
-def distinct_pairs(parts: Sequence[Pairs], kernels: Kernels) -> int:
+def distinct_pairs(parts: Sequence[Pairs], kernels: HashKernels) -> int:
     """The number of distinct pairs among all ``parts``, as the module says."""
     total = sum(map(len, parts))
     if total <= _EXACT:
-        return len(unique(np.concatenate(parts))) if parts else 0
+        return len(np.unique(np.concatenate(parts))) if parts else 0
     return estimate_distinct(parts, kernels)
 
 
-def estimate_distinct(parts: Sequence[Pairs], kernels: Kernels) -> int:
+def estimate_distinct(parts: Sequence[Pairs], kernels: HashKernels) -> int:
     """The number of distinct pairs by linear counting."""
     size = max(_LEAST_MAP, 1 << (sum(map(len, parts)) - 1).bit_length())
     free = max(size - kernels.occupied(parts, size), 1)
     return round(size * math.log(size / free))
-
-
-def unique(pairs: Pairs) -> Pairs:
-    """The distinct pairs, ascending."""
-    ascending = np.sort(pairs)
-    if len(ascending) < 2:
-        return ascending
-    return ascending[np.concatenate(([True], ascending[1:] != ascending[:-1]))]
 
 
 def _pack(hashes: tuple[U32, U32]) -> Pairs:
@@ -311,7 +303,7 @@ def _put(pairs: Pairs, hashes: int, words: Bits) -> None:
 
 
 #: In values to hash: of one file, and of all files so far.
-COMPILED = CompiledKernels[Kernels](
-    module=f"{__package__}.bloom_bits_jit", once=4_000_000, total=10_000_000
+COMPILED = CompiledKernels[HashKernels](
+    module=f"{__package__}.bloom_jit", once=4_000_000, total=10_000_000
 )
-NUMPY = Kernels(longs=_longs, texts=_texts, occupied=_occupied, put=_put)
+NUMPY = HashKernels(longs=_longs, texts=_texts, occupied=_occupied, put=_put)

@@ -27,7 +27,7 @@ from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, is_text, refuse
 from skipstone.pruning.interval import with_nulls
-from skipstone.pruning.kind import Builder, Built, PerFile, Rows
+from skipstone.pruning.kind import Builder, Built, Chunk, PerFile, Rows
 from skipstone.pruning.residual import matching_values
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.pruning.kind import Chunk, Stored
+    from skipstone.pruning.kind import Stored
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
@@ -210,7 +210,9 @@ class _ValueListBuilder(Builder):
             return
         # A short look first: the distinct values of a long run of a key column are never wanted.
         look = 4 * self.max_values + 1_024
-        if len(chunk.values) > 4 * look and not self._take(_distinct(chunk.values.slice(0, look))):
+        if len(chunk.values) > 4 * look and not self._take(
+            Chunk(chunk.values.slice(0, look)).distinct
+        ):
             return
         self._take(chunk.distinct)
 
@@ -242,12 +244,6 @@ class _ValueListBuilder(Builder):
             values = values.take(_ascending(values))
         offsets = pa.array([0, len(values)], pa.int32())
         return Built(pa.ListArray.from_arrays(offsets, values, type=self.stored))
-
-
-def _distinct(values: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(values.type):
-        return pc.unique(values.dictionary.take(values.indices.unique().drop_null())).drop_null()
-    return values.unique().drop_null()
 
 
 def _ascending(values: pa.Array) -> pa.Array:

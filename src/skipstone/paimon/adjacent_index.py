@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
-from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.pruning import Answer, Cause, Reason
-from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import ByteRange
 
 from .base import paimon_column
@@ -35,6 +33,7 @@ from .sidecar import (
     Sidecar,
     Silent,
     column_counts,
+    footer_and_schemas,
     of_bytes,
     open_sidecar,
     type_in,
@@ -62,9 +61,14 @@ _AHEAD_SECONDS = 600
 _WORKERS = 8
 
 
-def without_sidecars(listing: Listing) -> tuple[Listing, dict[int, ObjectId]]:
-    """The data files of a listing, and the newest sidecar of each by its ordinal."""
-    named = [at for at, path in enumerate(listing.paths) if path.endswith(".index")]
+def without_sidecars(
+    listing: Listing, data: Collection[str] = ()
+) -> tuple[Listing, dict[int, ObjectId]]:
+    """The data files of a listing, and the newest sidecar of each by its ordinal. Files in ``data``
+    are data files whatever their names."""
+    named = [
+        at for at, path in enumerate(listing.paths) if path.endswith(".index") and path not in data
+    ]
     if not named:
         return listing, {}
     known = set(listing.paths)
@@ -75,19 +79,19 @@ def without_sidecars(listing: Listing) -> tuple[Listing, dict[int, ObjectId]]:
         plain = path.removesuffix(".index")
         match = _NAME.fullmatch(path)
         if plain in known:
-            data, number = plain, 0
+            owner, number = plain, 0
         elif match is not None and match["data"] in known:
-            data, number = match["data"], int(match["number"])
+            owner, number = match["data"], int(match["number"])
         else:
             continue
         keep[at] = False
-        if data not in newest or newest[data][0] < number:
-            newest[data] = (number, at)
+        if owner not in newest or newest[owner][0] < number:
+            newest[owner] = (number, at)
     rest = listing.where(keep)
     place = {path: at for at, path in enumerate(rest.paths)}
     # A sidecar of a sidecar does not count: its data file is no file of the table.
     return rest, {
-        place[data]: listing.object_id(at) for data, (_, at) in newest.items() if data in place
+        place[owner]: listing.object_id(at) for owner, (_, at) in newest.items() if owner in place
     }
 
 
@@ -140,13 +144,7 @@ class AdjacentIndexes:
         if len(rest) != len(listing):
             data = self._data_among(listing, rest)
             if data:
-                keep = [path not in data for path in listing.paths]
-                _, found = without_sidecars(listing.where(np.array(keep, np.bool_)))
-                shown = {*rest.paths, *data}
-                again = listing.where(np.array([path in shown for path in listing.paths], np.bool_))
-                place = {path: at for at, path in enumerate(again.paths)}
-                found = {place[rest.paths[at]]: id for at, id in found.items()}
-                rest = again
+                rest, found = without_sidecars(listing, data)
         self._sidecars = {rest.paths[file]: id for file, id in found.items()}
         return rest
 
@@ -230,15 +228,10 @@ class AdjacentIndexes:
 
     def _described(self, data: ObjectId, subject: str) -> _Opened:
         """Schema, row count and column counts of the data file."""
-        import pyarrow.parquet as pq
-
         try:
             with self.storage.open(data.path, data) as source:
-                footer = pq.read_metadata(source)
-                if is_signed(source, footer):
-                    raise UnsupportedError("its columns are encrypted")
-                physical = footer.schema.to_arrow_schema()
-                types = types_of(physical, file_schema(source, data.path), millis=True)
+                footer, *schemas = footer_and_schemas(source, data.path)
+                types = types_of(*schemas, millis=True)
         except (SkipstoneError, OSError, ValueError) as error:
             found = _Opened(data.path)
             found.silence(Cause.UNREADABLE, error)

@@ -20,19 +20,26 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import RowSet, Units
 from skipstone.pruning.evaluation import RowTask, evaluate_rows
 from skipstone.pruning.plan import SortKey
-from skipstone.pruning.table_schema import file_schema, schema_of_columns
+from skipstone.pruning.table_schema import schema_of_columns
 from skipstone.storage import open_storage
 
 from .format.keys import PaimonType
 from .index_blob import row_count_of
-from .sidecar import PaimonColumnType, column_counts, of_bytes, open_sidecar, type_in, types_of
+from .sidecar import (
+    PaimonColumnType,
+    column_counts,
+    footer_and_schemas,
+    of_bytes,
+    open_sidecar,
+    type_in,
+    types_of,
+)
 from .top_rows import TopCandidate, top_rows
 
 if TYPE_CHECKING:
@@ -257,15 +264,10 @@ class PaimonFileIndex:
 
 def _described(path: str, options: Mapping[str, str] | None) -> tuple[Any, pa.Schema, pa.Schema]:
     """A data file's footer, its stored schema, and its schema as Spark reads it."""
-    import pyarrow.parquet as pq
-
     try:
         with open_storage(path, options).open(path) as source:
-            footer = pq.read_metadata(source)
-            if is_signed(source, footer):
-                raise FormatError("its columns are encrypted", file=path)
-            return footer, footer.schema.to_arrow_schema(), file_schema(source, path)
-    except (pa.ArrowException, FormatError) as error:
+            return footer_and_schemas(source, path)
+    except (pa.ArrowException, FormatError, UnsupportedError) as error:
         raise FormatError(
             "types come from the data file, and this is no Parquet file",
             file=path,

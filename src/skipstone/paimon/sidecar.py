@@ -35,11 +35,12 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, column_name, indexable
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, RowSet
 from skipstone.pruning.kind import Blob, Stored
-from skipstone.pruning.table_schema import find_field
+from skipstone.pruning.table_schema import file_schema, find_field
 
 from . import index_blob as reading
 from .base import SMALL, paimon_column
@@ -54,6 +55,8 @@ from .top_rows import TopFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    import pyarrow.parquet as pq
 
     from skipstone.pruning import Evidence, Fetched, Units
     from skipstone.storage import ByteRange
@@ -128,6 +131,19 @@ def types_of(
     return found
 
 
+def footer_and_schemas(source: Any, path: str) -> tuple[pq.FileMetaData, pa.Schema, pa.Schema]:
+    """A data file's footer, its stored schema, and its schema as Spark reads it.
+
+    ``UnsupportedError`` where columns are encrypted.
+    """
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(source)
+    if is_signed(source, footer):
+        raise UnsupportedError("its columns are encrypted")
+    return footer, footer.schema.to_arrow_schema(), file_schema(source, path)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sidecar:
     """An open container that lies at ``blob``."""
@@ -151,17 +167,14 @@ class Sidecar:
             name = column.name if wanted is None else wanted[column.name]
             type = types.get(column.name)
             for entry in column.indexes:
-                subject = f"{entry.kind}({name})"
                 place = self.blob.part(entry.start, entry.length)
                 if entry.is_empty:
-                    found.append(Empty(name=entry.kind, column=name, rows=rows))
-                elif entry.kind not in KINDS:
-                    text = f"file index of kind {entry.kind!r} is not known"
-                    answer = Answer.silent(Cause.UNSUPPORTED, subject, text, 1)
-                    found.append(Silent(name=entry.kind, column=name, said=answer))
-                elif type is None or type.stored is None:
+                    found.append(Empty(name=entry.kind, column=name))
+                elif entry.kind not in KINDS or type is None or type.stored is None:
                     text = "the column's type is not known"
-                    answer = Answer.silent(Cause.UNSUPPORTED, subject, text, 1)
+                    if entry.kind not in KINDS:
+                        text = f"file index of kind {entry.kind!r} is not known"
+                    answer = Answer.silent(Cause.UNSUPPORTED, f"{entry.kind}({name})", text, 1)
                     found.append(Silent(name=entry.kind, column=name, said=answer))
                 else:
                     found.append(_rows(entry.kind, name, type, place, rows))
@@ -218,18 +231,24 @@ def _fetched(
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Silent(BaseEvidence):
-    """Evidence that says nothing, with the reason."""
+class _WithoutReads(BaseEvidence):
+    """Evidence of the row level that reads nothing."""
 
     name: str
     column: str
-    said: Answer
     cost: float = 0.0
     level: Level = Level.ROW
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """Nothing."""
         return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Silent(_WithoutReads):
+    """Says nothing, with the reason."""
+
+    said: Answer
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """The same answer for all leaves."""
@@ -237,26 +256,14 @@ class Silent(BaseEvidence):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Empty(BaseEvidence):
-    """Evidence of an empty entry: no leaf that needs a value matches. It says nothing of nulls."""
-
-    name: str
-    column: str
-    rows: int
-    cost: float = 0.0
-    level: Level = Level.ROW
-
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing."""
-        return ()
+class Empty(_WithoutReads):
+    """An empty entry: no leaf that needs a value matches. It says nothing of nulls."""
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """No row, for every leaf that a null does not match."""
-        none = RowSet()
-        nothing = Answer(bounds=Bounds(none, none))
-        subject = f"{self.name}({self.column})"
+        nothing = Answer(bounds=Bounds(RowSet(), RowSet()))
         text = "no row holds a value; it says nothing of nulls"
-        silent = Answer.silent(Cause.NOT_APPLICABLE, subject, text)
+        silent = Answer.silent(Cause.NOT_APPLICABLE, f"{self.name}({self.column})", text)
         of_null = (Op.IS_NULL, Op.NE_OR_NULL)
         return [silent if leaf.op in of_null else nothing for leaf in leaves]
 

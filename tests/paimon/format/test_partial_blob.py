@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError
 from skipstone.paimon.format import roaring
-from skipstone.paimon.format.keys import KeyArray, PaimonType
+from skipstone.paimon.format.keys import KeyArray, PaimonType, Range
 from skipstone.paimon.format.partial_blob import Cursor, MissingBytes, Pieces
 
 TEXT = PaimonType.parse("STRING")
@@ -74,7 +74,7 @@ def test_strings_in_order(texts: list[bytes], data: st.DataObject) -> None:
         and (hi is None or text < hi or (text == hi and not hi_open))
         for text in texts
     ]
-    assert keys.within(lo, hi, lo_open, hi_open).tolist() == inside
+    assert keys.within(Range(lo, hi, lo_open, hi_open)).tolist() == inside
 
 
 @given(st.sets(st.integers(0, 70_000), min_size=1, max_size=60), st.data())

@@ -239,7 +239,7 @@ class BitmapIndex:
             return none
         if self.version == 1:
             block = self._block(0)
-            inside = block.keys.within(ask.lo, ask.hi, ask.lo_open, ask.hi_open)
+            inside = block.keys.within(ask)
             return Entries(none.keys, block.offsets[inside], block.lengths[inside])
         first = 0
         if ask.lo is not None:

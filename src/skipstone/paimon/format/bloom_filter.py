@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.xxh64 import xxh64, xxh64_byte_arrays
+from skipstone.parquet.format.xxh64 import xxh64_byte_arrays
 
-from .keys import In, Root, raw_of, safe
+from .keys import In, KeyArray, Root, raw_of, safe
 from .partial_blob import BlobSpan
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .keys import I64, Key, KeyArray, PaimonType
+    from .keys import I64, Key, PaimonType
     from .partial_blob import Pieces
 
 
@@ -111,7 +111,7 @@ class BloomFilterIndex:
 
 def positions_of(keys: Sequence[Key], type: PaimonType, bits: int, k: int) -> NDArray[np.int64]:
     """Bit of each probe of each key, ``(keys, k)``."""
-    hashes = np.array([hash_key(key, type) for key in keys], np.uint64)
+    hashes = hashes_of(KeyArray.of(type, keys))
     return _positions(hashes[:, None], bits, np.arange(1, k + 1))
 
 
@@ -181,14 +181,3 @@ def hashes_of(keys: KeyArray) -> Hashes:
     if keys.type.is_float:
         raw = raw_of(raw, keys.type).astype(np.int64)
     return wang(raw).view(np.uint64)
-
-
-def hash_key(key: Key, type: PaimonType) -> int:
-    """The hash of one key."""
-    check_type(type)
-    if isinstance(key, bytes):
-        return xxh64(key)
-    raw = np.array([key], np.int64)
-    if type.is_float:
-        raw = raw_of(raw, type).astype(np.int64)
-    return int(wang(raw).view(np.uint64)[0])

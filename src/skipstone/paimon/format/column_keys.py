@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
@@ -31,7 +32,6 @@ from skipstone.parquet.encodings.values import ByteArrays
 from .keys import KeyArray, PaimonType, Root, ordinals_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from .keys import I64, Key
@@ -70,8 +70,6 @@ class KeyColumn:
 def column_of(type: PaimonType, column: pa.Array | pa.ChunkedArray) -> KeyColumn:
     """The keys of an Arrow column. ``UnsupportedError`` for other Arrow types than the module
     lists, values that do not fit, and columns of 2^31 rows and more."""
-    import pyarrow as pa
-
     if len(column) > LARGEST_ROW_COUNT:
         raise UnsupportedError(f"{len(column):,} rows: a file index counts them in 31 bits")
     if isinstance(column, pa.ChunkedArray):
@@ -97,8 +95,6 @@ def type_of(stored: pa.DataType) -> PaimonType:
 
     ``UnsupportedError`` for nested types, unsigned numbers of 64 bits, and others.
     """
-    import pyarrow as pa
-
     if pa.types.is_dictionary(stored):
         return type_of(stored.value_type)
     plain = _PLAIN.get(str(stored))
@@ -117,29 +113,14 @@ def type_of(stored: pa.DataType) -> PaimonType:
 
 
 def _strings(array: pa.Array, type: PaimonType) -> ByteArrays:
-    import pyarrow as pa
-
     stored = array.type
-    text = pa.types.is_string(stored) or pa.types.is_large_string(stored)
-    if not (text or pa.types.is_string_view(stored) or _is_binary(stored)):
+    fits = _PLAIN.get(str(stored)) in ("STRING", "BYTES") or pa.types.is_fixed_size_binary(stored)
+    if not fits:
         raise _mismatch(stored, type)
     return ByteArrays.from_arrow(array.cast(pa.large_binary()))
 
 
-def _is_binary(stored: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_binary(stored)
-        or pa.types.is_large_binary(stored)
-        or pa.types.is_binary_view(stored)
-        or pa.types.is_fixed_size_binary(stored)
-    )
-
-
 def _ordinals(array: pa.Array, type: PaimonType) -> I64:
-    import pyarrow as pa
-
     stored, root = array.type, type.root
     if root is Root.BOOLEAN and pa.types.is_boolean(stored):
         return np.asarray(array.cast(pa.uint8())).astype(np.int64)
@@ -182,8 +163,6 @@ def _scaled(values: I64, unit: str, wanted: str) -> I64:
 
 
 def _unscaled(array: pa.Array, type: PaimonType) -> I64:
-    import pyarrow as pa
-
     if type.precision > 18:
         raise UnsupportedError(f"{type}: an index takes decimals of up to 18 digits")
     wide = array.cast(pa.decimal128(38, type.scale))

@@ -241,10 +241,8 @@ def ordinals_of(raw: NDArray[Any], type: PaimonType) -> I64:
     if type.is_float:
         flipped = np.where(found < 0, found ^ np.int64(_largest(type.width)), found)
         return canonical(flipped, type.width)
-    if type.width == 1 and type.root == "BOOLEAN" and len(found) and not 0 <= found.min() <= 1:
-        raise FormatError("a boolean key that is neither 0 nor 1", got=int(found.min()))
-    if type.width == 1 and type.root == "BOOLEAN" and len(found) and found.max() > 1:
-        raise FormatError("a boolean key that is neither 0 nor 1", got=int(found.max()))
+    if type.root is Root.BOOLEAN and len(wrong := found[(found < 0) | (found > 1)]):
+        raise FormatError("a boolean key that is neither 0 nor 1", got=int(wrong[0]))
     return found
 
 
@@ -350,18 +348,16 @@ class KeyArray:
         texts = self._arrow()
         return not pc.any(pc.greater_equal(texts[:-1], texts[1:])).as_py()
 
-    def within(
-        self, lo: Key | None, hi: Key | None, lo_open: bool, hi_open: bool
-    ) -> NDArray[np.bool_]:
-        """Which keys, in any order, lie from ``lo`` to ``hi``; ``None`` is no limit."""
+    def within(self, ask: Range) -> NDArray[np.bool_]:
+        """Which of the keys, in any order, lie in the range."""
         import pyarrow.compute as pc
 
         values = self.values if isinstance(self.values, np.ndarray) else self._arrow()
         inside = np.ones(len(self), np.bool_)
-        if lo is not None:
-            inside &= np.asarray((pc.greater if lo_open else pc.greater_equal)(values, lo))
-        if hi is not None:
-            inside &= np.asarray((pc.less if hi_open else pc.less_equal)(values, hi))
+        if ask.lo is not None:
+            inside &= np.asarray((pc.greater if ask.lo_open else pc.greater_equal)(values, ask.lo))
+        if ask.hi is not None:
+            inside &= np.asarray((pc.less if ask.hi_open else pc.less_equal)(values, ask.hi))
         return inside
 
     def _arrow(self) -> pa.Array:

@@ -154,11 +154,14 @@ class RangeBitmapIndex:
         """The key of a code, 0 for the least."""
         if not 0 <= code < self.cardinality:
             raise IndexError(f"code {code} of {self.cardinality}")
-        return self._dictionary().key(code)
+        return self.open_dictionary().key(code)
 
     def open_dictionary(self) -> Dictionary:
-        """The dictionary, for all keys in order."""
-        return self._dictionary()
+        """The dictionary of the distinct values."""
+        return self.pieces.opened(
+            ("dictionary", self.dictionary),
+            lambda: Dictionary.open(self.type, self.pieces, self.dictionary, self.cardinality),
+        )
 
     def slices(self, needed: list[int]) -> Slices:
         """The slices of these bits, read together with the rows that are not null."""
@@ -214,12 +217,6 @@ class RangeBitmapIndex:
         slices = [BlobSpan(base + size + offset, length) for offset, length in table.tolist()]
         return BlobSpan(base, size), slices
 
-    def _dictionary(self) -> Dictionary:
-        return self.pieces.opened(
-            ("dictionary", self.dictionary),
-            lambda: Dictionary.open(self.type, self.pieces, self.dictionary, self.cardinality),
-        )
-
     def _codes(self, ask: In) -> list[int]:
         """Codes of those keys that there are; min and max are known without the dictionary."""
         inside = [k for k in ask.keys if self.min < k < self.max]  # type: ignore[operator]
@@ -258,7 +255,7 @@ class RangeBitmapIndex:
         if not keys:
             return []
         try:
-            return self._dictionary().locate(keys)
+            return self.open_dictionary().locate(keys)
         except MissingBytes as missing:
             # The head of the slices is needed next whatever the dictionary says: same wave.
             try:

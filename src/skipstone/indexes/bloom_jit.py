@@ -1,4 +1,4 @@
-"""``bloom_bits.Kernels`` compiled by numba: imported only where there is enough to hash.
+"""``bloom.HashKernels`` compiled by numba: imported only where there is enough to hash.
 
 Machine code is cached in a folder that can be written, so that only the first process on a machine
 compiles it. Every kernel gets whole arrays and stays inside them: positions are remainders by the
@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 
 from skipstone._numba import compile_kernel
 
-from .bloom import Kernels
+from .bloom import HashKernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ def _put(pairs: Any, hashes: Any, words: Any) -> None:
             words[place >> np.uint32(6)] |= np.uint64(1) << np.uint64(place & np.uint32(63))
 
 
-def compiled() -> Kernels:
+def compiled() -> HashKernels:
     """The kernels."""
     longs_, texts_, mark_, put_ = (compile_kernel(each) for each in (_longs, _texts, _mark, _put))
 
@@ -128,4 +128,4 @@ def compiled() -> Kernels:
     def put(pairs: Pairs, hashes: int, words: Bits) -> None:
         put_(pairs, hashes, words)
 
-    return Kernels(longs=longs, texts=texts, occupied=occupied, put=put)
+    return HashKernels(longs=longs, texts=texts, occupied=occupied, put=put)
