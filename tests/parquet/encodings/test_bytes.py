@@ -10,13 +10,11 @@ import pytest
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings import (
     ByteArrays,
-    bit_packed,
     byte_stream_split,
     decode_values,
-    delta_binary_packed,
-    delta_byte_array,
-    delta_length_byte_array,
+    delta,
     dictionary,
+    levels,
     plain,
     rle,
 )
@@ -31,7 +29,7 @@ EIGHT = np.arange(8)
 
 def test_the_example_of_bit_packing() -> None:
     assert rle.encode(EIGHT, 3) == bytes([3, 0b10001000, 0b11000110, 0b11111010])
-    assert bit_packed.encode(EIGHT, 3) == bytes([0b00000101, 0b00111001, 0b01110111])
+    assert levels.encode_bit_packed(EIGHT, 3) == bytes([0b00000101, 0b00111001, 0b01110111])
 
 
 def test_the_example_of_split_streams() -> None:
@@ -41,17 +39,17 @@ def test_the_example_of_split_streams() -> None:
 
 def test_the_examples_of_strings() -> None:
     words = ByteArrays.from_list([b"Hello", b"World", b"Foobar", b"ABCDEF"])
-    lengths = delta_binary_packed.encode(np.array([5, 5, 6, 6], np.int32))
-    assert delta_length_byte_array.encode(words) == lengths + b"HelloWorldFoobarABCDEF"
+    lengths = delta.encode_binary_packed(np.array([5, 5, 6, 6], np.int32))
+    assert delta.encode_length_byte_array(words) == lengths + b"HelloWorldFoobarABCDEF"
     words = ByteArrays.from_list([b"axis", b"axle", b"babble", b"babyhood"])
-    prefixes = delta_binary_packed.encode(np.array([0, 2, 0, 3], np.int32))
+    prefixes = delta.encode_binary_packed(np.array([0, 2, 0, 3], np.int32))
     suffixes = ByteArrays.from_list([b"axis", b"le", b"babble", b"yhood"])
-    assert delta_byte_array.encode(words) == prefixes + delta_length_byte_array.encode(suffixes)
+    assert delta.encode_byte_array(words) == prefixes + delta.encode_length_byte_array(suffixes)
 
 
 def test_the_example_of_deltas() -> None:
     # 7, 5, 3, 1, 2, 3, 4, 5 as in the format's example, but in the smallest block that is valid.
-    encoded = delta_binary_packed.encode(np.array([7, 5, 3, 1, 2, 3, 4, 5], np.int32), 128, 4)
+    encoded = delta.encode_binary_packed(np.array([7, 5, 3, 1, 2, 3, 4, 5], np.int32), 128, 4)
     header = [0x80, 0x01, 4, 8, 14]
     packed = [0b11000000, 0b00111111] + [0] * 6
     assert encoded == bytes([*header, 3, 2, 0, 0, 0, *packed])
@@ -160,22 +158,22 @@ def test_indices_of_32_bits(kernels: Kernels) -> None:
 @pytest.mark.parametrize("count", [3, 31, 33, 40, 129, 135])
 def test_the_padding_of_the_last_deltas_may_be_missing(kernels: Kernels, count: int) -> None:
     values = (np.arange(count) % 2 * 0xFFFF).cumsum()  # all deltas take 16 bits
-    encoded = delta_binary_packed.encode(values)
+    encoded = delta.encode_binary_packed(values)
     padding = -(count - 1) % 32 * 2
     for cut in range(padding + 1):
         part = encoded[: len(encoded) - cut]
-        decoded, used = delta_binary_packed.decode(part, count, kernels=kernels)
+        decoded, used = delta.decode_binary_packed(part, count, kernels=kernels)
         assert decoded.tolist() == values.tolist()
         assert used == len(part)
     with pytest.raises(FormatError, match="a block of deltas"):
-        delta_binary_packed.decode(encoded[: -padding - 1], count, kernels=kernels)
+        delta.decode_binary_packed(encoded[: -padding - 1], count, kernels=kernels)
 
 
 @BOTH
 def test_widths_of_deltas_that_are_not_needed(kernels: Kernels) -> None:
     header, block = [0x80, 0x01, 4, 3, 0], [0, 1, 255, 77, 65]
     data = bytes([*header, *block, 0b11, 0, 0, 0])
-    decoded, used = delta_binary_packed.decode(data, 3, kernels=kernels)
+    decoded, used = delta.decode_binary_packed(data, 3, kernels=kernels)
     assert decoded.tolist() == [0, 1, 2]
     assert used == len(data)
 
@@ -183,11 +181,11 @@ def test_widths_of_deltas_that_are_not_needed(kernels: Kernels) -> None:
 @BOTH
 def test_int32_deltas_of_writers_that_use_64_bits(kernels: Kernels) -> None:
     values = [-(1 << 31), (1 << 31) - 1, -(1 << 31), 7]
-    wide = delta_binary_packed.encode(np.array(values, np.int64))
-    narrow = delta_binary_packed.encode(np.array(values, np.int32))
+    wide = delta.encode_binary_packed(np.array(values, np.int64))
+    narrow = delta.encode_binary_packed(np.array(values, np.int32))
     assert wide != narrow
     for data in (wide, narrow):
-        decoded, _ = delta_binary_packed.decode(data, 4, np.int32, kernels=kernels)
+        decoded, _ = delta.decode_binary_packed(data, 4, np.int32, kernels=kernels)
         assert decoded.tolist() == values
 
 

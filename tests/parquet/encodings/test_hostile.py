@@ -14,12 +14,10 @@ from skipstone.errors import FormatError
 from skipstone.parquet.encodings import (
     ByteArrays,
     Values,
-    bit_packed,
     decode_values,
-    delta_binary_packed,
-    delta_byte_array,
-    delta_length_byte_array,
+    delta,
     encode_values,
+    levels,
     plain,
     rle,
 )
@@ -174,11 +172,11 @@ def test_a_huge_count_takes_no_memory(page: Page, data: bytes, kernels: Kernels)
 )
 def test_headers_of_deltas(header: list[int], text: str) -> None:
     with pytest.raises(FormatError, match=text):
-        delta_binary_packed.decode(b"".join(map(rle.uleb128, header)), 2)
+        delta.decode_binary_packed(b"".join(map(rle.uleb128, header)), 2)
 
 
 def deltas(*values: int) -> bytes:
-    return delta_binary_packed.encode(np.array(values, np.int32))
+    return delta.encode_binary_packed(np.array(values, np.int32))
 
 
 @BOTH
@@ -195,7 +193,7 @@ def deltas(*values: int) -> bytes:
 )
 def test_prefixes_and_suffixes_that_lie(data: bytes, text: str, kernels: Kernels) -> None:
     with pytest.raises(FormatError, match=text):
-        delta_byte_array.decode(data, 2, kernels=kernels)
+        delta.decode_byte_array(data, 2, kernels=kernels)
 
 
 def test_prefixes_that_repeat_a_long_string_without_end() -> None:
@@ -203,16 +201,16 @@ def test_prefixes_that_repeat_a_long_string_without_end() -> None:
     prefixes = np.full(count, long, np.int32)
     prefixes[0] = 0
     suffixes = ByteArrays.from_list([bytes(long), *[b""] * (count - 1)])
-    data = delta_binary_packed.encode(prefixes) + delta_length_byte_array.encode(suffixes)
+    data = delta.encode_binary_packed(prefixes) + delta.encode_length_byte_array(suffixes)
     assert len(data) < 80_000
     with pytest.raises(FormatError, match="at most 2147483647 bytes, got 2621440000"):
-        delta_byte_array.decode(data, count)
+        delta.decode_byte_array(data, count)
 
 
 def test_fixed_strings_of_another_length() -> None:
-    data = delta_byte_array.encode(ByteArrays.from_list([b"four", b"five", b"eleven"]))
+    data = delta.encode_byte_array(ByteArrays.from_list([b"four", b"five", b"eleven"]))
     with pytest.raises(FormatError, match="length of fixed byte array 2: expected 4, got 6"):
-        delta_byte_array.decode_fixed(data, 3, 4)
+        delta.decode_fixed(data, 3, 4)
 
 
 @BOTH
@@ -263,7 +261,7 @@ def test_runs_that_cannot_be(data: bytes, width: int, kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("width", [-1, 33])
 def test_widths_that_cannot_be(width: int) -> None:
-    calls: list[Any] = [rle.decode, bit_packed.decode]
+    calls: list[Any] = [rle.decode, levels.decode_bit_packed]
     for call in calls:
         with pytest.raises(FormatError, match="bit width"):
             call(b"\0" * 99, 8, width)
@@ -279,7 +277,7 @@ def test_lengths_of_prefixed_runs() -> None:
     with pytest.raises(FormatError, match="runs: expected 5 bytes, got 4"):
         rle.prefixed(b"\5\0\0\0\2\1\0\0")
     with pytest.raises(FormatError, match="levels of 2 bits: expected 2 bytes, got 1"):
-        bit_packed.decode(b"\0", 5, 2)
+        levels.decode_bit_packed(b"\0", 5, 2)
 
 
 @pytest.mark.parametrize("width", [None, -1, 1 << 31])

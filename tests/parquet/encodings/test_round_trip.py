@@ -13,13 +13,11 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import (
     ByteArrays,
     Values,
-    bit_packed,
     byte_stream_split,
     decode_values,
-    delta_binary_packed,
-    delta_byte_array,
-    delta_length_byte_array,
+    delta,
     encode_values,
+    levels,
     plain,
     rle,
 )
@@ -96,8 +94,8 @@ def test_runs_of_any_width(kernels: Kernels, width: int, data: st.DataObject) ->
 @given(st.integers(0, 32), st.data())
 def test_packed_levels_of_any_width(width: int, data: st.DataObject) -> None:
     values = data.draw(integers("u4", 0, (1 << width) - 1))
-    encoded = bit_packed.encode(values, width)
-    decoded, used = bit_packed.decode(encoded + b"tail", len(values), width)
+    encoded = levels.encode_bit_packed(values, width)
+    decoded, used = levels.decode_bit_packed(encoded + b"tail", len(values), width)
     assert decoded.tolist() == values.astype(np.int32).tolist()
     assert used == len(encoded) == (len(values) * width + 7) // 8
 
@@ -112,8 +110,8 @@ def test_deltas_in_any_blocks(
     kernels: Kernels, dtype: str, blocks: tuple[int, int], data: st.DataObject
 ) -> None:
     values = data.draw(integers(dtype))
-    encoded = delta_binary_packed.encode(values, *blocks)
-    decoded, used = delta_binary_packed.decode(
+    encoded = delta.encode_binary_packed(values, *blocks)
+    decoded, used = delta.decode_binary_packed(
         encoded + b"tail", len(values), dtype, kernels=kernels
     )
     assert same(decoded, values)
@@ -123,9 +121,11 @@ def test_deltas_in_any_blocks(
 @BOTH
 @given(byte_arrays())
 def test_bytes_used(kernels: Kernels, values: ByteArrays) -> None:
-    for module in (delta_length_byte_array, delta_byte_array):
-        encoded = module.encode(values)
-        decoded, used = module.decode(encoded + b"tail", len(values), kernels=kernels)
+    for encoded, decode in (
+        (delta.encode_length_byte_array(values), delta.decode_length_byte_array),
+        (delta.encode_byte_array(values), delta.decode_byte_array),
+    ):
+        decoded, used = decode(encoded + b"tail", len(values), kernels=kernels)
         assert decoded == values
         assert used == len(encoded)
 
@@ -147,9 +147,9 @@ def test_a_slice_encodes_as_its_values(kernels: Kernels) -> None:
 def test_large_inputs_choose_compiled_kernels_and_agree() -> None:
     rng = np.random.default_rng(7)
     numbers = rng.integers(0, 1_000, 20_000).cumsum()
-    encoded = delta_binary_packed.encode(numbers)
-    assert same(delta_binary_packed.decode(encoded, 20_000)[0], numbers)
-    slow, _ = delta_binary_packed.decode(encoded, 20_000, kernels=NUMPY)
+    encoded = delta.encode_binary_packed(numbers)
+    assert same(delta.decode_binary_packed(encoded, 20_000)[0], numbers)
+    slow, _ = delta.decode_binary_packed(encoded, 20_000, kernels=NUMPY)
     assert same(slow, numbers)
     words = ByteArrays.from_list([b"%d" % each for each in numbers.tolist()])
     page = plain.encode(words, Type.BYTE_ARRAY)
@@ -191,7 +191,7 @@ def test_what_cannot_be_encoded() -> None:
     with pytest.raises(ValueError, match="more than 3 bits"):
         rle.encode(np.array([8]), 3)
     with pytest.raises(ValueError, match="more than 3 bits"):
-        bit_packed.encode(np.array([8]), 3)
+        levels.encode_bit_packed(np.array([8]), 3)
     with pytest.raises(ValueError, match="values of 3 bytes in a column of 4"):
         encode_values(Encoding.PLAIN, np.zeros((1, 3), np.uint8), Type.FIXED_LEN_BYTE_ARRAY, 4)
     with pytest.raises(TypeError, match="takes an array of numbers"):

@@ -23,14 +23,7 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, Type
 
-from . import (
-    byte_stream_split,
-    delta_binary_packed,
-    delta_byte_array,
-    delta_length_byte_array,
-    plain,
-    rle,
-)
+from . import byte_stream_split, delta, plain, rle
 from . import dictionary as dictionary_
 from .values import ByteArrays, Values
 
@@ -96,14 +89,14 @@ def decode_values(
         return rle.decode_booleans(data, count, out=out, kernels=kernels)
     if known is Encoding.DELTA_BINARY_PACKED:
         dtype = plain.DTYPES[type_]
-        return delta_binary_packed.decode(data, count, dtype, out=out, kernels=kernels)[0]
+        return delta.decode_binary_packed(data, count, dtype, out=out, kernels=kernels)[0]
     if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
-        return delta_length_byte_array.decode(data, count, kernels=kernels)[0]
+        return delta.decode_length_byte_array(data, count, kernels=kernels)[0]
     if known is Encoding.DELTA_BYTE_ARRAY:
         if type_ is Type.BYTE_ARRAY:
-            return delta_byte_array.decode(data, count, kernels=kernels)[0]
+            return delta.decode_byte_array(data, count, kernels=kernels)[0]
         width = plain.fixed_length(type_, type_length)
-        made = delta_byte_array.decode_fixed(data, count, width, kernels=kernels)[0]
+        made = delta.decode_fixed(data, count, width, kernels=kernels)[0]
         if out is not None:
             out[:] = made
         return made if out is None else out
@@ -141,18 +134,18 @@ def encode_values(
         return plain.encode(values, type_)
     if isinstance(values, ByteArrays):
         if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
-            return delta_length_byte_array.encode(values)
+            return delta.encode_length_byte_array(values)
         if known is Encoding.DELTA_BYTE_ARRAY:
-            return delta_byte_array.encode(values, kernels=kernels)
+            return delta.encode_byte_array(values, kernels=kernels)
         raise TypeError(f"{known.name} takes an array of numbers")
     if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
         return dictionary_.encode_indices(values)
     if known is Encoding.RLE:
         return rle.encode_booleans(values)
     if known is Encoding.DELTA_BINARY_PACKED:
-        return delta_binary_packed.encode(values.astype(plain.DTYPES[type_], copy=False))
+        return delta.encode_binary_packed(values.astype(plain.DTYPES[type_], copy=False))
     if known is Encoding.DELTA_BYTE_ARRAY:
-        return delta_byte_array.encode_fixed(values, kernels=kernels)
+        return delta.encode_fixed(values, kernels=kernels)
     if known is Encoding.BYTE_STREAM_SPLIT:
         return byte_stream_split.encode(values)
     raise TypeError(f"{known.name} takes ByteArrays")

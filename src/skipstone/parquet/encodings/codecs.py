@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.errors import FormatError, UnsupportedError
@@ -94,7 +95,7 @@ def decompress(codec: int, data: ReadableBuffer, uncompressed_size: int) -> memo
             got=uncompressed_size,
         )
     try:
-        made = _DECOMPRESS[known](view, uncompressed_size)
+        made = _decompressed(known, view, uncompressed_size)
     except _BadError as error:
         raise FormatError(
             f"{known.name} data are damaged ({error})",
@@ -115,9 +116,25 @@ def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> byte
     ignore it. LZ4 gets Hadoop's framing, in one block.
     """
     known = _known(codec)
-    if known is CompressionCodec.UNCOMPRESSED:
-        return bytes(data)
-    return _COMPRESS[known](bytes(data), level)
+    data = bytes(data)
+    import cramjam
+
+    match known:
+        case CompressionCodec.SNAPPY:
+            return bytes(cramjam.snappy.compress_raw(data))
+        case CompressionCodec.GZIP:
+            level = 6 if level is None else level
+            packer = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+            return packer.compress(data) + packer.flush()
+        case CompressionCodec.BROTLI:
+            return bytes(cramjam.brotli.compress(data, 5 if level is None else level))
+        case CompressionCodec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
+        case CompressionCodec.LZ4 | CompressionCodec.LZ4_RAW:
+            block = bytes(cramjam.lz4.compress_block(data, store_size=False))
+            hadoop = known is CompressionCodec.LZ4
+            return _TWO.pack(len(data), len(block)) + block if hadoop else block
+    return data
 
 
 def _known(codec: int) -> CompressionCodec:
@@ -146,6 +163,28 @@ def _into(call: Callable[..., int], data: memoryview, size: int) -> memoryview:
     except cramjam.DecompressionError as error:
         raise _BadError(str(error)) from None
     return memoryview(output)[:written]
+
+
+def _decompressed(codec: CompressionCodec, data: memoryview, size: int) -> memoryview:
+    import cramjam
+
+    match codec:
+        case CompressionCodec.SNAPPY:
+            return _snappy(data, size)
+        case CompressionCodec.GZIP:
+            return _gzip(data, size)
+        case CompressionCodec.BROTLI:
+            return _into(cramjam.brotli.decompress_into, data, size)
+        case CompressionCodec.ZSTD:
+            return _zstd(data, size)
+        case CompressionCodec.LZ4 if bytes(data[:4]) == _FRAME_MAGIC:
+            return _into(cramjam.lz4.decompress_into, data, size)
+        case CompressionCodec.LZ4:
+            with suppress(_BadError):
+                return _hadoop(data, size)
+    if not len(data):
+        raise _BadError("it is empty")
+    return _into(cramjam.lz4.decompress_block_into, data, size)
 
 
 def _snappy(data: memoryview, size: int) -> memoryview:
@@ -177,12 +216,6 @@ def _gzip(data: memoryview, size: int) -> memoryview:
     return memoryview(made)
 
 
-def _brotli(data: memoryview, size: int) -> memoryview:
-    import cramjam
-
-    return _into(cramjam.brotli.decompress_into, data, size)
-
-
 def _zstd(data: memoryview, size: int) -> memoryview:
     # Arrow's codec decodes in one go, so that it needs no window of a size that the data choose.
     import pyarrow as pa
@@ -191,25 +224,6 @@ def _zstd(data: memoryview, size: int) -> memoryview:
         return memoryview(pa.decompress(data, size, codec="zstd")).cast("B")
     except (OSError, pa.ArrowException) as error:
         raise _BadError(str(error)) from None
-
-
-def _lz4_raw(data: memoryview, size: int) -> memoryview:
-    import cramjam
-
-    if not len(data):
-        raise _BadError("it is empty")
-    return _into(cramjam.lz4.decompress_block_into, data, size)
-
-
-def _lz4(data: memoryview, size: int) -> memoryview:
-    import cramjam
-
-    if bytes(data[:4]) == _FRAME_MAGIC:
-        return _into(cramjam.lz4.decompress_into, data, size)
-    try:
-        return _hadoop(data, size)
-    except _BadError:
-        return _lz4_raw(data, size)
 
 
 def _hadoop(data: memoryview, size: int) -> memoryview:
@@ -242,55 +256,3 @@ def _hadoop(data: memoryview, size: int) -> memoryview:
     if made != size:
         raise _BadError(f"its frames yield {made}")
     return memoryview(output)
-
-
-def _to_snappy(data: bytes, level: int | None) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.snappy.compress_raw(data))
-
-
-def _to_gzip(data: bytes, level: int | None) -> bytes:
-    packer = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    return packer.compress(data) + packer.flush()
-
-
-def _to_brotli(data: bytes, level: int | None) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.brotli.compress(data, 5 if level is None else level))
-
-
-def _to_zstd(data: bytes, level: int | None) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
-
-
-def _to_lz4_raw(data: bytes, level: int | None) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.lz4.compress_block(data, store_size=False))
-
-
-def _to_lz4(data: bytes, level: int | None) -> bytes:
-    block = _to_lz4_raw(data, level)
-    return _TWO.pack(len(data), len(block)) + block
-
-
-_DECOMPRESS: Final[Mapping[CompressionCodec, Callable[[memoryview, int], memoryview]]] = {
-    CompressionCodec.SNAPPY: _snappy,
-    CompressionCodec.GZIP: _gzip,
-    CompressionCodec.BROTLI: _brotli,
-    CompressionCodec.ZSTD: _zstd,
-    CompressionCodec.LZ4: _lz4,
-    CompressionCodec.LZ4_RAW: _lz4_raw,
-}
-_COMPRESS: Final[Mapping[CompressionCodec, Callable[[bytes, int | None], bytes]]] = {
-    CompressionCodec.SNAPPY: _to_snappy,
-    CompressionCodec.GZIP: _to_gzip,
-    CompressionCodec.BROTLI: _to_brotli,
-    CompressionCodec.ZSTD: _to_zstd,
-    CompressionCodec.LZ4: _to_lz4,
-    CompressionCodec.LZ4_RAW: _to_lz4_raw,
-}

@@ -8,25 +8,38 @@
 Levels of which the schema allows only 0 are left out, whatever encoding the header declares for
 them. Both kinds use the fewest bits that hold the highest level. Levels that are all the trivial
 one (no nulls: the highest definition level; no lists: repetition level 0) come back as ``None``,
-which most pages do, and from a single run without being unpacked. Source: README.md and
-Encodings.md of parquet-format.
+which most pages do, and from a single run without being unpacked.
+
+BIT_PACKED packs them from the most significant bit on, the reverse of the order in ``rle.py``. ::
+
+    values 0 to 7 in 3 bits:   00000101 00111001 01110111
+                               AAABBBCC CDDDEEEF FFGGGHHH
+
+It has no runs, no length, and padding only in the last byte: ``count`` values take
+``ceil(count * width / 8)`` bytes. Files may declare it for levels of width 0, where it has no
+effect. Source: README.md and Encodings.md of parquet-format.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding
 
-from . import bit_packed, rle
+from . import rle
+from .values import as_bytes, check_count, check_room
 
 if TYPE_CHECKING:
-    from skipstone.parquet.encodings.kernels import I64, U8
+    import numpy.typing as npt
+
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.page import Page
+
+    from .kernels import I64, U8
+    from .values import Buffer
 
 
 _LENGTH = 4
@@ -72,7 +85,7 @@ def _v1(
     if encoding == Encoding.BIT_PACKED:
         length = (count * highest.bit_length() + 7) // 8
         part = _part(body, at, length)
-        levels, _ = bit_packed.decode(part, count, highest.bit_length(), dtype=np.uint8)
+        levels, _ = decode_bit_packed(part, count, highest.bit_length(), dtype=np.uint8)
         return _checked(levels, highest, trivial), at + length
     if encoding != Encoding.RLE:
         raise UnsupportedError(f"levels of encoding {encoding}")
@@ -116,3 +129,36 @@ def row_starts(repetition_levels: U8) -> I64:
     The first entry of a v1 page need not: pages of nested columns may end within a row.
     """
     return np.flatnonzero(repetition_levels == 0)
+
+
+def decode_bit_packed(
+    data: Buffer, count: int, bit_width: int, *, dtype: npt.DTypeLike = np.int32
+) -> tuple[npt.NDArray[Any], int]:
+    """``count`` levels of ``bit_width`` (0 to 32) bits, and the number of bytes used."""
+    check_count(count)
+    if not 0 <= bit_width <= min(32, 8 * np.dtype(dtype).itemsize):
+        raise FormatError("bit width of levels", expected="0 to 32", got=bit_width)
+    view, used = as_bytes(data), count * bit_width + 7 >> 3
+    check_room(f"{count} levels of {bit_width} bits", used, len(view))
+    made = np.zeros(count, dtype)
+    if not bit_width:
+        return made, 0
+    for start in range(0, count, 8_192):  # whole bytes, and few enough for the cache
+        here = made[start : start + 8_192]
+        packed = view[start * bit_width >> 3 : (start + len(here)) * bit_width + 7 >> 3]
+        bits = np.zeros((len(here), 32), np.uint8)
+        flat = np.unpackbits(packed, count=len(here) * bit_width)
+        bits[:, 32 - bit_width :] = flat.reshape(-1, bit_width)
+        here[:] = np.packbits(bits, axis=1).reshape(-1).view(">u4").astype(made.dtype)
+    return made, used
+
+
+def encode_bit_packed(values: npt.NDArray[Any], bit_width: int) -> bytes:
+    """Levels of at most ``bit_width`` (0 to 32) bits. ValueError where one is wider."""
+    if not bit_width or not len(values):
+        return b""
+    if values.max() >> bit_width:
+        raise ValueError(f"a level of more than {bit_width} bits")
+    words = values.astype(">u4").view(np.uint8).reshape(-1, 4)
+    bits = np.unpackbits(words, axis=1)[:, 32 - bit_width :]
+    return np.packbits(bits.reshape(-1)).tobytes()

@@ -1,6 +1,6 @@
-"""DELTA_BINARY_PACKED: integers as bit-packed differences.
+"""DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY.
 
-::
+**DELTA_BINARY_PACKED**: integers as bit-packed differences. ::
 
     header     := ULEB128 block size        # values in a block, a multiple of 128
                   ULEB128 miniblocks        # in a block; each holds a multiple of 32 values
@@ -19,6 +19,17 @@ with either width are correct.
 
 Blocks are limited to 2^16 values (writers use 128 to 1,024). Otherwise one byte could represent any
 number of values.
+
+**DELTA_LENGTH_BYTE_ARRAY**: all lengths, DELTA_BINARY_PACKED (INT32), then the bytes of all values
+without gaps. The bytes are not copied: the values share the memory of the page.
+
+**DELTA_BYTE_ARRAY**: a prefix length into the previous value, and a suffix (front compression). ::
+
+    DELTA_BINARY_PACKED prefix lengths (INT32), then DELTA_LENGTH_BYTE_ARRAY suffixes
+    value := first `prefix` bytes of the previous value, suffix
+
+For BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY. A prefix is never longer than the previous value; the
+first one is 0. A page may represent far more bytes than it has: ``values.MAX_BYTES`` at most.
 """
 
 from __future__ import annotations
@@ -31,12 +42,12 @@ from skipstone.errors import FormatError
 
 from .kernels import choose, varint
 from .rle import pack, uleb128
-from .values import as_bytes, check_count, room, too_short
+from .values import MAX_BYTES, ByteArrays, as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .kernels import Kernels
+    from .kernels import U8, Kernels
     from .values import Buffer
 
 
@@ -44,7 +55,7 @@ _MOST: Final = 1 << 16
 _WRAP: Final = 1 << 64
 
 
-def decode(
+def decode_binary_packed(
     data: Buffer,
     count: int,
     dtype: npt.DTypeLike = np.int64,
@@ -98,7 +109,9 @@ def decode(
     return values, end
 
 
-def encode(values: npt.NDArray[Any], block_size: int = 128, miniblocks: int = 4) -> bytes:
+def encode_binary_packed(
+    values: npt.NDArray[Any], block_size: int = 128, miniblocks: int = 4
+) -> bytes:
     """Values of int32 or int64."""
     signed, unsigned = f"i{values.itemsize}", np.dtype(f"u{values.itemsize}")
     first = int(values[0]) if len(values) else 0
@@ -125,3 +138,92 @@ def encode(values: npt.NDArray[Any], block_size: int = 128, miniblocks: int = 4)
 
 def _zigzag(value: int) -> int:
     return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def decode_length_byte_array(
+    data: Buffer, count: int, *, kernels: Kernels | None = None
+) -> tuple[ByteArrays, int]:
+    """``count`` values, and the number of bytes used."""
+    view = as_bytes(data)
+    lengths, start = decode_binary_packed(view, count, np.int32, kernels=kernels)
+    if count and lengths.min() < 0:
+        raise FormatError("length of a byte array", expected="0 or more", got=int(lengths.min()))
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    size = int(offsets[-1])
+    check_room(f"bytes of {count} byte arrays", size, len(view) - start, start)
+    return ByteArrays(view[start : start + size], offsets), start + size
+
+
+def encode_length_byte_array(values: ByteArrays) -> bytes:
+    """The values; each is shorter than 2 GiB."""
+    lengths = values.lengths
+    if len(lengths) and lengths.max() >> 31:
+        raise ValueError(f"a byte array of {lengths.max()} bytes: lengths are INT32")
+    return encode_binary_packed(lengths.astype(np.int32)) + values.content.tobytes()
+
+
+def decode_byte_array(
+    data: Buffer, count: int, *, kernels: Kernels | None = None
+) -> tuple[ByteArrays, int]:
+    """``count`` values, and the number of bytes used."""
+    view = as_bytes(data)
+    prefixes, start = decode_binary_packed(view, count, np.int32, kernels=kernels)
+    suffixes, used = decode_length_byte_array(view[start:], count, kernels=kernels)
+    if not count:
+        return suffixes, start + used
+    kept = prefixes.astype(np.int64)
+    lengths = kept + suffixes.lengths
+    before = np.concatenate([[0], lengths[:-1]])
+    wrong = np.flatnonzero((kept < 0) | (kept > before))
+    if len(wrong):
+        at = int(wrong[0])
+        raise FormatError(
+            f"prefix of byte array {at}", expected=f"0 to {before[at]}", got=int(kept[at])
+        )
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    if ends[-1] > MAX_BYTES:
+        raise FormatError(
+            "byte arrays of one page", expected=f"at most {MAX_BYTES} bytes", got=int(ends[-1])
+        )
+    chosen = kernels or choose(count)
+    content = chosen.expand(kept, suffixes.data, suffixes.offsets, ends)
+    return ByteArrays(content, ends), start + used
+
+
+def decode_fixed(
+    data: Buffer, count: int, width: int, *, kernels: Kernels | None = None
+) -> tuple[U8, int]:
+    """``count`` values of ``width`` bytes, ``(count, width)``, and the number of bytes used."""
+    values, used = decode_byte_array(data, count, kernels=kernels)
+    wrong = np.flatnonzero(values.lengths != width)
+    if len(wrong):
+        at = int(wrong[0])
+        raise FormatError(
+            f"length of fixed byte array {at}", expected=width, got=int(values.lengths[at])
+        )
+    return values.content.reshape(count, width), used
+
+
+def encode_byte_array(values: ByteArrays, *, kernels: Kernels | None = None) -> bytes:
+    """The values, each with the longest prefix that it shares with the previous one."""
+    offsets = np.ascontiguousarray(values.offsets)
+    chosen = kernels or choose(len(values))
+    prefixes = chosen.shared(as_bytes(values.data), offsets)
+    lengths = values.lengths - prefixes
+    # Places in the data of the bytes after each prefix.
+    places = np.repeat(offsets[1:] - np.cumsum(lengths), lengths) + np.arange(lengths.sum())
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    suffixes = ByteArrays(values.data[places], ends)
+    return encode_binary_packed(prefixes.astype(np.int32)) + encode_length_byte_array(suffixes)
+
+
+def encode_fixed(values: U8, *, kernels: Kernels | None = None) -> bytes:
+    """Values ``(n, k)`` of FIXED_LEN_BYTE_ARRAY."""
+    count, width = values.shape
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    return encode_byte_array(
+        ByteArrays(as_bytes(np.ascontiguousarray(values)), offsets), kernels=kernels
+    )
