@@ -19,7 +19,7 @@ from skipstone.parquet.encodings import ByteArrays, Values, decode_values
 from skipstone.parquet.encodings.values import concat, room
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.metadata import PageHeader
 
 from .figure import Figure, Peer, interleaved, median
 

@@ -15,7 +15,7 @@ from skipstone.parquet.arrow.metadata_tables import readable
 from skipstone.parquet.encryption.decryption import decryption_from_json
 from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
-from skipstone.parquet.format.page_header import ColumnIndex
+from skipstone.parquet.format.page_index import ColumnIndex
 from skipstone.parquet.index_pages.index_pages import index_page_root
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_metadata import (

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.format.page_header import OffsetIndex
+    from skipstone.parquet.format.page_index import OffsetIndex
     from skipstone.parquet.index_pages.tree import ChunkIndexPages
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace

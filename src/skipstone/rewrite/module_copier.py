@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.format.page_header import OffsetIndex
+from skipstone.parquet.format.page_index import OffsetIndex
 from skipstone.parquet.writing.chunk_modules import (
     bloom_modules,
     index_ranges,

@@ -31,8 +31,15 @@ from skipstone.parquet.encodings.codecs import compress
 from skipstone.parquet.encodings.rle import encode_prefixed
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC, Tail
-from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from skipstone.parquet.format.page_header import DataPageHeader, DictionaryPageHeader, PageHeader
+from skipstone.parquet.format.metadata import (
+    ColumnChunk,
+    ColumnMetaData,
+    DataPageHeader,
+    DictionaryPageHeader,
+    FileMetaData,
+    PageHeader,
+    RowGroup,
+)
 
 from .page_check import PageCheck
 from .page_walk import (

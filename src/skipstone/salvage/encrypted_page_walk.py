@@ -35,8 +35,7 @@ from skipstone.parquet.encryption.modules import (
     module_length,
 )
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.metadata import EncryptionAlgorithm
-from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.metadata import EncryptionAlgorithm, PageHeader
 from skipstone.parquet.thrift.compact import Reader
 
 from .page_map import bloom_filter_end

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.format.page_header import ColumnIndex
+    from skipstone.parquet.format.page_index import ColumnIndex
     from skipstone.parquet.format.schema import Leaf
 
     from .page_check import PageCheck

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.parquet.format.bloom_filter import BloomFilterHeader
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
@@ -39,7 +40,7 @@ from skipstone.parquet.format.metadata import (
     FileMetaData,
     SchemaElement,
 )
-from skipstone.parquet.format.page_header import BloomFilterHeader, ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_index import ColumnIndex, OffsetIndex
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.thrift.compact import I32, LIST, STRUCT, Reader
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from skipstone._numba import CompiledKernels
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.format.page_header import (
+from skipstone.parquet.format.metadata import (
     DataPageHeader,
     DataPageHeaderV2,
     DictionaryPageHeader,

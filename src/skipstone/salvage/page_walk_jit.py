@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from numba.extending import register_jitable
 
 from skipstone._numba import compile_kernel, fingerprint
-from skipstone.parquet.format import enums, page_header
+from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.thrift import compact
 
 from . import page_walk
@@ -20,7 +20,7 @@ def compiled() -> Callable[..., Any]:
     """``walk``."""
     register_jitable(nogil=True)(page_walk.header)
     header, compressed = page_walk.header, page_walk.COMPRESSED
-    version = fingerprint(page_walk, page_header, enums, compact)
+    version = fingerprint(page_walk, metadata, enums, compact)
 
     def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
         _ = version

@@ -29,20 +29,20 @@ from typing import TYPE_CHECKING, Any, Final
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import read_footer, read_metadata
-from skipstone.parquet.format.logical_types import (
+from skipstone.parquet.format.metadata import (
     DecimalType,
+    FileMetaData,
     IntType,
+    KeyValue,
     LogicalType,
-    MicroSeconds,
-    MilliSeconds,
-    NanoSeconds,
+    SchemaElement,
     TimestampType,
     TimeType,
     TimeUnit,
 )
-from skipstone.parquet.format.metadata import FileMetaData, KeyValue, SchemaElement
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.thrift.compact import Reader
+from skipstone.parquet.thrift.structs import Empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,9 +178,9 @@ def _of_arrow(what: str, schema: pa.Schema) -> SchemaSource:
 _TOKEN: Final = re.compile(r"\s*([{}();=,]|[^\s{}();=,]+)")
 _TYPES: Final = {each.name.lower(): each for each in Type} | {"binary": Type.BYTE_ARRAY}
 _UNITS: Final = {
-    "MILLIS": TimeUnit(MILLIS=MilliSeconds()),
-    "MICROS": TimeUnit(MICROS=MicroSeconds()),
-    "NANOS": TimeUnit(NANOS=NanoSeconds()),
+    "MILLIS": TimeUnit(MILLIS=Empty()),
+    "MICROS": TimeUnit(MICROS=Empty()),
+    "NANOS": TimeUnit(NANOS=Empty()),
 }
 # Names of logical types without parameters that mean a converted type.
 _SAME: Final = {"STRING": "UTF8"}

@@ -20,8 +20,7 @@ from skipstone.parquet.arrow.arrow_values import TooLongError
 from skipstone.parquet.arrow.assembly import assemble, assemble_rows
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import MAGIC, Tail, read_metadata
-from skipstone.parquet.format.logical_types import LogicalType
-from skipstone.parquet.format.metadata import SchemaElement
+from skipstone.parquet.format.metadata import LogicalType, SchemaElement
 from skipstone.parquet.format.schema import Schema, field_shape
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 from tests.parquet.format.files import golden_files, nested_types, same, same_table, written

@@ -14,21 +14,18 @@ from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.arrow.arrow_values import TooLongError, leaf_array
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.logical_types import (
+from skipstone.parquet.format.metadata import (
     DecimalType,
-    Float16Type,
     IntType,
-    JsonType,
     LogicalType,
-    MilliSeconds,
-    NullType,
+    SchemaElement,
     TimestampType,
     TimeType,
     TimeUnit,
 )
-from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.column_values import LeafColumn, Run
+from skipstone.parquet.thrift.structs import Empty
 from tests.parquet.whole_file import read_table
 
 if TYPE_CHECKING:
@@ -97,7 +94,7 @@ def test_int96_as_arrow_reads_it(golden: Path) -> None:
     assert table.equals(pq.read_table(path))
 
 
-MILLIS = TimeUnit(MILLIS=MilliSeconds())
+MILLIS = TimeUnit(MILLIS=Empty())
 UNKNOWN_UNIT = TimeUnit()
 
 
@@ -144,13 +141,13 @@ UNKNOWN_UNIT = TimeUnit()
             {"logicalType": LogicalType(INTEGER=IntType(bitWidth=64, isSigned=False))},
             pa.uint64(),
         ),
-        (Type.INT64, {"logicalType": LogicalType(UNKNOWN=NullType())}, pa.null()),
-        (Type.BYTE_ARRAY, {"logicalType": LogicalType(JSON=JsonType())}, pa.string()),
+        (Type.INT64, {"logicalType": LogicalType(UNKNOWN=Empty())}, pa.null()),
+        (Type.BYTE_ARRAY, {"logicalType": LogicalType(JSON=Empty())}, pa.string()),
         (Type.BYTE_ARRAY, {"converted_type": ConvertedType.BSON}, pa.binary()),
         (Type.BYTE_ARRAY, {"converted_type": ConvertedType.ENUM}, pa.string()),
         (
             Type.FIXED_LEN_BYTE_ARRAY,
-            {"type_length": 2, "logicalType": LogicalType(FLOAT16=Float16Type())},
+            {"type_length": 2, "logicalType": LogicalType(FLOAT16=Empty())},
             pa.float16(),
         ),
         (

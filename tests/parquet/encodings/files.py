@@ -15,11 +15,13 @@ from skipstone.parquet.format.footer import MAGIC, Tail, read_metadata
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
     ColumnMetaData,
+    DataPageHeader,
+    DictionaryPageHeader,
     FileMetaData,
+    PageHeader,
     RowGroup,
     SchemaElement,
 )
-from skipstone.parquet.format.page_header import DataPageHeader, DictionaryPageHeader, PageHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,11 +15,11 @@ from skipstone.parquet.format.metadata import (
     ColumnCryptoMetaData,
     EncryptionAlgorithm,
     EncryptionWithColumnKey,
-    EncryptionWithFooterKey,
     FileCryptoMetaData,
+    PageHeader,
 )
-from skipstone.parquet.format.page_header import PageHeader
 from skipstone.parquet.thrift.compact import Reader
+from skipstone.parquet.thrift.structs import Empty
 
 
 def seal(
@@ -57,7 +57,7 @@ def seal(
             (name,) = meta.path_in_schema
             crypto = None
             if column_keys is None:
-                crypto = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=EncryptionWithFooterKey())
+                crypto = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=Empty())
             elif name in column_keys:
                 own = EncryptionWithColumnKey(
                     path_in_schema=(name,), key_metadata=f"key of {name}".encode()

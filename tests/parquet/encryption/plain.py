@@ -15,14 +15,11 @@ import pyarrow.parquet as pq
 
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
 from skipstone.parquet.encryption.open_footer import DecryptedFooter, chunk_decryptor, open_footer
+from skipstone.parquet.format.bloom_filter import BloomFilterHeader
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, Tail
-from skipstone.parquet.format.page_header import (
-    BloomFilterHeader,
-    ColumnIndex,
-    OffsetIndex,
-    PageHeader,
-)
+from skipstone.parquet.format.metadata import PageHeader
+from skipstone.parquet.format.page_index import ColumnIndex, OffsetIndex
 from skipstone.parquet.thrift.compact import Reader
 
 if TYPE_CHECKING:

@@ -19,17 +19,19 @@ from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,
     AesGcmV1,
     ColumnCryptoMetaData,
+    DataPageHeaderV2,
+    DictionaryPageHeader,
     EncryptionAlgorithm,
     EncryptionWithColumnKey,
-    EncryptionWithFooterKey,
     FileCryptoMetaData,
+    PageHeader,
 )
-from skipstone.parquet.format.page_header import DataPageHeaderV2, DictionaryPageHeader, PageHeader
+from skipstone.parquet.thrift.structs import Empty
 
 if TYPE_CHECKING:
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 
-FOOTER = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=EncryptionWithFooterKey())
+FOOTER = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=Empty())
 IN_COLUMN = [module for module in ModuleType if module != ModuleType.FOOTER]
 
 

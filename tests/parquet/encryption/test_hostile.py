@@ -20,7 +20,7 @@ from skipstone.parquet.encryption.open_footer import (
     describe_encryption,
 )
 from skipstone.parquet.format.footer import Tail
-from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.metadata import PageHeader
 from tests.parquet.encryption.encrypted import seal
 from tests.parquet.encryption.plain import open_bytes
 

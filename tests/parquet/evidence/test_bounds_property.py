@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from skipstone.parquet.format.metadata import ColumnOrder, IEEE754TotalOrder
+from skipstone.parquet.format.metadata import ColumnOrder
+from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import stored
 from skipstone.predicate.sql import parse_sql
@@ -156,7 +157,7 @@ def test_evidence_about_floats_by_other_writers(
             return replace(chunk, statistics=replace(chunk.statistics, nan_count=nans[r]))
 
         if order == "ieee":
-            ieee = ColumnOrder(IEEE_754_TOTAL_ORDER=IEEE754TotalOrder())
+            ieee = ColumnOrder(IEEE_754_TOTAL_ORDER=Empty())
             metadata = replace(metadata, column_orders=(ieee,))
         elif order == "none":
             metadata = replace(metadata, column_orders=None)

@@ -11,7 +11,7 @@ import pytest
 
 from skipstone.parquet.format.enums import BoundaryOrder
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_index import ColumnIndex, OffsetIndex
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op

@@ -9,19 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from skipstone.parquet.format.bloom_filter import BloomFilter, guess_bitset
-from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_header import (
+from skipstone.parquet.format.bloom_filter import (
+    BloomFilter,
     BloomFilterAlgorithm,
     BloomFilterCompression,
     BloomFilterHash,
     BloomFilterHeader,
-    SplitBlockAlgorithm,
-    Uncompressed,
-    XxHash,
+    guess_bitset,
 )
+from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.thrift.compact import BINARY, Field
+from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op
@@ -201,9 +200,9 @@ def test_values_of_many_patterns_are_not_asked_for() -> None:
 
 def header(num_bytes: int, **other: Declared) -> bytes:
     fields: dict[str, Any] = {
-        "algorithm": BloomFilterAlgorithm(BLOCK=SplitBlockAlgorithm()),
-        "hash": BloomFilterHash(XXHASH=XxHash()),
-        "compression": BloomFilterCompression(UNCOMPRESSED=Uncompressed()),
+        "algorithm": BloomFilterAlgorithm(BLOCK=Empty()),
+        "hash": BloomFilterHash(XXHASH=Empty()),
+        "compression": BloomFilterCompression(UNCOMPRESSED=Empty()),
         **other,
     }
     return BloomFilterHeader(numBytes=num_bytes, **fields).to_bytes()
@@ -235,7 +234,7 @@ def test_a_header_of_any_length_leads_to_the_bitset() -> None:
     table = pa.table({"c": [5]})
     bitset = filled(96, 5).bitset()
     for extra in (1, 15, 100, 3000):
-        odd = Uncompressed(unknown=(Field(1, BINARY, b"x" * extra),))
+        odd = Empty(unknown=(Field(1, BINARY, b"x" * extra),))
         head = header(96, compression=BloomFilterCompression(UNCOMPRESSED=odd))
         for length in (None, len(head) + 96):
             written = spliced(table, head + bitset, length)
@@ -249,7 +248,7 @@ def test_a_header_of_any_length_leads_to_the_bitset() -> None:
 
 
 def _padded(extra: int) -> bytes:
-    odd = Uncompressed(unknown=(Field(1, BINARY, b"x" * extra),))
+    odd = Empty(unknown=(Field(1, BINARY, b"x" * extra),))
     return header(96, compression=BloomFilterCompression(UNCOMPRESSED=odd))
 
 

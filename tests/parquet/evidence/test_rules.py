@@ -11,34 +11,24 @@ import pyarrow as pa
 import pytest
 
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.logical_types import (
-    DecimalType,
-    Float16Type,
-    GeometryType,
-    IntType,
-    LogicalType,
-    MicroSeconds,
-    MilliSeconds,
-    NanoSeconds,
-    StringType,
-    TimestampType,
-    TimeUnit,
-    UUIDType,
-    VariantType,
-)
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
     ColumnMetaData,
     ColumnOrder,
+    DecimalType,
     FileMetaData,
-    IEEE754TotalOrder,
-    Int96TimestampOrder,
+    GeometryType,
+    IntType,
+    LogicalType,
     RowGroup,
     SchemaElement,
     Statistics,
-    TypeDefinedOrder,
+    TimestampType,
+    TimeUnit,
+    VariantType,
 )
 from skipstone.parquet.thrift.compact import STRUCT, Field, Struct
+from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ
 from tests.parquet.evidence.written import Written
@@ -46,9 +36,9 @@ from tests.parquet.evidence.written import Written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TYPE = ColumnOrder(TYPE_ORDER=TypeDefinedOrder())
-IEEE = ColumnOrder(IEEE_754_TOTAL_ORDER=IEEE754TotalOrder())
-INT96 = ColumnOrder(INT96_TIMESTAMP_ORDER=Int96TimestampOrder())
+TYPE = ColumnOrder(TYPE_ORDER=Empty())
+IEEE = ColumnOrder(IEEE_754_TOTAL_ORDER=Empty())
+INT96 = ColumnOrder(INT96_TIMESTAMP_ORDER=Empty())
 NEWER = ColumnOrder(unknown=(Field(9, STRUCT, Struct(())),))
 NAN, INF = math.nan, math.inf
 
@@ -136,9 +126,9 @@ def unit(**which: Any) -> TimeUnit:
 
 
 MS, US, NS = (
-    unit(MILLIS=MilliSeconds()),
-    unit(MICROS=MicroSeconds()),
-    unit(NANOS=NanoSeconds()),
+    unit(MILLIS=Empty()),
+    unit(MICROS=Empty()),
+    unit(NANOS=Empty()),
 )
 
 
@@ -259,14 +249,14 @@ ORDERED: list[tuple[dict[str, Any], bytes, bytes, pa.DataType, tuple[Any, Any, A
     ),
     ({"type": BYTES}, b"\x7f", b"\x80\x01", pa.binary(), (b"\x7e", b"\x80", b"\x80\x01\x00")),
     (
-        {"type": BYTES, "logicalType": LogicalType(STRING=StringType())},
+        {"type": BYTES, "logicalType": LogicalType(STRING=Empty())},
         b"a",
         "é".encode(),
         pa.string(),
         ("Z", "z", "日"),
     ),
     (
-        {"type": FLBA, "type_length": 16, "logicalType": LogicalType(UUID=UUIDType())},
+        {"type": FLBA, "type_length": 16, "logicalType": LogicalType(UUID=Empty())},
         b"\x01" * 16,
         b"\xfe" * 16,
         pa.binary(),
@@ -309,7 +299,7 @@ UNORDERED: list[dict[str, Any]] = [
     {"type": BYTES, "logicalType": LogicalType(VARIANT=VariantType())},
     {"type": BYTES, "logicalType": LogicalType(unknown=(Field(99, STRUCT, Struct(())),))},
     {"type": BYTES, "converted_type": 77},
-    {"type": FLBA, "type_length": 3, "logicalType": LogicalType(STRING=StringType())},
+    {"type": FLBA, "type_length": 3, "logicalType": LogicalType(STRING=Empty())},
 ]
 
 
@@ -363,7 +353,7 @@ NOT_AS_SIGNED = [
         leaf(pa.decimal128(2, 0), Op.EQ, 9),
     ),
     (
-        {"type": FLBA, "type_length": 2, "logicalType": LogicalType(FLOAT16=Float16Type())},
+        {"type": FLBA, "type_length": 2, "logicalType": LogicalType(FLOAT16=Empty())},
         struct.pack("<e", 1),
         struct.pack("<e", 5),
         leaf(pa.float32(), Op.EQ, 100.0),
@@ -525,7 +515,7 @@ def test_both_zeros_are_one(order: ColumnOrder) -> None:
 def test_truncated_bounds_bound_and_are_never_attained() -> None:
     """A bound that may have been cut: "Al" to "Kf"; nothing is known to be either."""
     exact = {"is_min_value_exact": False, "is_max_value_exact": False}
-    element = {"type": BYTES, "logicalType": LogicalType(STRING=StringType())}
+    element = {"type": BYTES, "logicalType": LogicalType(STRING=Empty())}
     written = one_column(element, [between(b"Al", b"Kf", **exact)])
     assert written.may("statistics", leaf(pa.string(), Op.EQ, "Ak")) == [False]
     assert written.may("statistics", leaf(pa.string(), Op.EQ, "Kg")) == [False]

@@ -18,6 +18,10 @@ from skipstone.parquet.format.bloom_filter import (
     HEADER_GUESS,
     MAX_BYTES,
     BloomFilter,
+    BloomFilterAlgorithm,
+    BloomFilterCompression,
+    BloomFilterHash,
+    BloomFilterHeader,
     block_of,
     guess_bitset,
     optimal_bytes,
@@ -25,17 +29,9 @@ from skipstone.parquet.format.bloom_filter import (
     set_in,
 )
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_header import (
-    BloomFilterAlgorithm,
-    BloomFilterCompression,
-    BloomFilterHash,
-    BloomFilterHeader,
-    SplitBlockAlgorithm,
-    Uncompressed,
-    XxHash,
-)
 from skipstone.parquet.format.xxh64 import xxh64, xxh64_values
 from skipstone.parquet.thrift.compact import BINARY, Field
+from skipstone.parquet.thrift.structs import Empty
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,9 +179,9 @@ def test_sizes_are_those_of_the_other_writers() -> None:
 
 def header(num_bytes: int, **other: Declared) -> bytes:
     fields: dict[str, Any] = {
-        "algorithm": BloomFilterAlgorithm(BLOCK=SplitBlockAlgorithm()),
-        "hash": BloomFilterHash(XXHASH=XxHash()),
-        "compression": BloomFilterCompression(UNCOMPRESSED=Uncompressed()),
+        "algorithm": BloomFilterAlgorithm(BLOCK=Empty()),
+        "hash": BloomFilterHash(XXHASH=Empty()),
+        "compression": BloomFilterCompression(UNCOMPRESSED=Empty()),
         **other,
     }
     return BloomFilterHeader(numBytes=num_bytes, **fields).to_bytes()
@@ -217,7 +213,7 @@ def test_unknown_algorithms_hashes_and_compressions_are_unsupported() -> None:
 
 def test_a_header_with_more_in_it_is_longer_than_guessed() -> None:
     longer = header(64, compression=BloomFilterCompression(
-        UNCOMPRESSED=Uncompressed(unknown=(Field(1, BINARY, b"x" * 17),))
+        UNCOMPRESSED=Empty(unknown=(Field(1, BINARY, b"x" * 17),))
     ))  # fmt: skip
     assert read_header(longer) == (64, len(longer))
     assert guess_bitset(len(longer) + 64) != (64, len(longer))

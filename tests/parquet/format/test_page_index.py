@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex, PageLocation
-from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.format.page_index import (
+    ColumnIndex,
+    ColumnIndexArrays,
+    OffsetIndex,
+    OffsetIndexArrays,
+    PageLocation,
+)
 from skipstone.parquet.thrift.compact import I32, Field
 
 if TYPE_CHECKING:

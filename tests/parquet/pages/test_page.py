@@ -10,13 +10,14 @@ import pytest
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType, Type
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.metadata import ColumnMetaData, Statistics
-from skipstone.parquet.format.page_header import (
+from skipstone.parquet.format.metadata import (
+    ColumnMetaData,
     DataPageHeader,
     DataPageHeaderV2,
     DictionaryPageHeader,
     IndexPageHeader,
     PageHeader,
+    Statistics,
 )
 from skipstone.parquet.pages.page import Page, chunk_range, read_page, walk_pages
 from skipstone.parquet.thrift.compact import BINARY, I32, Field

@@ -12,7 +12,7 @@ import pytest
 
 from skipstone import Decryption, ParquetFile
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.page_header import ColumnIndex, OffsetIndex
+from skipstone.parquet.format.page_index import ColumnIndex, OffsetIndex
 from tests import strategies
 from tests.folders import GOLDEN
 

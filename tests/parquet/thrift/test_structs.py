@@ -7,17 +7,18 @@ from hypothesis import given
 
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Encoding, Type
-from skipstone.parquet.format.logical_types import FileType, LogicalType
 from skipstone.parquet.format.metadata import (
     ColumnMetaData,
     ColumnOrder,
     FileMetaData,
     KeyValue,
+    LogicalType,
     SchemaElement,
     Statistics,
 )
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift.compact import Field, ListOf, Struct, read_struct, write_struct
+from skipstone.parquet.thrift.structs import Empty
 from tests.parquet.format.wire import structs
 
 # ColumnMetaData by hand: encodings PLAIN and 77, codec ZSTD, num_values 3, sizes, an offset, then
@@ -78,7 +79,7 @@ def test_the_file_logical_type_keeps_what_it_holds() -> None:
     data = bytes.fromhex("0c26150a0000")
     found = LogicalType.from_bytes(data)
     assert found.name == "FILE"
-    assert FileType(unknown=(Field(1, thrift.I32, 5),)) == found.FILE
+    assert Empty(unknown=(Field(1, thrift.I32, 5),)) == found.FILE
     assert found.to_bytes() == data
 
 

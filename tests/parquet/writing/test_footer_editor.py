@@ -17,12 +17,11 @@ from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import (
     ColumnCryptoMetaData,
-    EncryptionWithFooterKey,
     FileMetaData,
     RowGroup,
     Statistics,
 )
-from skipstone.parquet.format.page_header import OffsetIndex, PageLocation
+from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import (
     BINARY,
     I64,
@@ -34,6 +33,7 @@ from skipstone.parquet.thrift.compact import (
     read_struct,
     write_struct,
 )
+from skipstone.parquet.thrift.structs import Empty
 from skipstone.parquet.writing.footer_editor import (
     FooterEditor,
     moved_offset_index,
@@ -236,7 +236,7 @@ def test_fields_of_chunks_are_set_removed_and_left() -> None:
 
 
 def test_encrypted_columns_cannot_move_nor_change() -> None:
-    crypto = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=EncryptionWithFooterKey())
+    crypto = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=Empty())
     footer = FooterArrays.scan(a_footer(dataclasses.replace(CHUNK, crypto_metadata=crypto)))
     with pytest.raises(UnsupportedError):
         moved_row_group(row_group_bytes(footer, 0), 10)

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.logical_types import IntType, LogicalType
 from skipstone.parquet.format.metadata import (
     ColumnCryptoMetaData,
     ColumnOrder,
     EncryptionWithColumnKey,
     FileMetaData,
+    IntType,
+    LogicalType,
     SchemaElement,
 )
 from skipstone.parquet.format.schema import Schema

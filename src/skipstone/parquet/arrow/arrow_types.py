@@ -40,8 +40,7 @@ from skipstone.parquet.format.schema import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.format.logical_types import LogicalType
-    from skipstone.parquet.format.metadata import KeyValue, SchemaElement
+    from skipstone.parquet.format.metadata import KeyValue, LogicalType, SchemaElement
     from skipstone.parquet.format.schema import Leaf, Schema, Shape
 
 

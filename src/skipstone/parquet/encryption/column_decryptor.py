@@ -21,7 +21,7 @@ from .ciphers import AuthenticationError, Cipher
 from .modules import CTR_OVERHEAD, GCM_OVERHEAD, Buffer, ModuleType, module_aad, module_length
 
 if TYPE_CHECKING:
-    from skipstone.parquet.format.page_header import PageHeader
+    from skipstone.parquet.format.metadata import PageHeader
 
 
 @dataclass(frozen=True, slots=True, repr=False)

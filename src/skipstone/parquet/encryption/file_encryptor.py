@@ -22,9 +22,9 @@ from skipstone.parquet.format.metadata import (
     ColumnCryptoMetaData,
     EncryptionAlgorithm,
     EncryptionWithColumnKey,
-    EncryptionWithFooterKey,
     FileCryptoMetaData,
 )
+from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.types import column_name
 
 from .ciphers import CountedCipher
@@ -89,9 +89,7 @@ class FileEncryptor:
         own = encryption.key_of_column(path)
         if own is None:
             self._ciphers[path] = self._footer
-            self._crypto[path] = ColumnCryptoMetaData(
-                ENCRYPTION_WITH_FOOTER_KEY=EncryptionWithFooterKey()
-            )
+            self._crypto[path] = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=Empty())
             return
         given, key = own
         if isinstance(key, str):

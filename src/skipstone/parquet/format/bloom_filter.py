@@ -41,16 +41,7 @@ import numpy as np
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import Reader
-
-from .page_header import (
-    BloomFilterAlgorithm,
-    BloomFilterCompression,
-    BloomFilterHash,
-    BloomFilterHeader,
-    SplitBlockAlgorithm,
-    Uncompressed,
-    XxHash,
-)
+from skipstone.parquet.thrift.structs import I32, Declared, Empty, optional, required, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +75,37 @@ _LOW = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
 # Hashes inserted at a time: the intermediate arrays stay in the processor's cache.
 _RUN = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomFilterAlgorithm(Declared):
+    """A union with one member so far."""
+
+    BLOCK: Empty | None = optional(1, struct(Empty))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomFilterHash(Declared):
+    """A union with one member so far."""
+
+    XXHASH: Empty | None = optional(1, struct(Empty))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomFilterCompression(Declared):
+    """A union with one member so far."""
+
+    UNCOMPRESSED: Empty | None = optional(1, struct(Empty))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomFilterHeader(Declared):
+    """The header before the bitset of ``numBytes`` bytes."""
+
+    numBytes: int = required(1, I32)
+    algorithm: BloomFilterAlgorithm = required(2, struct(BloomFilterAlgorithm))
+    hash: BloomFilterHash = required(3, struct(BloomFilterHash))
+    compression: BloomFilterCompression = required(4, struct(BloomFilterCompression))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +187,9 @@ def guess_bitset(length: int) -> tuple[int, int] | None:
 def _header(num_bytes: int) -> bytes:
     return BloomFilterHeader(
         numBytes=num_bytes,
-        algorithm=BloomFilterAlgorithm(BLOCK=SplitBlockAlgorithm()),
-        hash=BloomFilterHash(XXHASH=XxHash()),
-        compression=BloomFilterCompression(UNCOMPRESSED=Uncompressed()),
+        algorithm=BloomFilterAlgorithm(BLOCK=Empty()),
+        hash=BloomFilterHash(XXHASH=Empty()),
+        compression=BloomFilterCompression(UNCOMPRESSED=Empty()),
     ).to_bytes()
 
 

@@ -1,4 +1,4 @@
-"""``FileMetaData`` and the structs in it, with the names of parquet.thrift (format 2.14).
+"""``FileMetaData`` and ``PageHeader`` and the structs in them, named as in parquet.thrift 2.14.
 
     FileMetaData
       schema       SchemaElement*          depth first, the root first; see ``schema.py``
@@ -10,6 +10,11 @@
 Offsets are bytes from the start of the file, or of ``file_path`` where a chunk names another file
 (``_metadata`` summaries). Sizes of chunks include page headers. Reading 100,000 chunks into these
 objects takes seconds, so ``footer_arrays.py`` scans them into arrays instead.
+
+``compressed_page_size`` of a page counts the bytes after the header, as stored. ``crc`` covers
+exactly these, after compression and encryption, as a signed i32. A v2 page begins with its levels
+(repetition, then definition), which are never compressed; the values after them are compressed
+unless ``is_compressed`` is false.
 """
 
 from __future__ import annotations
@@ -20,11 +25,13 @@ from skipstone.parquet.thrift.structs import (
     BINARY,
     BOOL,
     DOUBLE,
+    I8,
     I16,
     I32,
     I64,
     STRING,
     Declared,
+    Empty,
     enum,
     list_of,
     optional,
@@ -32,8 +39,134 @@ from skipstone.parquet.thrift.structs import (
     struct,
 )
 
-from .enums import CompressionCodec, ConvertedType, Encoding, FieldRepetitionType, PageType, Type
-from .logical_types import LogicalType
+from .enums import (
+    CompressionCodec,
+    ConvertedType,
+    EdgeInterpolationAlgorithm,
+    Encoding,
+    FieldRepetitionType,
+    PageType,
+    Type,
+)
+
+_EMPTY = struct(Empty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecimalType(Declared):
+    """Value = unscaled × 10^-scale; INT32, INT64, or big-endian two's complement bytes."""
+
+    scale: int = required(1, I32)
+    precision: int = required(2, I32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeUnit(Declared):
+    """One of three."""
+
+    MILLIS: Empty | None = optional(1, _EMPTY)
+    MICROS: Empty | None = optional(2, _EMPTY)
+    NANOS: Empty | None = optional(3, _EMPTY)
+
+    @property
+    def arrow(self) -> str | None:
+        """Arrow's name of the unit, ``None`` for an unknown unit."""
+        if self.MILLIS is not None:
+            return "ms"
+        if self.MICROS is not None:
+            return "us"
+        return "ns" if self.NANOS is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeType(Declared):
+    """Time since midnight: INT32 for MILLIS, else INT64."""
+
+    isAdjustedToUTC: bool = required(1, BOOL)
+    unit: TimeUnit = required(2, struct(TimeUnit))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampType(Declared):
+    """Time since the epoch, INT64: an instant if adjusted to UTC, else a local date and time."""
+
+    isAdjustedToUTC: bool = required(1, BOOL)
+    unit: TimeUnit = required(2, struct(TimeUnit))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntType(Declared):
+    """8, 16, 32 or 64 bits, signed or not, in an INT32 or INT64."""
+
+    bitWidth: int = required(1, I8)
+    isSigned: bool = required(2, BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantType(Declared):
+    """A group of ``metadata`` and ``value``, and perhaps ``typed_value``."""
+
+    specification_version: int | None = optional(1, I8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometryType(Declared):
+    """WKB with straight edges."""
+
+    crs: str | None = optional(1, STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeographyType(Declared):
+    """WKB on an ellipsoid."""
+
+    crs: str | None = optional(1, STRING)
+    algorithm: EdgeInterpolationAlgorithm | int | None = optional(
+        2, enum(EdgeInterpolationAlgorithm)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalType(Declared):
+    """What the values of a column mean: a union, of which one field is set.
+
+    A type that is newer than this reader is in ``unknown``: the column is read as its physical
+    type. The types without fields of their own:
+
+        STRING, ENUM, JSON   UTF-8 text in a BYTE_ARRAY
+        BSON                 a BSON document
+        MAP                  a group of repeated key and value
+        LIST                 a group of a repeated element
+        DATE                 days since 1970-01-01 in an INT32
+        UNKNOWN              nothing but nulls; the physical type was guessed
+        UUID                 16 bytes
+        FLOAT16              IEEE half precision, 2 bytes little-endian
+        FILE                 a reference to a file; its fields are kept as they are
+    """
+
+    STRING: Empty | None = optional(1, _EMPTY)
+    MAP: Empty | None = optional(2, _EMPTY)
+    LIST: Empty | None = optional(3, _EMPTY)
+    ENUM: Empty | None = optional(4, _EMPTY)
+    DECIMAL: DecimalType | None = optional(5, struct(DecimalType))
+    DATE: Empty | None = optional(6, _EMPTY)
+    TIME: TimeType | None = optional(7, struct(TimeType))
+    TIMESTAMP: TimestampType | None = optional(8, struct(TimestampType))
+    INTEGER: IntType | None = optional(10, struct(IntType))
+    UNKNOWN: Empty | None = optional(11, _EMPTY)
+    JSON: Empty | None = optional(12, _EMPTY)
+    BSON: Empty | None = optional(13, _EMPTY)
+    UUID: Empty | None = optional(14, _EMPTY)
+    FLOAT16: Empty | None = optional(15, _EMPTY)
+    VARIANT: VariantType | None = optional(16, struct(VariantType))
+    GEOMETRY: GeometryType | None = optional(17, struct(GeometryType))
+    GEOGRAPHY: GeographyType | None = optional(18, struct(GeographyType))
+    FILE: Empty | None = optional(19, _EMPTY)
+
+    @property
+    def name(self) -> str | None:
+        """The name of the type that is set; ``None`` for an unknown type."""
+        return next(iter(self.to_dict()), None) if not self.unknown else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +242,6 @@ class EncryptionAlgorithm(Declared):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptionWithFooterKey(Declared):
-    """The column is encrypted with the key of the footer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionWithColumnKey(Declared):
     """The column has a key of its own; ``key_metadata`` says how to get it."""
 
@@ -123,11 +251,9 @@ class EncryptionWithColumnKey(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnCryptoMetaData(Declared):
-    """One of two."""
+    """With which key a column is encrypted: that of the footer, or one of its own."""
 
-    ENCRYPTION_WITH_FOOTER_KEY: EncryptionWithFooterKey | None = optional(
-        1, struct(EncryptionWithFooterKey)
-    )
+    ENCRYPTION_WITH_FOOTER_KEY: Empty | None = optional(1, _EMPTY)
     ENCRYPTION_WITH_COLUMN_KEY: EncryptionWithColumnKey | None = optional(
         2, struct(EncryptionWithColumnKey)
     )
@@ -237,27 +363,17 @@ class RowGroup(Declared):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TypeDefinedOrder(Declared):
-    """The order of the logical or else the physical type."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IEEE754TotalOrder(Declared):
-    """-NaN < -inf < … < -0 < +0 < … < inf < NaN."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Int96TimestampOrder(Declared):
-    """By day, then by nanosecond of the day."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOrder(Declared):
-    """The order of ``min_value`` and ``max_value``; readers ignore both in an unknown order."""
+    """The order of ``min_value`` and ``max_value``; readers ignore both in an unknown order.
 
-    TYPE_ORDER: TypeDefinedOrder | None = optional(1, struct(TypeDefinedOrder))
-    IEEE_754_TOTAL_ORDER: IEEE754TotalOrder | None = optional(2, struct(IEEE754TotalOrder))
-    INT96_TIMESTAMP_ORDER: Int96TimestampOrder | None = optional(3, struct(Int96TimestampOrder))
+        TYPE_ORDER              the order of the logical or else the physical type
+        IEEE_754_TOTAL_ORDER    -NaN < -inf < … < -0 < +0 < … < inf < NaN
+        INT96_TIMESTAMP_ORDER   by day, then by nanosecond of the day
+    """
+
+    TYPE_ORDER: Empty | None = optional(1, _EMPTY)
+    IEEE_754_TOTAL_ORDER: Empty | None = optional(2, _EMPTY)
+    INT96_TIMESTAMP_ORDER: Empty | None = optional(3, _EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,3 +389,61 @@ class FileMetaData(Declared):
     column_orders: tuple[ColumnOrder, ...] | None = optional(7, list_of(struct(ColumnOrder)))
     encryption_algorithm: EncryptionAlgorithm | None = optional(8, struct(EncryptionAlgorithm))
     footer_signing_key_metadata: bytes | None = optional(9, BINARY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPageHeader(Declared):
+    """Header of a v1 data page; ``num_values`` includes nulls."""
+
+    num_values: int = required(1, I32)
+    encoding: Encoding | int = required(2, enum(Encoding))
+    definition_level_encoding: Encoding | int = required(3, enum(Encoding))
+    repetition_level_encoding: Encoding | int = required(4, enum(Encoding))
+    statistics: Statistics | None = optional(5, struct(Statistics))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPageHeader(Declared):
+    """Header of an index page of 2013 (``index_pages.py``): the number of its entries.
+
+    parquet.thrift leaves the struct empty; README.md of 2013 says that the number is in it.
+    """
+
+    num_entries: int | None = optional(1, I32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DictionaryPageHeader(Declared):
+    """Header of the dictionary, the first page of its chunk."""
+
+    num_values: int = required(1, I32)
+    encoding: Encoding | int = required(2, enum(Encoding))
+    is_sorted: bool | None = optional(3, BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPageHeaderV2(Declared):
+    """Header of a v2 data page, which begins with a row."""
+
+    num_values: int = required(1, I32)
+    num_nulls: int = required(2, I32)
+    num_rows: int = required(3, I32)
+    encoding: Encoding | int = required(4, enum(Encoding))
+    definition_levels_byte_length: int = required(5, I32)
+    repetition_levels_byte_length: int = required(6, I32)
+    is_compressed: bool | None = optional(7, BOOL)
+    statistics: Statistics | None = optional(8, struct(Statistics))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageHeader(Declared):
+    """The header before every page, with one of four inner headers; none for an unknown type."""
+
+    type: PageType | int = required(1, enum(PageType))
+    uncompressed_page_size: int = required(2, I32)
+    compressed_page_size: int = required(3, I32)
+    crc: int | None = optional(4, I32)
+    data_page_header: DataPageHeader | None = optional(5, struct(DataPageHeader))
+    index_page_header: IndexPageHeader | None = optional(6, struct(IndexPageHeader))
+    dictionary_page_header: DictionaryPageHeader | None = optional(7, struct(DictionaryPageHeader))
+    data_page_header_v2: DataPageHeaderV2 | None = optional(8, struct(DataPageHeaderV2))

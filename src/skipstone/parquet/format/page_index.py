@@ -13,7 +13,7 @@
 ``compressed_page_size`` includes the page's header; ``first_row_index`` counts from the first row
 of the row group, and a page begins with a row. The bounds of a null page are placeholders. Some
 writers without statistics leave -1 in ``null_counts`` and mark the page as a null page.
-Both structs are Thrift compact (``page_header.py``). Their lists are read as arrays: each varint of
+Both structs are Thrift compact. Their lists are read as arrays: each varint of
 a list ends at a byte below 128, and so does every part of a list of page locations, because the
 heads of their fields (``16 v 15 v 16 v 00``) are bytes below 128 too. Lists that are written in
 another way are read value by value. Source: PageIndex.md and parquet.thrift of parquet-format.
@@ -30,9 +30,20 @@ from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift.compact import Field, Limits, Reader
+from skipstone.parquet.thrift.structs import (
+    BINARY,
+    BOOL,
+    I32,
+    I64,
+    Declared,
+    enum,
+    list_of,
+    optional,
+    required,
+    struct,
+)
 
 from .enums import BoundaryOrder
-from .page_header import ColumnIndex, OffsetIndex, PageLocation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +55,37 @@ U8: TypeAlias = "NDArray[np.uint8]"
 
 # Heads of the three fields of a page location in order, and the end of the struct.
 _LOCATION = bytes((0x16, 0x15, 0x16, 0x00))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageLocation(Declared):
+    """Where a data page lies."""
+
+    offset: int = required(1, I64)
+    compressed_page_size: int = required(2, I32)
+    first_row_index: int = required(3, I64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetIndex(Declared):
+    """Where the data pages of a chunk lie, in their order; a page begins with a row."""
+
+    page_locations: tuple[PageLocation, ...] = required(1, list_of(struct(PageLocation)))
+    unencoded_byte_array_data_bytes: tuple[int, ...] | None = optional(2, list_of(I64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnIndex(Declared):
+    """Bounds of each data page of a chunk, in the column's order."""
+
+    null_pages: tuple[bool, ...] = required(1, list_of(BOOL))
+    min_values: tuple[bytes, ...] = required(2, list_of(BINARY))
+    max_values: tuple[bytes, ...] = required(3, list_of(BINARY))
+    boundary_order: BoundaryOrder | int = required(4, enum(BoundaryOrder))
+    null_counts: tuple[int, ...] | None = optional(5, list_of(I64))
+    repetition_level_histograms: tuple[int, ...] | None = optional(6, list_of(I64))
+    definition_level_histograms: tuple[int, ...] | None = optional(7, list_of(I64))
+    nan_counts: tuple[int, ...] | None = optional(8, list_of(I64))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -22,7 +22,7 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.index_pages import LONGEST_BODY, ROLL_OVER, IndexPage, read_root
-from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader

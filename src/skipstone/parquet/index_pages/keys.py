@@ -29,7 +29,8 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
+from skipstone.parquet.format.metadata import ColumnOrder
+from skipstone.parquet.thrift.structs import Empty
 from skipstone.parquet.writing.column_order import Ordering
 from skipstone.predicate.literals import compare, order_key
 from skipstone.predicate.tree import Const, Op, leaves
@@ -124,7 +125,7 @@ def _check_order(keys: Keys) -> None:
         raise FormatError("keys of an index page that do not ascend")
 
 
-_TYPE_ORDER = ColumnOrder(TYPE_ORDER=TypeDefinedOrder())
+_TYPE_ORDER = ColumnOrder(TYPE_ORDER=Empty())
 _NANS: Final = {2: b"\x00\x7e", 4: b"\x00\x00\xc0\x7f", 8: b"\x00\x00\x00\x00\x00\x00\xf8\x7f"}
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.page_header import (
+from skipstone.parquet.format.metadata import (
     DataPageHeader,
     DataPageHeaderV2,
     DictionaryPageHeader,

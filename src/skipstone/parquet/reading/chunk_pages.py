@@ -19,7 +19,7 @@ from skipstone.parquet.encodings.levels import levels_v1
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.format.page_header import PageHeader
+from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
 from skipstone.parquet.pages.page import read_page

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.bloom_filter import BloomFilter
-    from skipstone.parquet.format.metadata import FileMetaData
-    from skipstone.parquet.format.page_header import PageHeader
+    from skipstone.parquet.format.metadata import FileMetaData, PageHeader
     from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
     from skipstone.pruning.plan import Plan
 

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from skipstone.errors import FormatError
 from skipstone.parquet.arrow.page_table import PagesOf, pages
 from skipstone.parquet.encryption.modules import ModuleType, module_length
-from skipstone.parquet.format.bloom_filter import MAX_BYTES, BloomFilter
-from skipstone.parquet.format.page_header import BloomFilterHeader, ColumnIndex, OffsetIndex
-from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.format.bloom_filter import MAX_BYTES, BloomFilter, BloomFilterHeader
+from skipstone.parquet.format.page_index import (
+    ColumnIndex,
+    ColumnIndexArrays,
+    OffsetIndex,
+    OffsetIndexArrays,
+)
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.pruning import Reason

@@ -240,3 +240,8 @@ class Declared:
         if self.unknown:
             found["unknown"] = [{"id": each.id, "type": each.type} for each in self.unknown]
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empty(Declared):
+    """A struct without fields: as a member of a union it says all by being set."""

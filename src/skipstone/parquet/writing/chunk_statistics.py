@@ -26,7 +26,7 @@ import numpy as np
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.metadata import SizeStatistics, Statistics
-from skipstone.parquet.format.page_header import ColumnIndex
+from skipstone.parquet.format.page_index import ColumnIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

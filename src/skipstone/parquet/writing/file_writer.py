@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encryption.modules import MAX_ORDINAL, ModuleType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
-from skipstone.parquet.format.page_header import OffsetIndex, PageHeader, PageLocation
+from skipstone.parquet.format.metadata import PageHeader
+from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
 
 from .footer_editor import CHUNK_FIELDS

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import ColumnOrder, KeyValue, TypeDefinedOrder
+from skipstone.parquet.format.metadata import ColumnOrder, KeyValue
 from skipstone.parquet.thrift.compact import (
     BINARY,
     I16,
@@ -37,7 +37,7 @@ from skipstone.parquet.thrift.compact import (
     read_struct,
     write_struct,
 )
-from skipstone.parquet.thrift.structs import Declared
+from skipstone.parquet.thrift.structs import Declared, Empty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -214,9 +214,7 @@ class FooterEditor:
         """The same with TYPE_ORDER for every leaf, if the footer has no column orders."""
         if not leaves or self.columns[1]:
             return self
-        return self.with_fields(
-            {"column_orders": (ColumnOrder(TYPE_ORDER=TypeDefinedOrder()),) * leaves}
-        )
+        return self.with_fields({"column_orders": (ColumnOrder(TYPE_ORDER=Empty()),) * leaves})
 
     def _top(self) -> Struct:
         """The footer without its row groups."""

@@ -18,7 +18,7 @@ from skipstone.parquet.encodings import encode_values, rle
 from skipstone.parquet.encodings.codecs import compress
 from skipstone.parquet.encodings.levels import row_starts
 from skipstone.parquet.format.enums import Encoding, PageType
-from skipstone.parquet.format.page_header import DataPageHeader, DataPageHeaderV2, PageHeader
+from skipstone.parquet.format.metadata import DataPageHeader, DataPageHeaderV2, PageHeader
 from skipstone.parquet.pages.column_values import LeafColumn, Run, concat, no_values
 
 if TYPE_CHECKING:

@@ -22,9 +22,10 @@ import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import ColumnOrder, TypeDefinedOrder
+from skipstone.parquet.format.metadata import ColumnOrder
 from skipstone.parquet.reading.file_reader import is_sorted
 from skipstone.parquet.reading.page_metadata import read_offset_index
+from skipstone.parquet.thrift.structs import Empty
 
 from .column_order import Ordering
 
@@ -49,7 +50,7 @@ KINDS: Final = (
     "size statistics",
     "pages",
 )
-_TYPE_ORDER = ColumnOrder(TYPE_ORDER=TypeDefinedOrder())
+_TYPE_ORDER = ColumnOrder(TYPE_ORDER=Empty())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

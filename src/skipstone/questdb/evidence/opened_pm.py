@@ -42,8 +42,7 @@ from skipstone._cache import LruCache
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.stored_values import Form, Stored
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.logical_types import DecimalType, LogicalType, TimestampType
-from skipstone.parquet.format.metadata import SchemaElement
+from skipstone.parquet.format.metadata import DecimalType, LogicalType, SchemaElement, TimestampType
 from skipstone.parquet.format.schema import Schema
 from skipstone.predicate.types import TIMESTAMP_NTZ, column_name, column_path, indexable
 from skipstone.pruning.column_types import is_text, widens

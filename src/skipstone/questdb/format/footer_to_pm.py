@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.bloom_filter import BloomFilterHeader
 from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.format.page_header import BloomFilterHeader
 from skipstone.parquet.thrift.compact import Reader
 
 from .layout import (

@@ -38,17 +38,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.logical_types import (
-    DateType,
+from skipstone.parquet.format.metadata import (
     DecimalType,
     IntType,
     LogicalType,
-    MicroSeconds,
-    MilliSeconds,
-    StringType,
     TimestampType,
     TimeUnit,
 )
+from skipstone.parquet.thrift.structs import Empty
 
 from .layout import (
     COLUMN_DESCENDING,
@@ -394,10 +391,10 @@ def _integer(bits: int, *, signed: bool) -> LogicalType:
 
 
 _CONVERTED: Final[dict[int | None, LogicalType]] = {
-    ConvertedType.UTF8: LogicalType(STRING=StringType()),
-    ConvertedType.DATE: LogicalType(DATE=DateType()),
-    ConvertedType.TIMESTAMP_MILLIS: _instant(TimeUnit(MILLIS=MilliSeconds())),
-    ConvertedType.TIMESTAMP_MICROS: _instant(TimeUnit(MICROS=MicroSeconds())),
+    ConvertedType.UTF8: LogicalType(STRING=Empty()),
+    ConvertedType.DATE: LogicalType(DATE=Empty()),
+    ConvertedType.TIMESTAMP_MILLIS: _instant(TimeUnit(MILLIS=Empty())),
+    ConvertedType.TIMESTAMP_MICROS: _instant(TimeUnit(MICROS=Empty())),
     ConvertedType.INT_8: _integer(8, signed=True),
     ConvertedType.INT_16: _integer(16, signed=True),
 }

@@ -32,18 +32,14 @@ from uuid import UUID
 import numpy as np
 
 from skipstone.parquet.format.enums import ConvertedType, Type
-from skipstone.parquet.format.logical_types import (
+from skipstone.parquet.format.metadata import (
     DecimalType,
     IntType,
     LogicalType,
-    MicroSeconds,
-    MilliSeconds,
-    NanoSeconds,
-    StringType,
     TimestampType,
     TimeUnit,
-    UUIDType,
 )
+from skipstone.parquet.thrift.structs import Empty
 
 if TYPE_CHECKING:
     from .values import PmColumn
@@ -220,7 +216,7 @@ class ColumnType:
                 converted=ConvertedType.DECIMAL,
             )
         if self.tag is Tag.TIMESTAMP and self.nanos:
-            return _stamp(TimeUnit(NANOS=NanoSeconds()), None)
+            return _stamp(TimeUnit(NANOS=Empty()), None)
         return _FORMS[self.tag]
 
     def fits(self, physical: int, length: int) -> bool:
@@ -264,7 +260,7 @@ def _integer(bits: int, converted: ConvertedType, *, signed: bool = True) -> Par
 
 
 _TEXT: Final = ParquetForm(
-    type=Type.BYTE_ARRAY, logical=LogicalType(STRING=StringType()), converted=ConvertedType.UTF8
+    type=Type.BYTE_ARRAY, logical=LogicalType(STRING=Empty()), converted=ConvertedType.UTF8
 )
 _FORMS: Final = {
     Tag.BOOLEAN: ParquetForm(type=Type.BOOLEAN),
@@ -278,8 +274,8 @@ _FORMS: Final = {
     Tag.IPV4: _integer(32, ConvertedType.UINT_32, signed=False),
     Tag.LONG: ParquetForm(type=Type.INT64),
     Tag.GEOLONG: _integer(64, ConvertedType.INT_64),
-    Tag.DATE: _stamp(TimeUnit(MILLIS=MilliSeconds()), ConvertedType.TIMESTAMP_MILLIS),
-    Tag.TIMESTAMP: _stamp(TimeUnit(MICROS=MicroSeconds()), ConvertedType.TIMESTAMP_MICROS),
+    Tag.DATE: _stamp(TimeUnit(MILLIS=Empty()), ConvertedType.TIMESTAMP_MILLIS),
+    Tag.TIMESTAMP: _stamp(TimeUnit(MICROS=Empty()), ConvertedType.TIMESTAMP_MICROS),
     Tag.FLOAT: ParquetForm(type=Type.FLOAT),
     Tag.DOUBLE: ParquetForm(type=Type.DOUBLE),
     Tag.STRING: _TEXT,
@@ -287,7 +283,7 @@ _FORMS: Final = {
     Tag.VARCHAR: _TEXT,
     Tag.BINARY: ParquetForm(type=Type.BYTE_ARRAY),
     Tag.UUID: ParquetForm(
-        type=Type.FIXED_LEN_BYTE_ARRAY, length=16, logical=LogicalType(UUID=UUIDType())
+        type=Type.FIXED_LEN_BYTE_ARRAY, length=16, logical=LogicalType(UUID=Empty())
     ),
     Tag.LONG128: ParquetForm(type=Type.FIXED_LEN_BYTE_ARRAY, length=16),
     Tag.LONG256: ParquetForm(type=Type.FIXED_LEN_BYTE_ARRAY, length=32),
