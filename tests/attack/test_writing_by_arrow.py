@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile, write_table
-from skipstone.parquet.format.xxh64 import xxh64
+from skipstone.parquet.format.bloom_filter import xxh64
 from skipstone.rewrite import retrofit
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes
-from skipstone.parquet.format.xxh64 import xxh64_values
+from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes, xxh64_values
 from skipstone.parquet.writing import chunk_copier as chunk_copy
 from skipstone.parquet.writing.bloom_builder import BloomFilterBuilder
 from skipstone.rewrite import retrofit

@@ -19,9 +19,8 @@ from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
-from skipstone.parquet.format.bloom_filter import BloomFilter
+from skipstone.parquet.format.bloom_filter import BloomFilter, xxh64_values
 from skipstone.parquet.format.footer import Tail
-from skipstone.parquet.format.xxh64 import xxh64_values
 from tests.parquet.encryption.keys import (
     COLUMN_KEYS,
     FOOTER_KEY,

@@ -16,9 +16,9 @@ from skipstone.parquet.format.bloom_filter import (
     BloomFilterHash,
     BloomFilterHeader,
     guess_bitset,
+    xxh64_values,
 )
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.thrift.compact import BINARY, Field
 from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.binding import bind

@@ -27,9 +27,10 @@ from skipstone.parquet.format.bloom_filter import (
     optimal_bytes,
     read_header,
     set_in,
+    xxh64,
+    xxh64_values,
 )
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.xxh64 import xxh64, xxh64_values
 from skipstone.parquet.thrift.compact import BINARY, Field
 from skipstone.parquet.thrift.structs import Empty
 

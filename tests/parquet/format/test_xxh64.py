@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format import xxh64 as module
-from skipstone.parquet.format.xxh64 import xxh64, xxh64_byte_arrays, xxh64_fixed, xxh64_values
+from skipstone.parquet.format import bloom_filter as module
+from skipstone.parquet.format.bloom_filter import (
+    xxh64,
+    xxh64_byte_arrays,
+    xxh64_fixed,
+    xxh64_values,
+)
 
 
 def one_by_one(values: list[bytes]) -> list[int]:
@@ -58,9 +63,9 @@ def test_many_byte_arrays_take_the_compiled_loop() -> None:
 
 
 def test_the_compiled_loop_reads_nothing_outside() -> None:
-    from skipstone.parquet.format.xxh64_jit import compiled
+    hash_all = module.COMPILED.load().hash
 
     with pytest.raises(ValueError, match="outside"):
-        compiled()(np.zeros(4, np.uint8), np.array([0, 3, 5], np.int64))
+        hash_all(np.zeros(4, np.uint8), np.array([0, 3, 5], np.int64))
     with pytest.raises(ValueError, match="outside"):
-        compiled()(np.zeros(4, np.uint8), np.array([3, 1], np.int64))
+        hash_all(np.zeros(4, np.uint8), np.array([3, 1], np.int64))

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.xxh64 import xxh64_byte_arrays
+from skipstone.parquet.format.bloom_filter import xxh64_byte_arrays
 
 from .keys import In, KeyArray, Root, raw_of, safe
 from .partial_blob import BlobSpan

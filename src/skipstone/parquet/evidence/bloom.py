@@ -43,9 +43,9 @@ from skipstone.parquet.format.bloom_filter import (
     guess_bitset,
     read_header,
     set_in,
+    xxh64,
 )
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.xxh64 import xxh64
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Answer, Cause, Level, Reason
 from skipstone.pruning.interval import with_nulls

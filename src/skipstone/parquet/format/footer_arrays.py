@@ -34,7 +34,7 @@ from .footer_layout import (
     UNENCODED,
     WIDE,
 )
-from .footer_scan import COMPILED, LONGEST, PLAIN, Kernels, Scanned, scan, scan_one
+from .footer_scan import COMPILED, LONGEST, PLAIN, FooterKernels, Scanned, scan, scan_one
 from .metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -86,7 +86,7 @@ class FooterArrays:
 
     @classmethod
     def scan(
-        cls, data: bytes | memoryview, base: int = 0, *, kernels: Kernels | None = None
+        cls, data: bytes | memoryview, base: int = 0, *, kernels: FooterKernels | None = None
     ) -> FooterArrays:
         """From the Thrift bytes of ``FileMetaData``, which lie at ``base`` of the file.
 

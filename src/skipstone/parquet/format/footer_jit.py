@@ -18,8 +18,8 @@ from skipstone._numba import compile_kernel, fingerprint
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift import kernel_wire as footer_wire
 
-from . import column_metadata_kernel, footer_kernel, footer_layout, metadata
-from .footer_scan import Kernels
+from . import footer_kernel, footer_layout, metadata
+from .footer_scan import FooterKernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,12 +58,11 @@ _OPTIONS = getattr(cpu, "CPUTargetOptions", None)
 _NO_COUNTING: dict[str, Any] = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else {}
 
 
-def compiled() -> Kernels:
+def compiled() -> FooterKernels:
     """The kernels."""
     for helper in footer_kernel.HELPERS:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
     found = fingerprint(
-        column_metadata_kernel,
         footer_kernel,
         footer_layout,
         footer_wire,
@@ -78,6 +77,6 @@ def compiled() -> Kernels:
     def bytes_as_array(data: bytes) -> Any:
         return np.frombuffer(data, np.uint8)
 
-    return Kernels(
+    return FooterKernels(
         skip=skip, schema=schema, row_groups=row_groups, over=bytes_as_array, zeros=np.zeros
     )

@@ -1,20 +1,23 @@
 """Scans the row groups of a footer into flat arrays, in one pass.
 
 Each function runs as plain Python and compiled by numba (see ``kernel_wire``). ``wide``, ``narrow``
-and ``groups`` are laid out by ``footer_layout``; ``stack`` is scratch for ``skip``.
+and ``groups`` are laid out by ``footer_layout``: ``row`` is the number of a chunk among ``n``, so
+that slot ``S`` of it is ``S * n + row``. ``stack`` is scratch for ``skip``. Of a field that occurs
+twice the last value counts, as in the declared structs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from skipstone.parquet.thrift.compact import BINARY, I16, I32, I64, LIST, STRUCT
+from skipstone.parquet.thrift.compact import BINARY, FALSE, I16, I32, I64, LIST, STRUCT
 from skipstone.parquet.thrift.kernel_wire import (
     ELEMENTS,
     IMPLAUSIBLE,
     MISSING,
     NO_META_DATA,
     OTHER_COLUMNS,
+    OTHER_TYPE,
     TWICE,
     count,
     failed,
@@ -25,56 +28,283 @@ from skipstone.parquet.thrift.kernel_wire import (
     zigzag,
 )
 
-from .column_metadata_kernel import (
-    encoding_stats,
-    encodings,
-    meta_data,
-    place,
-    size_of,
-    size_statistics,
-    small,
-    statistics,
-    tally,
-)
-from .footer_layout import (
-    AT_CHUNK,
-    AT_CRYPTO,
-    AT_ENCRYPTED,
-    AT_FILE_PATH,
-    AT_META_DATA,
-    CHUNK_COLUMN_INDEX_LENGTH,
-    CHUNK_COLUMN_INDEX_OFFSET,
-    CHUNK_CRYPTO_METADATA,
-    CHUNK_ENCRYPTED_COLUMN_METADATA,
-    CHUNK_FILE_PATH,
-    CHUNK_META_DATA,
-    CHUNK_OFFSET_INDEX_LENGTH,
-    CHUNK_OFFSET_INDEX_OFFSET,
-    COLUMN_INDEX_LENGTH,
-    COLUMN_INDEX_OFFSET,
-    ELEMENT_TYPE,
-    G_AT,
-    G_AT_SORTING,
-    G_FILE_OFFSET,
-    G_NUM_ROWS,
-    G_ORDINAL,
-    G_TOTAL_BYTE_SIZE,
-    G_TOTAL_COMPRESSED_SIZE,
-    GROUP_COLUMNS,
-    GROUP_FILE_OFFSET,
-    GROUP_NUM_ROWS,
-    GROUP_ORDINAL,
-    GROUP_SLOTS,
-    GROUP_SORTING_COLUMNS,
-    GROUP_TOTAL_BYTE_SIZE,
-    GROUP_TOTAL_COMPRESSED_SIZE,
-    OFFSET_INDEX_LENGTH,
-    OFFSET_INDEX_OFFSET,
-)
+from . import footer_layout as layout
 
 # Bytes of the required fields; encrypted metadata has a nonce and a tag of 28 bytes more.
 SMALLEST_CHUNK = 17
 SMALLEST_ROW_GROUP = 7
+# No file is larger; sums of a size and an offset stay inside 64 bits.
+LARGEST: Final = 1 << 60
+LARGEST_SMALL: Final = (1 << 31) - 2
+OTHER_ENCODING: Final = 61
+
+
+def place(data: Any, at: Any, end: Any, narrow: Any, n: Any, slot: Any) -> Any:
+    """Note where a binary value lies."""
+    length, at = count(data, at, end)
+    if at < 0:
+        return at
+    narrow[slot] = at + 1
+    narrow[slot + n] = length + 1
+    return at + length
+
+
+def size_of(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
+    """An i64 that is a size, a count or an offset."""
+    value, at = zigzag(data, at, end)
+    if at >= 0:
+        if value < 0 or value > LARGEST:
+            return failed(at, IMPLAUSIBLE)
+        wide[slot] = value + 1
+    return at
+
+
+def tally(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
+    """An i64 count of statistics; a negative one is how parquet-java once wrote "not counted"."""
+    value, at = zigzag(data, at, end)
+    if at >= 0:
+        wide[slot] = value + 1 if 0 <= value <= LARGEST else 0
+    return at
+
+
+def small(data: Any, at: Any, end: Any, narrow: Any, slot: Any) -> Any:
+    """An i32 that is a length or a number of an enumeration."""
+    value, at = zigzag(data, at, end)
+    if at >= 0:
+        if value < 0 or value > LARGEST_SMALL:
+            return failed(at, IMPLAUSIBLE)
+        narrow[slot] = value + 1
+    return at
+
+
+def statistics(
+    data: Any, at: Any, end: Any, wide: Any, narrow: Any, n: Any, row: Any, stack: Any
+) -> Any:
+    """``Statistics`` of a chunk."""
+    if narrow[layout.AT_STATISTICS * n + row]:
+        for slot in range(layout.NULL_COUNT, layout.NAN_COUNT + 1):
+            wide[slot * n + row] = 0
+        for slot in range(layout.AT_MAX, layout.AT_MIN_VALUE + 2):
+            narrow[slot * n + row] = 0
+        narrow[layout.MAX_EXACT * n + row] = 0
+        narrow[layout.MIN_EXACT * n + row] = 0
+    narrow[layout.AT_STATISTICS * n + row] = at + 1
+    previous = 0
+    while True:
+        kind, previous, at = field(data, at, end, previous)
+        if at < 0 or kind == 0:
+            return at
+        if kind == BINARY and previous == layout.STATS_MAX:
+            at = place(data, at, end, narrow, n, layout.AT_MAX * n + row)
+        elif kind == BINARY and previous == layout.STATS_MIN:
+            at = place(data, at, end, narrow, n, layout.AT_MIN * n + row)
+        elif kind == I64 and previous == layout.STATS_NULL_COUNT:
+            at = tally(data, at, end, wide, layout.NULL_COUNT * n + row)
+        elif kind == I64 and previous == layout.STATS_DISTINCT_COUNT:
+            at = tally(data, at, end, wide, layout.DISTINCT_COUNT * n + row)
+        elif kind == BINARY and previous == layout.STATS_MAX_VALUE:
+            at = place(data, at, end, narrow, n, layout.AT_MAX_VALUE * n + row)
+        elif kind == BINARY and previous == layout.STATS_MIN_VALUE:
+            at = place(data, at, end, narrow, n, layout.AT_MIN_VALUE * n + row)
+        elif kind <= FALSE and previous == layout.STATS_IS_MAX_VALUE_EXACT:
+            narrow[layout.MAX_EXACT * n + row] = 3 - kind
+        elif kind <= FALSE and previous == layout.STATS_IS_MIN_VALUE_EXACT:
+            narrow[layout.MIN_EXACT * n + row] = 3 - kind
+        elif kind == I64 and previous == layout.STATS_NAN_COUNT:
+            at = tally(data, at, end, wide, layout.NAN_COUNT * n + row)
+        else:
+            at = skip(data, at, end, kind, stack)
+        if at < 0:
+            return at
+
+
+def size_statistics(
+    data: Any, at: Any, end: Any, wide: Any, narrow: Any, n: Any, row: Any, stack: Any
+) -> Any:
+    """``SizeStatistics`` of a chunk; the histograms are left to the lazy reader."""
+    wide[layout.UNENCODED * n + row] = 0
+    narrow[layout.AT_SIZE_STATISTICS * n + row] = at + 1
+    previous = 0
+    while True:
+        kind, previous, at = field(data, at, end, previous)
+        if at < 0 or kind == 0:
+            return at
+        if kind == I64 and previous == layout.SIZES_UNENCODED_BYTE_ARRAY_DATA_BYTES:
+            at = tally(data, at, end, wide, layout.UNENCODED * n + row)
+        else:
+            at = skip(data, at, end, kind, stack)
+        if at < 0:
+            return at
+
+
+def encodings(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
+    """The list of encodings as a bit mask; numbers beyond the mask set its highest bit."""
+    element, size, at = items(data, at, end)
+    if at < 0:
+        return at
+    if size and element != I32:
+        return failed(at, ELEMENTS)
+    mask = 0
+    for _ in range(size):
+        value, at = zigzag(data, at, end)
+        if at < 0:
+            return at
+        if 0 <= value < OTHER_ENCODING:
+            mask |= 1 << value
+        else:
+            mask |= 1 << OTHER_ENCODING
+    wide[slot] = mask + 1
+    return at
+
+
+def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: Any) -> Any:
+    """``dict_only`` from the pages per type and encoding: 1, 0, or absent without data pages.
+
+    A negative count proves nothing. Neither does an unknown type of page, which may be a data page
+    of a later format.
+    """
+    element, size, at = items(data, at, end)
+    if at < 0:
+        return at
+    if size and element != STRUCT:
+        return failed(at, ELEMENTS)
+    verdict = -1
+    for _ in range(size):
+        previous = 0
+        page = -1
+        encoding = -1
+        pages = -1
+        while True:
+            kind, previous, at = field(data, at, end, previous)
+            if at < 0:
+                return at
+            if kind == 0:
+                break
+            if kind == I32 and previous == layout.PAGES_PAGE_TYPE:
+                page, at = zigzag(data, at, end)
+            elif kind == I32 and previous == layout.PAGES_ENCODING:
+                encoding, at = zigzag(data, at, end)
+            elif kind == I32 and previous == layout.PAGES_COUNT:
+                pages, at = zigzag(data, at, end)
+            else:
+                at = skip(data, at, end, kind, stack)
+            if at < 0:
+                return at
+        # DATA_PAGE 0, INDEX_PAGE 1, DICTIONARY_PAGE 2, DATA_PAGE_V2 3; PLAIN_DICTIONARY 2,
+        # RLE_DICTIONARY 8.
+        if page != 1 and page != 2 and pages != 0:
+            if (page != 0 and page != 3) or (encoding != 2 and encoding != 8) or pages < 0:
+                verdict = 0
+            elif verdict < 0:
+                verdict = 1
+    narrow[slot] = verdict + 1
+    return at
+
+
+def meta_data(
+    data: Any,
+    at: Any,
+    end: Any,
+    wide: Any,
+    narrow: Any,
+    n: Any,
+    row: Any,
+    expected: Any,
+    stack: Any,
+) -> Any:
+    """``ColumnMetaData`` of chunk ``row`` of ``n``, whose column is of the type ``expected``."""
+    start = at
+    if narrow[layout.AT_META_DATA * n + row]:
+        for slot in range(layout.NUM_VALUES, layout.UNENCODED + 1):
+            wide[slot * n + row] = 0
+        for slot in range(layout.CODEC, layout.DICT_ONLY + 1):
+            narrow[slot * n + row] = 0
+        for slot in range(layout.AT_MAX, layout.AT_MIN_VALUE + 2):
+            narrow[slot * n + row] = 0
+        for slot in range(layout.AT_STATISTICS, layout.AT_ENCODING_STATS + 1):
+            narrow[slot * n + row] = 0
+    narrow[layout.AT_META_DATA * n + row] = start + 1
+    previous = 0
+    physical = -1
+    while True:
+        kind, previous, at = field(data, at, end, previous)
+        if at < 0:
+            return at
+        if kind == 0:
+            break
+        if kind == I64:
+            if previous == layout.META_NUM_VALUES:
+                at = size_of(data, at, end, wide, layout.NUM_VALUES * n + row)
+            elif previous == layout.META_TOTAL_UNCOMPRESSED_SIZE:
+                at = size_of(data, at, end, wide, layout.TOTAL_UNCOMPRESSED_SIZE * n + row)
+            elif previous == layout.META_TOTAL_COMPRESSED_SIZE:
+                at = size_of(data, at, end, wide, layout.TOTAL_COMPRESSED_SIZE * n + row)
+            elif previous == layout.META_DATA_PAGE_OFFSET:
+                at = size_of(data, at, end, wide, layout.DATA_PAGE_OFFSET * n + row)
+            elif previous == layout.META_INDEX_PAGE_OFFSET:
+                at = size_of(data, at, end, wide, layout.INDEX_PAGE_OFFSET * n + row)
+            elif previous == layout.META_DICTIONARY_PAGE_OFFSET:
+                at = size_of(data, at, end, wide, layout.DICTIONARY_PAGE_OFFSET * n + row)
+                # Byte 0 holds the magic: some writers mean "none".
+                if at >= 0 and wide[layout.DICTIONARY_PAGE_OFFSET * n + row] == 1:
+                    wide[layout.DICTIONARY_PAGE_OFFSET * n + row] = 0
+            elif previous == layout.META_BLOOM_FILTER_OFFSET:
+                at = size_of(data, at, end, wide, layout.BLOOM_FILTER_OFFSET * n + row)
+            else:
+                at = skip(data, at, end, kind, stack)
+        elif kind == I32:
+            if previous == layout.META_TYPE:
+                physical, at = zigzag(data, at, end)
+                if at >= 0 and physical != expected:
+                    return failed(at, OTHER_TYPE)
+            elif previous == layout.META_CODEC:
+                at = small(data, at, end, narrow, layout.CODEC * n + row)
+            elif previous == layout.META_BLOOM_FILTER_LENGTH:
+                at = small(data, at, end, narrow, layout.BLOOM_FILTER_LENGTH * n + row)
+            else:
+                at = skip(data, at, end, kind, stack)
+        elif kind == LIST:
+            if previous == layout.META_ENCODINGS:
+                at = encodings(data, at, end, wide, layout.ENCODINGS * n + row)
+            elif previous == layout.META_ENCODING_STATS:
+                narrow[layout.AT_ENCODING_STATS * n + row] = at + 1
+                at = encoding_stats(data, at, end, narrow, layout.DICT_ONLY * n + row, stack)
+            else:
+                if previous == layout.META_KEY_VALUE_METADATA:
+                    narrow[layout.AT_KEY_VALUE * n + row] = at + 1
+                at = skip(data, at, end, kind, stack)
+        elif kind == STRUCT:
+            if previous == layout.META_STATISTICS:
+                at = statistics(data, at, end, wide, narrow, n, row, stack)
+            elif previous == layout.META_SIZE_STATISTICS:
+                at = size_statistics(data, at, end, wide, narrow, n, row, stack)
+            else:
+                if previous == layout.META_GEOSPATIAL_STATISTICS:
+                    narrow[layout.AT_GEOSPATIAL * n + row] = at + 1
+                at = skip(data, at, end, kind, stack)
+        else:
+            at = skip(data, at, end, kind, stack)
+        if at < 0:
+            return at
+    if (
+        physical < 0
+        or not narrow[layout.CODEC * n + row]
+        or not wide[layout.ENCODINGS * n + row]
+        or not wide[layout.DATA_PAGE_OFFSET * n + row]
+        or not wide[layout.NUM_VALUES * n + row]
+        or not wide[layout.TOTAL_UNCOMPRESSED_SIZE * n + row]
+        or not wide[layout.TOTAL_COMPRESSED_SIZE * n + row]
+    ):
+        return failed(start, MISSING)
+    # Without page counts the list of encodings may prove it, as in parquet-java: it names all
+    # encodings used. Writers of v1 pages name PLAIN_DICTIONARY (bit 2) for data pages, and PLAIN as
+    # soon as one page falls back; RLE (3) and BIT_PACKED (4) encode levels. RLE_DICTIONARY proves
+    # nothing, because PLAIN may be the dictionary's. In booleans RLE encodes values.
+    if not narrow[layout.AT_ENCODING_STATS * n + row] and physical != 0:
+        mask = wide[layout.ENCODINGS * n + row] - 1
+        if mask & 4 and not mask & ~(4 | 8 | 16):
+            narrow[layout.DICT_ONLY * n + row] = 2
+    return at
 
 
 def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) -> Any:
@@ -89,7 +319,7 @@ def schema(data: Any, at: Any, end: Any, elements: Any, types: Any, stack: Any) 
                 return 0, at
             if kind == 0:
                 break
-            if previous == ELEMENT_TYPE and kind == I32:
+            if previous == layout.ELEMENT_TYPE and kind == I32:
                 physical, at = zigzag(data, at, end)
                 if at >= 0 and not 0 <= physical < 8:
                     return 0, failed(at, IMPLAUSIBLE)
@@ -124,30 +354,30 @@ def column_chunk(
             return at
         if kind == 0:
             break
-        if kind == STRUCT and previous == CHUNK_META_DATA:
+        if kind == STRUCT and previous == layout.CHUNK_META_DATA:
             at = meta_data(data, at, end, wide, narrow, n, row, expected, stack)
-        elif kind == I64 and previous == CHUNK_OFFSET_INDEX_OFFSET:
-            at = size_of(data, at, end, wide, OFFSET_INDEX_OFFSET * n + row)
-        elif kind == I32 and previous == CHUNK_OFFSET_INDEX_LENGTH:
-            at = small(data, at, end, narrow, OFFSET_INDEX_LENGTH * n + row)
-        elif kind == I64 and previous == CHUNK_COLUMN_INDEX_OFFSET:
-            at = size_of(data, at, end, wide, COLUMN_INDEX_OFFSET * n + row)
-        elif kind == I32 and previous == CHUNK_COLUMN_INDEX_LENGTH:
-            at = small(data, at, end, narrow, COLUMN_INDEX_LENGTH * n + row)
-        elif kind == BINARY and previous == CHUNK_FILE_PATH:
-            at = place(data, at, end, narrow, n, AT_FILE_PATH * n + row)
-        elif kind == BINARY and previous == CHUNK_ENCRYPTED_COLUMN_METADATA:
-            at = place(data, at, end, narrow, n, AT_ENCRYPTED * n + row)
+        elif kind == I64 and previous == layout.CHUNK_OFFSET_INDEX_OFFSET:
+            at = size_of(data, at, end, wide, layout.OFFSET_INDEX_OFFSET * n + row)
+        elif kind == I32 and previous == layout.CHUNK_OFFSET_INDEX_LENGTH:
+            at = small(data, at, end, narrow, layout.OFFSET_INDEX_LENGTH * n + row)
+        elif kind == I64 and previous == layout.CHUNK_COLUMN_INDEX_OFFSET:
+            at = size_of(data, at, end, wide, layout.COLUMN_INDEX_OFFSET * n + row)
+        elif kind == I32 and previous == layout.CHUNK_COLUMN_INDEX_LENGTH:
+            at = small(data, at, end, narrow, layout.COLUMN_INDEX_LENGTH * n + row)
+        elif kind == BINARY and previous == layout.CHUNK_FILE_PATH:
+            at = place(data, at, end, narrow, n, layout.AT_FILE_PATH * n + row)
+        elif kind == BINARY and previous == layout.CHUNK_ENCRYPTED_COLUMN_METADATA:
+            at = place(data, at, end, narrow, n, layout.AT_ENCRYPTED * n + row)
         else:
-            if kind == STRUCT and previous == CHUNK_CRYPTO_METADATA:
-                narrow[AT_CRYPTO * n + row] = at + 1
+            if kind == STRUCT and previous == layout.CHUNK_CRYPTO_METADATA:
+                narrow[layout.AT_CRYPTO * n + row] = at + 1
             at = skip(data, at, end, kind, stack)
         if at < 0:
             return at
-    if not narrow[AT_META_DATA * n + row] and not narrow[AT_ENCRYPTED * n + row]:
+    if not narrow[layout.AT_META_DATA * n + row] and not narrow[layout.AT_ENCRYPTED * n + row]:
         return failed(start, NO_META_DATA)
-    narrow[AT_CHUNK * n + row] = start + 1
-    narrow[(AT_CHUNK + 1) * n + row] = at - start + 1
+    narrow[layout.AT_CHUNK * n + row] = start + 1
+    narrow[(layout.AT_CHUNK + 1) * n + row] = at - start + 1
     return at
 
 
@@ -167,7 +397,7 @@ def row_groups(
     n = sizes[0] * leaves
     for r in range(sizes[0]):
         start = at
-        g = r * GROUP_SLOTS
+        g = r * layout.GROUP_SLOTS
         previous = 0
         columns = False
         while True:
@@ -176,7 +406,7 @@ def row_groups(
                 return at
             if kind == 0:
                 break
-            if kind == LIST and previous == GROUP_COLUMNS:
+            if kind == LIST and previous == layout.GROUP_COLUMNS:
                 if columns:
                     return failed(at, TWICE)
                 columns = True
@@ -192,28 +422,32 @@ def row_groups(
                     at = column_chunk(data, at, end, wide, narrow, n, row, types[c], stack)
                     if at < 0:
                         return at
-            elif kind == I64 and previous == GROUP_TOTAL_BYTE_SIZE:
-                at = size_of(data, at, end, groups, g + G_TOTAL_BYTE_SIZE)
-            elif kind == I64 and previous == GROUP_NUM_ROWS:
-                at = size_of(data, at, end, groups, g + G_NUM_ROWS)
-            elif kind == I64 and previous == GROUP_FILE_OFFSET:
-                at = tally(data, at, end, groups, g + G_FILE_OFFSET)
-            elif kind == I64 and previous == GROUP_TOTAL_COMPRESSED_SIZE:
-                at = size_of(data, at, end, groups, g + G_TOTAL_COMPRESSED_SIZE)
-            elif kind == I16 and previous == GROUP_ORDINAL:
-                at = tally(data, at, end, groups, g + G_ORDINAL)
+            elif kind == I64 and previous == layout.GROUP_TOTAL_BYTE_SIZE:
+                at = size_of(data, at, end, groups, g + layout.G_TOTAL_BYTE_SIZE)
+            elif kind == I64 and previous == layout.GROUP_NUM_ROWS:
+                at = size_of(data, at, end, groups, g + layout.G_NUM_ROWS)
+            elif kind == I64 and previous == layout.GROUP_FILE_OFFSET:
+                at = tally(data, at, end, groups, g + layout.G_FILE_OFFSET)
+            elif kind == I64 and previous == layout.GROUP_TOTAL_COMPRESSED_SIZE:
+                at = size_of(data, at, end, groups, g + layout.G_TOTAL_COMPRESSED_SIZE)
+            elif kind == I16 and previous == layout.GROUP_ORDINAL:
+                at = tally(data, at, end, groups, g + layout.G_ORDINAL)
             else:
                 before = at
                 at = skip(data, at, end, kind, stack)
-                if kind == LIST and previous == GROUP_SORTING_COLUMNS and at >= 0:
-                    groups[g + G_AT_SORTING] = before + 1
-                    groups[g + G_AT_SORTING + 1] = at - before + 1
+                if kind == LIST and previous == layout.GROUP_SORTING_COLUMNS and at >= 0:
+                    groups[g + layout.G_AT_SORTING] = before + 1
+                    groups[g + layout.G_AT_SORTING + 1] = at - before + 1
             if at < 0:
                 return at
-        if not columns or not groups[g + G_NUM_ROWS] or not groups[g + G_TOTAL_BYTE_SIZE]:
+        if (
+            not columns
+            or not groups[g + layout.G_NUM_ROWS]
+            or not groups[g + layout.G_TOTAL_BYTE_SIZE]
+        ):
             return failed(start, MISSING)
-        groups[g + G_AT] = start + 1
-        groups[g + G_AT + 1] = at - start + 1
+        groups[g + layout.G_AT] = start + 1
+        groups[g + layout.G_AT + 1] = at - start + 1
     return at
 
 

@@ -18,7 +18,6 @@ from skipstone.parquet.thrift.compact import LIST, STRUCT, Reader
 from skipstone.parquet.thrift.kernel_wire import STACK, cause, skip
 
 from . import footer_kernel
-from .column_metadata_kernel import meta_data
 from .footer_layout import FILE_ROW_GROUPS, FILE_SCHEMA, GROUP_SLOTS, NARROW_SLOTS, WIDE_SLOTS
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ LONGEST = (1 << 31) - 2
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class FooterKernels:
     """``skip``, ``schema`` and ``row_groups``, and the kinds of memory that they take."""
 
     skip: Callable[..., Any]
@@ -48,7 +47,7 @@ def _zero_list(size: int, dtype: Any) -> list[int]:
     return [0] * size
 
 
-PLAIN = Kernels(
+PLAIN = FooterKernels(
     skip=skip,
     schema=footer_kernel.schema,
     row_groups=footer_kernel.row_groups,
@@ -57,7 +56,9 @@ PLAIN = Kernels(
 )
 
 
-COMPILED = CompiledKernels[Kernels](module=f"{__package__}.footer_jit", total=LARGE, share=1 / 4)
+COMPILED = CompiledKernels[FooterKernels](
+    module=f"{__package__}.footer_jit", total=LARGE, share=1 / 4
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def _check(at: int, base: int) -> int:
     return at
 
 
-def scan(data: bytes, base: int, kernels: Kernels) -> Scanned:
+def scan(data: bytes, base: int, kernels: FooterKernels) -> Scanned:
     """Over the Thrift bytes of ``FileMetaData``, which lie at ``base`` of their file."""
     if len(data) > LONGEST:
         raise UnsupportedError(f"a footer of {len(data)} bytes, more than 2 GiB")
@@ -134,7 +135,13 @@ def scan(data: bytes, base: int, kernels: Kernels) -> Scanned:
 
 
 def _row_groups(
-    kernels: Kernels, source: Any, reader: Reader, size: int, leaves: int, types: Any, stack: Any
+    kernels: FooterKernels,
+    source: Any,
+    reader: Reader,
+    size: int,
+    leaves: int,
+    types: Any,
+    stack: Any,
 ) -> tuple[Any, Any, Any]:
     chunks, left = size * leaves, reader.end - reader.at
     smallest = chunks * footer_kernel.SMALLEST_CHUNK + size * footer_kernel.SMALLEST_ROW_GROUP
@@ -161,7 +168,7 @@ def _row_groups(
 def scan_one(data: bytes, expected: int, what: str) -> tuple[list[int], list[int]]:
     """Slots (wide, narrow) of one ``ColumnMetaData`` that was decrypted; ``what`` names it."""
     wide, narrow = [0] * WIDE_SLOTS, [0] * NARROW_SLOTS
-    at = meta_data(data, 0, len(data), wide, narrow, 1, 0, expected, [0] * STACK)
+    at = footer_kernel.meta_data(data, 0, len(data), wide, narrow, 1, 0, expected, [0] * STACK)
     if at < 0:
         where, why = cause(at)
         raise FormatError(f"decrypted metadata of {what}: {why}, at byte {where} of it")

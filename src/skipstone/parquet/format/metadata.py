@@ -366,9 +366,9 @@ class RowGroup(Declared):
 class ColumnOrder(Declared):
     """The order of ``min_value`` and ``max_value``; readers ignore both in an unknown order.
 
-        TYPE_ORDER              the order of the logical or else the physical type
-        IEEE_754_TOTAL_ORDER    -NaN < -inf < … < -0 < +0 < … < inf < NaN
-        INT96_TIMESTAMP_ORDER   by day, then by nanosecond of the day
+    TYPE_ORDER              the order of the logical or else the physical type
+    IEEE_754_TOTAL_ORDER    -NaN < -inf < … < -0 < +0 < … < inf < NaN
+    INT96_TIMESTAMP_ORDER   by day, then by nanosecond of the day
     """
 
     TYPE_ORDER: Empty | None = optional(1, _EMPTY)

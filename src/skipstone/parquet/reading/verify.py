@@ -28,9 +28,9 @@ from skipstone.human import Report, aligned, of_total, plural, size
 from skipstone.parquet.evidence.dictionary import plain_values
 from skipstone.parquet.evidence.value_bounds import ValueBounds
 from skipstone.parquet.evidence.written_bounds import chunk_bounds
+from skipstone.parquet.format.bloom_filter import xxh64_values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
-from skipstone.parquet.format.xxh64 import xxh64_values
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
 from skipstone.pruning import Reason

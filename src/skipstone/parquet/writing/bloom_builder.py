@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.parquet.format.bloom_filter import COMPILED, BloomFilter, optimal_bytes
-from skipstone.parquet.format.xxh64 import xxh64_values
+from skipstone.parquet.format.bloom_filter import COMPILED, BloomFilter, optimal_bytes, xxh64_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
