@@ -16,8 +16,7 @@ import pytest
 
 from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.errors import FormatError, KeyUnavailableError
-from skipstone.parquet.encryption.ciphers import AuthenticationError
-from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.encryption.modules import AuthenticationError, ModuleType
 from skipstone.rewrite import decrypt, encrypt
 from tests.rewrite.encrypted_files import KEY, Module, equal, modules, plain
 

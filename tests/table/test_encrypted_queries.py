@@ -26,7 +26,7 @@ import skipstone
 from skipstone import Decryption, Encryption, Table
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.index_encryption import IndexEncryption
-from skipstone.parquet.encryption.ciphers import AuthenticationError
+from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from skipstone.pruning import costs as cost

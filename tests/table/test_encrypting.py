@@ -25,7 +25,7 @@ from skipstone import Decryption, Encryption, ParquetFile, Table
 from skipstone.cli.verbs import cli
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.facts.index_encryption import IndexEncryption
-from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
+from skipstone.parquet.encryption.modules import MAX_INVOCATIONS
 from skipstone.rewrite import encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
 from skipstone.rewrite.file_jobs import file_budget

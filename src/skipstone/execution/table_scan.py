@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.parquet.encryption.ciphers import AuthenticationError
+from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.planning.explain import Amount, Analysis, Explanation, Forecast
 from skipstone.predicate.tree import leaves

@@ -40,14 +40,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.encryption.ciphers import Cipher, CountedCipher
 from skipstone.parquet.encryption.key_material import (
     KeyMaterial,
     read_key_metadata,
     unwrap_dek,
     wrap_dek,
 )
-from skipstone.parquet.encryption.modules import GCM_OVERHEAD, NONCE_LENGTH, TAG_LENGTH
+from skipstone.parquet.encryption.modules import (
+    GCM_OVERHEAD,
+    NONCE_LENGTH,
+    TAG_LENGTH,
+    Cipher,
+    CountedCipher,
+)
 from skipstone.pruning import Reason
 from skipstone.storage import ByteRange
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, size
 from skipstone.identity import canonical_path
-from skipstone.parquet.encryption.file_encryptor import FileEncryptor
+from skipstone.parquet.encryption.encryption import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.reading.file import ParquetFile

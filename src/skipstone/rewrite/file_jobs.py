@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.parquet.encryption.ciphers import MAX_INVOCATIONS
 from skipstone.parquet.encryption.decryption import Decryption
+from skipstone.parquet.encryption.modules import MAX_INVOCATIONS
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage.atomic_replace import local_path, remove_temporary
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.encryption.file_encryptor import FileEncryptor
+    from skipstone.parquet.encryption.encryption import FileEncryptor
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, RowGroup
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.writing.file_writer import ChunkWriter

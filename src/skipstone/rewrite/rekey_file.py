@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from skipstone.parquet.encryption.ciphers import Cipher
     from skipstone.parquet.encryption.key_material import KmsClient
+    from skipstone.parquet.encryption.modules import Cipher
     from skipstone.parquet.format.metadata import ColumnChunk
 
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from skipstone.parquet.encryption.ciphers import Cipher
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.parquet.encryption.modules import Cipher
     from skipstone.parquet.format.schema import Leaf
 
     I64 = npt.NDArray[np.int64]

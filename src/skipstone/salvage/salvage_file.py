@@ -211,8 +211,8 @@ def _decrypted(
     footer_only: bool,
 ) -> tuple[Image | None, FoundRowGroups | None]:
     """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
-    from skipstone.parquet.encryption.ciphers import AuthenticationError
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
+    from skipstone.parquet.encryption.modules import AuthenticationError
     from skipstone.parquet.format.metadata import FileCryptoMetaData
 
     from .encrypted_page_walk import find_algorithm

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from skipstone.parquet.encryption.ciphers import Cipher
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.key_material import unwrap_locally, wrap_locally
+from skipstone.parquet.encryption.modules import Cipher
 
 if TYPE_CHECKING:
     from pathlib import Path

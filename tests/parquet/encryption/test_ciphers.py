@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encryption.ciphers import AuthenticationError, Cipher
+from skipstone.parquet.encryption.modules import AuthenticationError, Cipher
 
 KEYS = st.sampled_from([16, 24, 32]).flatmap(lambda size: st.binary(min_size=size, max_size=size))
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.file_decryptor import EncryptedFooter, FileDecryptor
-from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.encryption.modules import AuthenticationError, ModuleType
 from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,

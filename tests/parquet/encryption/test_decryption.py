@@ -31,11 +31,11 @@ def test_given_keys_come_before_the_retriever_and_it_before_the_kms() -> None:
         footer_key=b"1" * 16, column_keys={"a": b"1" * 16}, key_retriever=retriever, kms=KMS
     )
     keys = keys_of(decryption)
-    assert keys.footer_key(metadata).reveal() == b"1" * 16
-    assert keys.column_key(("a",), b"known").reveal() == b"1" * 16
+    assert keys.key((), metadata).reveal() == b"1" * 16
+    assert keys.key(("a",), b"known").reveal() == b"1" * 16
     assert asked == []
-    assert keys.column_key(("b",), b"known").reveal() == b"2" * 16
-    assert keys.column_key(("c",), metadata).reveal() == b"3" * 16
+    assert keys.key(("b",), b"known").reveal() == b"2" * 16
+    assert keys.key(("c",), metadata).reveal() == b"3" * 16
     assert asked == [b"known", metadata]
 
 
@@ -49,7 +49,7 @@ def test_a_key_is_looked_for_once() -> None:
     keys = keys_of(Decryption(key_retriever=retriever))
     for _ in range(3):
         with pytest.raises(KeyUnavailableError):
-            keys.column_key(("a",), b"kc1")
+            keys.key(("a",), b"kc1")
     assert asked == [b"kc1"]
 
 
@@ -57,22 +57,22 @@ def test_the_key_of_a_group_opens_the_columns_in_it() -> None:
     keys = keys_of(
         Decryption(column_keys={"l": b"1" * 16, "l.list": b"2" * 16, "`x.y`": b"3" * 16})
     )
-    assert keys.column_key(("l", "list", "element"), None).reveal() == b"2" * 16
-    assert keys.column_key(("l", "other"), None).reveal() == b"1" * 16
-    assert keys.column_key(("x.y",), None).reveal() == b"3" * 16
+    assert keys.key(("l", "list", "element"), None).reveal() == b"2" * 16
+    assert keys.key(("l", "other"), None).reveal() == b"1" * 16
+    assert keys.key(("x.y",), None).reveal() == b"3" * 16
     with pytest.raises(KeyUnavailableError, match=r"column 'x\.y'"):
-        keys.column_key(("x", "y"), None)
+        keys.key(("x", "y"), None)
 
 
 def test_a_missing_key_is_named_by_column_and_label() -> None:
     with pytest.raises(KeyUnavailableError) as caught:
-        keys_of(Decryption()).column_key(("a", "b"), b"kc1")
+        keys_of(Decryption()).key(("a", "b"), b"kc1")
     assert (
         caught.value.message == "dir/a.parquet: the key of column 'a.b' (label 'kc1') was not given"
     )
     assert caught.value.hint == "pass it as column_keys['a.b'], or a key_retriever that knows 'kc1'"
     with pytest.raises(KeyUnavailableError) as caught:
-        keys_of(Decryption(), None).footer_key(None)
+        keys_of(Decryption(), None).key((), None)
     assert caught.value.message == "the key of the footer was not given"
     assert caught.value.hint == "pass it as footer_key"
 
@@ -81,7 +81,7 @@ def test_a_missing_key_is_named_by_column_and_label() -> None:
 def test_a_retriever_that_returns_no_key(answer: object) -> None:
     keys = keys_of(Decryption(key_retriever=lambda _: answer))  # type: ignore[arg-type, return-value]
     with pytest.raises(KeyUnavailableError, match=r"retriever returns for .* column 'a'"):
-        keys.column_key(("a",), b"kc1")
+        keys.key(("a",), b"kc1")
 
 
 def test_a_retriever_that_fails() -> None:
@@ -91,7 +91,7 @@ def test_a_retriever_that_fails() -> None:
     with pytest.raises(
         KeyUnavailableError, match="the key retriever failed: ConnectionError"
     ) as caught:
-        keys_of(Decryption(key_retriever=retriever)).footer_key(b"kf")
+        keys_of(Decryption(key_retriever=retriever)).key((), b"kf")
     assert isinstance(caught.value.__cause__, ConnectionError)
 
 
@@ -99,15 +99,15 @@ def test_external_key_material_is_read_when_it_is_needed() -> None:
     reference = KeyReference(key_reference="columnKey0").to_json()
     decryption = Decryption(kms=KMS)
     with pytest.raises(KeyUnavailableError, match=r"_KEY_MATERIAL_FOR_a\.parquet\.json"):
-        keys_of(decryption).column_key(("a",), reference)
+        keys_of(decryption).key(("a",), reference)
 
     def absent() -> bytes:
         raise FileNotFoundError("dir/x")
 
     with pytest.raises(KeyUnavailableError, match="cannot be read: FileNotFoundError"):
-        FileKeys(decryption, "dir/a.parquet", absent).column_key(("a",), reference)
+        FileKeys(decryption, "dir/a.parquet", absent).key(("a",), reference)
     with pytest.raises(KeyUnavailableError, match="no entry 'columnKey0'"):
-        FileKeys(decryption, "dir/a.parquet", lambda: b"{}").column_key(("a",), reference)
+        FileKeys(decryption, "dir/a.parquet", lambda: b"{}").key(("a",), reference)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_decryption_pickles_with_its_keys_and_without_what_it_remembers() -> N
     )
     again = pickle.loads(pickle.dumps(decryption))
     assert repr(again) == repr(decryption)
-    assert keys_of(again).column_key(("x.y",), None).reveal() == b"2" * 32
-    assert keys_of(again).footer_key(None).reveal() == b"1" * 16
+    assert keys_of(again).key(("x.y",), None).reveal() == b"2" * 32
+    assert keys_of(again).key((), None).reveal() == b"1" * 16
     assert again.allow_plaintext_files
     assert again.check_footer_integrity
     assert again.aad_prefix == b"p"
@@ -178,7 +178,7 @@ def test_keys_never_show() -> None:
     for call in (
         lambda: Decryption(footer_key=bad),
         lambda: Decryption(column_keys={"a": bad}),
-        lambda: keys_of(decryption).column_key(("b",), b"kc1"),
+        lambda: keys_of(decryption).key(("b",), b"kc1"),
     ):
         with pytest.raises((ValueError, KeyUnavailableError)) as caught:
             call()

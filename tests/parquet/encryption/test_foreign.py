@@ -12,9 +12,9 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from skipstone.errors import KeyUnavailableError
-from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.encryption.modules import AuthenticationError
 from tests.parquet.encryption.arrow_kms import ArrowKms
 from tests.parquet.encryption.encrypted import seal
 from tests.parquet.encryption.keys import PlainKms

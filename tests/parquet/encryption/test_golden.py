@@ -15,9 +15,9 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from skipstone.errors import FormatError, KeyUnavailableError
-from skipstone.parquet.encryption.ciphers import AuthenticationError
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.format.bloom_filter import BloomFilter, xxh64_values
 from skipstone.parquet.format.footer import Tail

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, KeyUnavailableError
-from skipstone.parquet.encryption.ciphers import AuthenticationError, Cipher
 from skipstone.parquet.encryption.key_material import (
     KeyMaterial,
     KeyReference,
@@ -23,6 +22,7 @@ from skipstone.parquet.encryption.key_material import (
     wrap_locally,
     write_key_material_file,
 )
+from skipstone.parquet.encryption.modules import AuthenticationError, Cipher
 from tests.parquet.encryption.keys import FOOTER_KEY, InMemoryKms
 
 if TYPE_CHECKING:

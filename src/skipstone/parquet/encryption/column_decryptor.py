@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
 
-from .ciphers import AuthenticationError, Cipher
-from .modules import CTR_OVERHEAD, GCM_OVERHEAD, Buffer, ModuleType, module_aad, module_length
+from .modules import (
+    CTR_OVERHEAD,
+    GCM_OVERHEAD,
+    AuthenticationError,
+    Buffer,
+    Cipher,
+    ModuleType,
+    module_aad,
+    module_length,
+)
 
 if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import PageHeader
@@ -159,13 +167,9 @@ class ColumnDecryptor:
         """Whether a module is encrypted with CTR."""
         return self.ctr and module.is_page
 
-    def overhead(self, module: ModuleType) -> int:
-        """How many bytes a module is longer than its plaintext."""
-        return CTR_OVERHEAD if self.is_ctr(module) else GCM_OVERHEAD
-
     def encrypted_length(self, plain_length: int, module: ModuleType) -> int:
         """Bytes of the module of a plaintext."""
-        return plain_length + self.overhead(module)
+        return plain_length + (CTR_OVERHEAD if self.is_ctr(module) else GCM_OVERHEAD)
 
     def _aad(self, module: ModuleType, page_ordinal: int | None) -> bytes:
         return module_aad(

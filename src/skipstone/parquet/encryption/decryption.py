@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import FormatError, KeyUnavailableError
 from skipstone.predicate.types import column_name, column_path
 
-from .ciphers import KEY_LENGTHS, Cipher
 from .key_material import (
     KeyMaterial,
     KeyReference,
@@ -34,6 +33,7 @@ from .key_material import (
     read_key_metadata,
     unwrap_dek,
 )
+from .modules import KEY_LENGTHS, Cipher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -213,15 +213,11 @@ class FileKeys:
         self._entries: dict[str, KeyMaterial] | None = None
         self._found: dict[tuple[tuple[str, ...], bytes | None], Cipher | KeyUnavailableError] = {}
 
-    def footer_key(self, key_metadata: bytes | None) -> Cipher:
-        """Raises ``KeyUnavailableError``; ``FormatError`` for damaged key material."""
-        return self._get((), key_metadata)
+    def key(self, path: tuple[str, ...], key_metadata: bytes | None) -> Cipher:
+        """The key of a column with one of its own, or of the footer, whose ``path`` is ().
 
-    def column_key(self, path: tuple[str, ...], key_metadata: bytes | None) -> Cipher:
-        """The key of a column with one of its own; raises as ``footer_key``."""
-        return self._get(path, key_metadata)
-
-    def _get(self, path: tuple[str, ...], key_metadata: bytes | None) -> Cipher:
+        Raises ``KeyUnavailableError``; ``FormatError`` for damaged key material.
+        """
         name = (path, key_metadata)
         found = self._found.get(name)
         if found is None:

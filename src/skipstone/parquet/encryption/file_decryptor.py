@@ -21,10 +21,17 @@ from skipstone.parquet.format.metadata import FileCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
 
-from .ciphers import AuthenticationError, Cipher
 from .column_decryptor import ColumnDecryptor
 from .decryption import Decryption, FileKeys, key_label
-from .modules import SIGNATURE_LENGTH, Buffer, ModuleType, module_aad, module_length
+from .modules import (
+    SIGNATURE_LENGTH,
+    AuthenticationError,
+    Buffer,
+    Cipher,
+    ModuleType,
+    module_aad,
+    module_length,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,7 +200,7 @@ class FileDecryptor:
 
     def footer_cipher(self) -> Cipher:
         """The footer key; raises ``KeyUnavailableError``."""
-        return self._keys.footer_key(self.key_metadata)
+        return self._keys.key((), self.key_metadata)
 
     @classmethod
     def open_encrypted(
@@ -248,13 +255,13 @@ class FileDecryptor:
         Raises ``AuthenticationError`` if it was altered, ``KeyUnavailableError`` without the key.
         """
         self.check_signature_length(footer, end, base=base)
-        view, split = memoryview(footer), end
+        view = memoryview(footer)
         aad = module_aad(self.file_aad, ModuleType.FOOTER)
-        if not self.footer_cipher().verify(view[:split], view[split:], aad):
+        if not self.footer_cipher().verify(view[:end], view[end:], aad):
             raise AuthenticationError(
                 f"the signature of {self._footer_name()} is wrong",
                 file=self.file,
-                offset=base + split,
+                offset=base + end,
             )
 
     def verify_if_possible(self, footer: Buffer, end: int, *, base: int = 0) -> bool:
@@ -315,7 +322,7 @@ class FileDecryptor:
                     got=column_name(own.path_in_schema),
                 )
             label = key_label(own.key_metadata)
-            cipher = self._keys.column_key(path, own.key_metadata)
+            cipher = self._keys.key(path, own.key_metadata)
         return ColumnDecryptor(
             cipher,
             self.file_aad,

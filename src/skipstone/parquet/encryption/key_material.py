@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from skipstone.errors import FormatError, KeyUnavailableError
 
-from .ciphers import KEY_LENGTHS, AuthenticationError, Cipher
-from .modules import NONCE_LENGTH, TAG_LENGTH
+from .modules import KEY_LENGTHS, NONCE_LENGTH, TAG_LENGTH, AuthenticationError, Cipher
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 
-from .ciphers import AuthenticationError, Cipher
 from .decryption import check_key
 from .key_material import unwrap_locally, wrap_locally
+from .modules import AuthenticationError, Cipher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

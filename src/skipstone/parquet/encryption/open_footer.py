@@ -6,8 +6,6 @@ In a plaintext footer an encrypted column has both that and a ``meta_data`` with
 an encrypted footer it has only the former. If one chunk of a column cannot be decrypted, the column
 stays as it was, with the reason: reading the column raises it, and other columns still read.
 
-``cryptography`` is loaded only for files that are encrypted, or where keys were given.
-
 ``describe_encryption`` reports what an encrypted file shows without its keys, and what the given
 keys opened.
 """
@@ -77,9 +75,7 @@ def open_footer(
     whose keys were given must be encrypted.
     """
     if encrypted:
-        from .file_decryptor import FileDecryptor as _FileDecryptor
-
-        decryptor, plain, offset = _FileDecryptor.open_encrypted(
+        decryptor, plain, offset = FileDecryptor.open_encrypted(
             data, decryption, base=base, file=file, load_key_material=load_key_material
         )
         footer, unavailable = _decrypt_columns(FooterArrays.scan(plain, offset), decryptor)
@@ -88,9 +84,7 @@ def open_footer(
     algorithm = footer.encryption_algorithm
     if algorithm is None and decryption is None:
         return DecryptedFooter(footer)
-    from .file_decryptor import FileDecryptor as _FileDecryptor
-
-    signer = _FileDecryptor.of_plaintext_footer(
+    signer = FileDecryptor.of_plaintext_footer(
         decryption,
         algorithm,
         footer.footer_signing_key_metadata,

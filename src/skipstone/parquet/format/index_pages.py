@@ -42,10 +42,10 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.metadata import IndexPageHeader, PageHeader
 from skipstone.parquet.pages.page import read_page
 
 from .enums import PLAIN_WIDTHS, PageType, Type
+from .metadata import IndexPageHeader, PageHeader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

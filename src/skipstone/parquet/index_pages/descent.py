@@ -8,6 +8,9 @@ descents of many columns advance together, with one wave of requests per level. 
 in a ``FormatError`` after bounded work: a child lies before its parent, no index page is read
 twice, all of them together are no longer than the chunk, and no tree is deeper than 32 levels.
 
+Entry ``i`` leads to values from key ``i - 1`` to key ``i``, both included. Keys compare in Spark's
+order (``Stored.keys``). Nanoseconds are rounded up in an upper bound and down in a lower one.
+
 The first entry of the last level points to the chunk's first data page. Where that entry was not
 read, the header of one child shows whether the level is the last one.
 """
@@ -20,12 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.index_pages import LONGEST_BODY, ROLL_OVER, IndexPage, read_root
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
+from skipstone.predicate.literals import compare, order_key
+from skipstone.predicate.tree import Const, Op, leaves
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
@@ -33,14 +39,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.parquet.evidence.stored_values import Stored
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_reader import PinnedReader
+    from skipstone.predicate.literals import Key, Keys
+    from skipstone.predicate.tree import Bound
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 #: yields ranges, is sent their bytes
-Steps: TypeAlias = "Generator[Sequence[ByteRange], Mapping[ByteRange, memoryview], Found]"
+Steps: TypeAlias = "Generator[Sequence[ByteRange], Mapping[ByteRange, memoryview], FoundPages]"
 
 # A root that rolled over, with its header and that of its neighbour; a longer one is read again.
 _ROOT: Final = ROLL_OVER + 256
@@ -50,7 +59,7 @@ _DEEPEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Found:
+class FoundPages:
     """Data pages in the order of the chunk: int64 ``(n,)`` each, ``offset`` in bytes of the file,
     ``length`` with headers. Of a tree of ordinals, ``first_row`` in the row group, and the row
     after the last one."""
@@ -292,7 +301,7 @@ class Descent:
                 got=offset + length,
             )
 
-    def _found(self, picked: Sequence[tuple[_Node, int, int]]) -> Found:
+    def _found(self, picked: Sequence[tuple[_Node, int, int]]) -> FoundPages:
         for node, first, stop in picked:
             self._check(node, first)
             self._check(node, stop - 1)
@@ -303,7 +312,7 @@ class Descent:
             raise FormatError("data pages that are not in order", offset=int(offset[0]))
         ordinals = [page.ordinals[at] for page, at in parts if page.ordinals is not None]
         if not ordinals:
-            return Found(offset=offset, length=length)
+            return FoundPages(offset=offset, length=length)
         first_row = np.concatenate(ordinals)
         last, _, stop = picked[-1]
         stop_row = _stop_row(last, stop - 1)
@@ -314,11 +323,11 @@ class Descent:
                 expected=f"at most {self.place.rows}",
                 got=int(first_row[-1]),
             )
-        return Found(offset=offset, length=length, first_row=first_row, stop_row=stop_row)
+        return FoundPages(offset=offset, length=length, first_row=first_row, stop_row=stop_row)
 
-    def _nothing(self) -> Found:
+    def _nothing(self) -> FoundPages:
         none = np.empty(0, np.int64)
-        return Found(offset=none, length=none)
+        return FoundPages(offset=none, length=none)
 
 
 def _stop_row(node: _Node, at: int) -> int:
@@ -337,9 +346,9 @@ def _type_of(reader: Reader) -> int:
     return reader.integer(32)
 
 
-def run_together(reader: PinnedReader, steps: Sequence[Steps]) -> list[Found]:
+def run_together(reader: PinnedReader, steps: Sequence[Steps]) -> list[FoundPages]:
     """Runs descents together: the next ranges of all of them come in one wave."""
-    results: list[Found | None] = [None] * len(steps)
+    results: list[FoundPages | None] = [None] * len(steps)
     wanted: dict[int, Sequence[ByteRange]] = {}
 
     def advance(at: int, got: Mapping[ByteRange, memoryview] | None) -> None:
@@ -375,3 +384,85 @@ def offsets_of_tree(reader: PinnedReader, descent: Descent) -> OffsetIndexArrays
         compressed_page_size=found.length,
         first_row_index=found.first_row,
     )
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+_LOWER = (Op.EQ, Op.GE, Op.GT)
+_UPPER = (Op.EQ, Op.LE, Op.LT)
+_BOUNDS = {*_LOWER, *_UPPER}
+_UNORDERED = (Form.NONE, Form.INT96, Form.BOOLEAN)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Bounds in the domain of ``Stored.keys``, inclusive; ``None`` is open."""
+
+    low: Key | None = None
+    high: Key | None = None
+    empty: bool = False
+
+
+def interval_of(tree: Bound, stored: Stored) -> Interval:
+    """Bounds of all values that match ``tree``, a conjunction."""
+    low: Key | None = None
+    high: Key | None = None
+    if isinstance(tree, Const):
+        return Interval(empty=not tree.value)
+    if stored.form in _UNORDERED:
+        return Interval()
+    for leaf in leaves(tree):
+        local = stored.restate(leaf)
+        if isinstance(local, Const):
+            if not local.value:
+                return Interval(empty=True)
+            continue
+        if local is None or local.op not in _BOUNDS:
+            continue
+        assert stored.type is not None
+        key = order_key(local.values[0], stored.type)
+        if local.op in _LOWER and (low is None or key > low):  # type: ignore[operator]
+            low = key
+        if local.op in _UPPER and (high is None or key < high):  # type: ignore[operator]
+            high = key
+    empty = low is not None and high is not None and low > high  # type: ignore[operator]
+    return Interval(low, high, empty)
+
+
+def picking(stored: Stored, interval: Interval) -> Callable[[IndexPage], tuple[int, int]]:
+    """Picks the entries whose pages may hold a value in the interval: from the first bound that
+    reaches it to the first one beyond it. ``FormatError`` for keys out of order."""
+
+    def pick(page: IndexPage) -> tuple[int, int]:
+        assert page.keys is not None
+        if interval.empty:
+            return 0, 0
+        if stored.form in _UNORDERED:
+            return 0, len(page)  # only the writer knows their order
+        known = np.ones(len(page), np.bool_)
+        upper = stored.keys(page.keys, known, upper=True)
+        lower = stored.keys(page.keys, known) if stored.rounds else upper
+        _check_order(lower)
+        first, stop = 0, len(page)
+        if interval.low is not None:
+            first = int(np.count_nonzero(compare(upper, Op.LT, interval.low)))
+        if interval.high is not None:
+            stop = min(stop, 1 + int(np.count_nonzero(compare(lower, Op.LE, interval.high))))
+        return first, stop
+
+    return pick
+
+
+def _check_order(keys: Keys) -> None:
+    if not keys.valid.all():
+        raise FormatError("keys of an index page that are not values of their column")
+    before, after = keys.data[:-1], keys.data[1:]
+    if isinstance(keys.data, np.ndarray):
+        sorted_ = bool(np.all(before <= after))
+    else:
+        import pyarrow.compute as pc
+
+        sorted_ = bool(pc.all(pc.less_equal(before, after), min_count=0).as_py())
+    if not sorted_:
+        raise FormatError("keys of an index page that do not ascend")

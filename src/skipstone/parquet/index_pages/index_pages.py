@@ -45,8 +45,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching
 
-from .descent import Descent, Found, run_together
-from .keys import Interval, interval_of, picking
+from .descent import Descent, FoundPages, Interval, interval_of, picking, run_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -186,7 +185,7 @@ class IndexPages:
             )
         return self._made([(chunk[0], each) for chunk, each in found.items()], count)
 
-    def _made(self, parts: Sequence[tuple[int, Found]], count: Mapping[str, int]) -> DataPages:
+    def _made(self, parts: Sequence[tuple[int, FoundPages]], count: Mapping[str, int]) -> DataPages:
         none = np.empty(0, np.int64)
         columns: list[list[IntArray]] = [[none], [none], [none], [none], [none]]
         for r, found in parts:
@@ -224,7 +223,7 @@ class IndexPages:
             return self._fetched(self.file.selection.fields(columns), rows)
 
     def _candidates(
-        self, groups: Sequence[int], found: Mapping[ChunkKey, Found], interval: Interval
+        self, groups: Sequence[int], found: Mapping[ChunkKey, FoundPages], interval: Interval
     ) -> RowSet:
         """The rows of the data pages that were found; all rows where there are no keys."""
         starts: list[int] = []
@@ -303,7 +302,7 @@ class IndexPages:
         found = ChunkPages(file.reader, file.path, file.footer, file.decryptor, known)
         return file.read_groups(fields, groups, found)
 
-    def _around(self, chunk: ChunkKey, pages: Found) -> OffsetIndexArrays:
+    def _around(self, chunk: ChunkKey, pages: FoundPages) -> OffsetIndexArrays:
         """These pages as an offset index, with empty pages before and after them."""
         assert pages.first_row is not None
         descent = self._descent(chunk)
@@ -320,7 +319,7 @@ class IndexPages:
     def _descent(self, chunk: ChunkKey) -> Descent | None:
         return descent_of(self.file, chunk, self._descents)
 
-    def _search(self, groups: Sequence[int], interval: Interval) -> dict[ChunkKey, Found]:
+    def _search(self, groups: Sequence[int], interval: Interval) -> dict[ChunkKey, FoundPages]:
         """The data pages of these row groups that may hold values in ``interval``, by chunk; a
         chunk without a tree of keys is left out."""
         steps: dict[ChunkKey, Steps] = {}
@@ -332,10 +331,10 @@ class IndexPages:
 
     def _by_row(
         self, every: Iterable[int], groups: Sequence[GroupRows]
-    ) -> dict[ChunkKey, Found | None]:
+    ) -> dict[ChunkKey, FoundPages | None]:
         """For each chunk the data pages that hold rows of its group, ``None`` without ordinals."""
         wanted: dict[ChunkKey, tuple[Descent, int, int]] = {}
-        made: dict[ChunkKey, Found | None] = {}
+        made: dict[ChunkKey, FoundPages | None] = {}
         for group in groups:
             for leaf in dict.fromkeys(every):
                 chunk = (group.row_group, leaf)
@@ -349,7 +348,7 @@ class IndexPages:
         made.update(zip(rooted, found, strict=True))
         return made
 
-    def _run(self, steps: Sequence[Steps]) -> list[Found]:
+    def _run(self, steps: Sequence[Steps]) -> list[FoundPages]:
         return run_together(self.file.reader, steps)
 
     @contextmanager

@@ -32,7 +32,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.footer import MAGIC, find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.index_pages.keys import PageBounds
+from skipstone.parquet.index_pages.tree import PageBounds
 from skipstone.parquet.pages.page import chunk_range, walk_pages
 
 from .bloom_builder import BloomFilterBuilder

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encryption.ciphers import AuthenticationError
-from skipstone.parquet.encryption.modules import module_length
+from skipstone.parquet.encryption.modules import AuthenticationError, module_length
 from skipstone.parquet.format.bloom_filter import read_header
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Limits, read_struct

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.encryption.file_encryptor import FileEncryptor
+    from skipstone.parquet.encryption.encryption import FileEncryptor
     from skipstone.parquet.format.metadata import ColumnChunk, RowGroup
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
 from skipstone.human import SHOWN, Report, duration, plural, size
-from skipstone.parquet.encryption.file_encryptor import FileEncryptor
+from skipstone.parquet.encryption.encryption import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.evidence.stored_values import Form, Stored
 from skipstone.parquet.format.metadata import FileMetaData
