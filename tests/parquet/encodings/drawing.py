@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +14,27 @@ import pytest
 from hypothesis import strategies as st
 
 from skipstone.parquet.encodings import ByteArrays, Values
-from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Type
 
-BOTH = pytest.mark.parametrize("kernels", [NUMPY, COMPILED.load()], ids=["numpy", "compiled"])
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from skipstone.parquet.encodings.kernels import Kernels
+
+
+#: runs a test with either kind of kernels, whatever the amount of work
+BOTH = pytest.mark.usefixtures("kernels")
 _BITS: dict[Any, Any] = {np.dtype("f4"): np.dtype("u4"), np.dtype("f8"): np.dtype("u8")}
 # NaN with a payload and a sign, both zeros, infinities, the smallest subnormal.
 _AWKWARD = ["7ff8000000000000", "fff8000000000123", "8000000000000000", "0", "7ff0000000000000"]
+
+
+@contextmanager
+def using(kernels: Kernels) -> Iterator[None]:
+    """Only these kernels, whatever the amount of work."""
+    only = SimpleNamespace(for_work=lambda work: kernels)
+    with patch("skipstone.parquet.encodings.kernels.COMPILED", only):
+        yield
 
 
 def _joined(parts: list[list[Any]]) -> list[Any]:

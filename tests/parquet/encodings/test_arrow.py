@@ -19,7 +19,6 @@ from tests.parquet.encodings.files import column_file, pages_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import Kernels
 
 Drawn = tuple[Type, int | None, Values]
 NUMBERS = {Type.INT32, Type.INT64, Type.FLOAT, Type.DOUBLE}
@@ -77,17 +76,15 @@ def written(array: pa.Array, encoding: Encoding, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def read_back(data: bytes, type_: Type, width: int | None, kernels: Kernels) -> list[Values]:
+def read_back(data: bytes, type_: Type, width: int | None) -> list[Values]:
     """The values of all data pages, by our decoders."""
     parts: list[Values] = []
     distinct: Values | None = None
     for is_dictionary, encoding, count, body in pages_of(data):
         if is_dictionary:
-            distinct = decode_values(Encoding.PLAIN, body, count, type_, width, kernels=kernels)
+            distinct = decode_values(Encoding.PLAIN, body, count, type_, width)
         else:
-            parts.append(
-                decode_values(encoding, body, count, type_, width, distinct, kernels=kernels)
-            )
+            parts.append(decode_values(encoding, body, count, type_, width, distinct))
     return parts
 
 
@@ -101,13 +98,13 @@ def joined(parts: list[Values], like: Values) -> Values:
 @encodings
 @settings(max_examples=40)
 @given(drawn=arrays().filter(lambda drawn: drawn[0] is not Type.INT96))
-def test_pages_of_arrow(encoding: Encoding, kernels: Kernels, drawn: Drawn) -> None:
+def test_pages_of_arrow(encoding: Encoding, drawn: Drawn) -> None:
     type_, width, values = drawn
     if type_ not in ENCODINGS[encoding]:
         return
     data = written(to_arrow(type_, values), encoding)
     assert encoding in {each for _, each, _, _ in pages_of(data)} or not len(values)
-    assert same(joined(read_back(data, type_, width, kernels), values), values)
+    assert same(joined(read_back(data, type_, width), values), values)
 
 
 @encodings
@@ -135,10 +132,10 @@ def test_pages_for_arrow(encoding: Encoding, drawn: Drawn) -> None:
 
 @BOTH
 @pytest.mark.parametrize("encoding", [Encoding.PLAIN, Encoding.RLE_DICTIONARY])
-def test_int96_of_arrow(encoding: Encoding, kernels: Kernels) -> None:
+def test_int96_of_arrow(encoding: Encoding) -> None:
     times = pa.array(np.arange(300) * 977_777_777_777, pa.timestamp("ns"))
     data = written(times, encoding, use_deprecated_int96_timestamps=True)
-    rows = joined(read_back(data, Type.INT96, None, kernels), np.zeros((0, 12), np.uint8))
+    rows = joined(read_back(data, Type.INT96, None), np.zeros((0, 12), np.uint8))
     assert isinstance(rows, np.ndarray)
     nanos = np.ascontiguousarray(rows[:, :8]).view("<i8")[:, 0]
     days = np.ascontiguousarray(rows[:, 8:]).view("<i4")[:, 0].astype(np.int64) - 2_440_588
@@ -150,7 +147,7 @@ def test_int96_of_arrow(encoding: Encoding, kernels: Kernels) -> None:
 
 @BOTH
 @pytest.mark.parametrize("rows", [20_000])
-def test_large_pages(kernels: Kernels, rows: int) -> None:
+def test_large_pages(rows: int) -> None:
     rng = np.random.default_rng(3)
     words = ByteArrays.from_list([b"stone %d" % each for each in rng.integers(0, 900, rows)])
     numbers = rng.integers(-(1 << 62), 1 << 62, rows)
@@ -165,4 +162,4 @@ def test_large_pages(kernels: Kernels, rows: int) -> None:
         for type_, width, values in cases:
             if type_ in types:
                 data = written(to_arrow(type_, values), encoding)
-                assert same(joined(read_back(data, type_, width, kernels), values), values)
+                assert same(joined(read_back(data, type_, width), values), values)

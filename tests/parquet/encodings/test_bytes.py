@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -20,9 +18,6 @@ from skipstone.parquet.encodings import (
 )
 from skipstone.parquet.format.enums import Encoding, Type
 from tests.parquet.encodings.drawing import BOTH
-
-if TYPE_CHECKING:
-    from skipstone.parquet.encodings.kernels import Kernels
 
 EIGHT = np.arange(8)
 
@@ -74,36 +69,36 @@ def test_runs_are_repeated_where_that_is_shorter() -> None:
 
 @BOTH
 @pytest.mark.parametrize("size", [1, 60])
-def test_the_padding_of_a_last_run_may_be_cut(kernels: Kernels, size: int) -> None:
+def test_the_padding_of_a_last_run_may_be_cut(size: int) -> None:
     values = np.tile(EIGHT, size)
     whole = rle.encode(values, 3)
     for count in range(len(values) - 7, len(values)):
         used = len(whole) - 3 + (count % 8 * 3 + 7) // 8
-        decoded, end = rle.decode(whole[:used], count, 3, kernels=kernels)
+        decoded, end = rle.decode(whole[:used], count, 3)
         assert decoded.tolist() == values[:count].tolist()
         assert end == used
         with pytest.raises(FormatError):
-            rle.decode(whole[: used - 1], count, 3, kernels=kernels)
+            rle.decode(whole[: used - 1], count, 3)
 
 
 @BOTH
-def test_runs_of_nothing_and_runs_too_long(kernels: Kernels) -> None:
+def test_runs_of_nothing_and_runs_too_long() -> None:
     nothing = b"\0\1\1\0\1"  # no times 1, and no groups, twice
     long = rle.uleb128(1 << 40) + b"\6"
-    decoded, used = rle.decode(nothing + long + b"tail", 30, 3, kernels=kernels)
+    decoded, used = rle.decode(nothing + long + b"tail", 30, 3)
     assert decoded.tolist() == [6] * 30
     assert used == len(nothing + long)
     groups = rle.uleb128((1 << 61) | 1) + bytes(30)
-    assert rle.decode(groups, 80, 3, kernels=kernels)[1] == len(groups)
+    assert rle.decode(groups, 80, 3)[1] == len(groups)
 
 
 @BOTH
-def test_a_width_of_zero_needs_no_bytes(kernels: Kernels) -> None:
+def test_a_width_of_zero_needs_no_bytes() -> None:
     for data in (b"", b"\xff", rle.uleb128(1 << 60), rle.uleb128(3)):
-        decoded, used = rle.decode(data, 10, 0, kernels=kernels)
+        decoded, used = rle.decode(data, 10, 0)
         assert decoded.tolist() == [0] * 10
         assert used == len(data)
-        indices = dictionary.decode_indices(b"\0" + data, 10, kernels=kernels)
+        indices = dictionary.decode_indices(b"\0" + data, 10)
         assert indices.tolist() == [0] * 10
 
 
@@ -144,48 +139,48 @@ def test_an_index_into_an_empty_dictionary() -> None:
 
 
 @BOTH
-def test_indices_of_32_bits(kernels: Kernels) -> None:
+def test_indices_of_32_bits() -> None:
     page = dictionary.encode_indices(np.array([1, (1 << 32) - 1], np.uint32))
     assert page[0] == 32
-    assert dictionary.decode_indices(page, 2, kernels=kernels).tolist() == [1, -1]
+    assert dictionary.decode_indices(page, 2).tolist() == [1, -1]
     page = b"\x20" + rle.uleb128(20) + b"\xff\xff\xff\xff"
-    assert dictionary.decode_indices(page, 10, kernels=kernels).tolist() == [-1] * 10
+    assert dictionary.decode_indices(page, 10).tolist() == [-1] * 10
     with pytest.raises(FormatError, match="index -1 into 4 values"):
-        dictionary.decode(page, 10, np.zeros(4), kernels=kernels)
+        dictionary.decode(page, 10, np.zeros(4))
 
 
 @BOTH
 @pytest.mark.parametrize("count", [3, 31, 33, 40, 129, 135])
-def test_the_padding_of_the_last_deltas_may_be_missing(kernels: Kernels, count: int) -> None:
+def test_the_padding_of_the_last_deltas_may_be_missing(count: int) -> None:
     values = (np.arange(count) % 2 * 0xFFFF).cumsum()  # all deltas take 16 bits
     encoded = delta.encode_binary_packed(values)
     padding = -(count - 1) % 32 * 2
     for cut in range(padding + 1):
         part = encoded[: len(encoded) - cut]
-        decoded, used = delta.decode_binary_packed(part, count, kernels=kernels)
+        decoded, used = delta.decode_binary_packed(part, count)
         assert decoded.tolist() == values.tolist()
         assert used == len(part)
     with pytest.raises(FormatError, match="a block of deltas"):
-        delta.decode_binary_packed(encoded[: -padding - 1], count, kernels=kernels)
+        delta.decode_binary_packed(encoded[: -padding - 1], count)
 
 
 @BOTH
-def test_widths_of_deltas_that_are_not_needed(kernels: Kernels) -> None:
+def test_widths_of_deltas_that_are_not_needed() -> None:
     header, block = [0x80, 0x01, 4, 3, 0], [0, 1, 255, 77, 65]
     data = bytes([*header, *block, 0b11, 0, 0, 0])
-    decoded, used = delta.decode_binary_packed(data, 3, kernels=kernels)
+    decoded, used = delta.decode_binary_packed(data, 3)
     assert decoded.tolist() == [0, 1, 2]
     assert used == len(data)
 
 
 @BOTH
-def test_int32_deltas_of_writers_that_use_64_bits(kernels: Kernels) -> None:
+def test_int32_deltas_of_writers_that_use_64_bits() -> None:
     values = [-(1 << 31), (1 << 31) - 1, -(1 << 31), 7]
     wide = delta.encode_binary_packed(np.array(values, np.int64))
     narrow = delta.encode_binary_packed(np.array(values, np.int32))
     assert wide != narrow
     for data in (wide, narrow):
-        decoded, _ = delta.decode_binary_packed(data, 4, np.int32, kernels=kernels)
+        decoded, _ = delta.decode_binary_packed(data, 4, np.int32)
         assert decoded.tolist() == values
 
 

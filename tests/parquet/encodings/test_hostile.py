@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +23,7 @@ from skipstone.parquet.encodings import (
 )
 from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Encoding, Type
-from tests.parquet.encodings.drawing import BOTH, same
-
-if TYPE_CHECKING:
-    from skipstone.parquet.encodings.kernels import Kernels
+from tests.parquet.encodings.drawing import BOTH, same, using
 
 HUGE = (1 << 31) - 1
 WORDS = ByteArrays.from_list([b"stone", b"stones", b"", b"skips", b"skipping"] * 40)
@@ -59,11 +56,11 @@ pages = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 Page = tuple[Encoding, Type, int | None, Values, Values | None]
 
 
-def attempt(page: Page, data: bytes, count: int, kernels: Kernels) -> Values | None:
+def attempt(page: Page, data: bytes, count: int) -> Values | None:
     """The values, or None for a FormatError; anything else is for pytest to show."""
     encoding, type_, width, _, dictionary = page
     try:
-        made = decode_values(encoding, data, count, type_, width, dictionary, kernels=kernels)
+        made = decode_values(encoding, data, count, type_, width, dictionary)
     except FormatError:
         return None
     assert len(made) == count
@@ -72,7 +69,10 @@ def attempt(page: Page, data: bytes, count: int, kernels: Kernels) -> Values | N
 
 def agree(page: Page, data: bytes, count: int) -> None:
     """Both kinds of kernels take the bytes, or refuse them, alike."""
-    slow, fast = attempt(page, data, count, NUMPY), attempt(page, data, count, COMPILED.load())
+    with using(NUMPY):
+        slow = attempt(page, data, count)
+    with using(COMPILED.load()):
+        fast = attempt(page, data, count)
     assert (slow is None) == (fast is None)
     if slow is not None and fast is not None:
         assert same(slow, fast)
@@ -80,20 +80,20 @@ def agree(page: Page, data: bytes, count: int) -> None:
 
 @BOTH
 @pages
-def test_cut_anywhere(page: Page, kernels: Kernels) -> None:
+def test_cut_anywhere(page: Page) -> None:
     encoding, type_, width, values, _ = page
     data = encode_values(encoding, values, type_, width)
-    whole = attempt(page, data, len(values), kernels)
+    whole = attempt(page, data, len(values))
     assert whole is not None
     refused = 0
     for length in range(len(data)):
-        cut = attempt(page, data[:length], len(values), kernels)
+        cut = attempt(page, data[:length], len(values))
         refused += cut is None
         # What is cut off can have been padding only.
         assert cut is None or same(cut, whole)
     assert refused >= len(data) - 40
     assert len(values) == 200
-    assert attempt(page, data, -1, kernels) is None
+    assert attempt(page, data, -1) is None
 
 
 @pages
@@ -139,14 +139,14 @@ def test_any_bytes(page: Page, data: bytes, count: int) -> None:
     [b"", bytes(10), b"\x01" * 10, b"\x80\x01\x04\xff\xff\xff\xff\x07\x00\x00", b"\x09" * 10],
     ids=["nothing", "zeros", "ones", "deltas", "nines"],
 )
-def test_a_huge_count_takes_no_memory(page: Page, data: bytes, kernels: Kernels) -> None:
+def test_a_huge_count_takes_no_memory(page: Page, data: bytes) -> None:
     zeros = page[0] is Encoding.RLE_DICTIONARY and data == bytes(10)
     if zeros:
         return  # a width of 0 is right for any count: the caller's count is the bound
-    attempt(page, data, HUGE, kernels)  # compiles, which takes memory of its own
+    attempt(page, data, HUGE)  # compiles, which takes memory of its own
     tracemalloc.start()
     try:
-        assert attempt(page, data, HUGE, kernels) is None
+        assert attempt(page, data, HUGE) is None
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -191,9 +191,9 @@ def deltas(*values: int) -> bytes:
         (deltas(0, 0) + deltas(HUGE, HUGE) + b"stones", "expected 4294967294 bytes"),
     ],
 )
-def test_prefixes_and_suffixes_that_lie(data: bytes, text: str, kernels: Kernels) -> None:
+def test_prefixes_and_suffixes_that_lie(data: bytes, text: str) -> None:
     with pytest.raises(FormatError, match=text):
-        delta.decode_byte_array(data, 2, kernels=kernels)
+        delta.decode_byte_array(data, 2)
 
 
 def test_prefixes_that_repeat_a_long_string_without_end() -> None:
@@ -223,11 +223,9 @@ def test_fixed_strings_of_another_length() -> None:
         (b"\0\0\0\0\0\0", None, "lengths of 2 byte arrays: expected 8 bytes, got 6"),
     ],
 )
-def test_strings_that_end_beyond_their_page(
-    data: bytes, offset: int | None, text: str, kernels: Kernels
-) -> None:
+def test_strings_that_end_beyond_their_page(data: bytes, offset: int | None, text: str) -> None:
     with pytest.raises(FormatError, match=text) as caught:
-        plain.decode(data, 2, Type.BYTE_ARRAY, kernels=kernels)
+        plain.decode(data, 2, Type.BYTE_ARRAY)
     assert caught.value.offset == (offset or 0)
 
 
@@ -244,9 +242,9 @@ def test_strings_that_end_beyond_their_page(
         (b"", 3),
     ],
 )
-def test_runs_that_cannot_be(data: bytes, width: int, kernels: Kernels) -> None:
+def test_runs_that_cannot_be(data: bytes, width: int) -> None:
     with pytest.raises(FormatError, match="a run that is cut, or whose value is too wide"):
-        rle.decode(data, 8, width, kernels=kernels)
+        rle.decode(data, 8, width)
     with pytest.raises(FormatError, match="indices into a dictionary") as caught:
         decode_values(
             Encoding.RLE_DICTIONARY,
@@ -254,7 +252,6 @@ def test_runs_that_cannot_be(data: bytes, width: int, kernels: Kernels) -> None:
             8,
             Type.INT64,
             dictionary=np.zeros(600, np.int64),
-            kernels=kernels,
         )
     assert caught.value.offset == 1
 
@@ -288,7 +285,7 @@ def test_fixed_lengths_that_cannot_be(width: int | None) -> None:
 
 
 @BOTH
-def test_streams_have_no_padding(kernels: Kernels) -> None:
+def test_streams_have_no_padding() -> None:
     for size in (0, 31, 33):
         with pytest.raises(FormatError, match=f"8 streams of 4 bytes: expected 32 .*{size}"):
-            decode_values(Encoding.BYTE_STREAM_SPLIT, bytes(size), 4, Type.DOUBLE, kernels=kernels)
+            decode_values(Encoding.BYTE_STREAM_SPLIT, bytes(size), 4, Type.DOUBLE)

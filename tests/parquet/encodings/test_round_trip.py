@@ -21,10 +21,18 @@ from skipstone.parquet.encodings import (
     plain,
     rle,
 )
-from skipstone.parquet.encodings.kernels import NUMPY, Kernels
+from skipstone.parquet.encodings.kernels import NUMPY
 from skipstone.parquet.encodings.values import concat
 from skipstone.parquet.format.enums import Encoding, Type
-from tests.parquet.encodings.drawing import BOTH, arrays, byte_arrays, factorise, integers, same
+from tests.parquet.encodings.drawing import (
+    BOTH,
+    arrays,
+    byte_arrays,
+    factorise,
+    integers,
+    same,
+    using,
+)
 
 HOLDS = {
     Encoding.PLAIN: set(Type),
@@ -45,25 +53,21 @@ HOLDS = {
 @BOTH
 @pytest.mark.parametrize("encoding", HOLDS)
 @given(drawn=arrays())
-def test_values_come_back(
-    encoding: Encoding, kernels: Kernels, drawn: tuple[Type, int | None, Values]
-) -> None:
+def test_values_come_back(encoding: Encoding, drawn: tuple[Type, int | None, Values]) -> None:
     type_, width, values = drawn
     if type_ not in HOLDS[encoding]:
         with pytest.raises(FormatError, match=f"{encoding.name} does not hold {type_.name}"):
             decode_values(encoding, b"", 0, type_, width)
         return
-    encoded = encode_values(encoding, values, type_, width, kernels=kernels)
-    decoded = decode_values(encoding, encoded, len(values), type_, width, kernels=kernels)
+    encoded = encode_values(encoding, values, type_, width)
+    decoded = decode_values(encoding, encoded, len(values), type_, width)
     assert same(decoded, values)
 
 
 @BOTH
 @pytest.mark.parametrize("encoding", [Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY])
 @given(drawn=arrays())
-def test_dictionaries_come_back(
-    encoding: Encoding, kernels: Kernels, drawn: tuple[Type, int | None, Values]
-) -> None:
+def test_dictionaries_come_back(encoding: Encoding, drawn: tuple[Type, int | None, Values]) -> None:
     type_, width, values = drawn
     distinct, indices = factorise(values)
     seen = dict.fromkeys(values) if isinstance(values, ByteArrays) else {}
@@ -72,19 +76,19 @@ def test_dictionaries_come_back(
     else:
         assert len({each.tobytes() for each in distinct}) == len(distinct)
     page = encode_values(Encoding.PLAIN, distinct, type_, width)
-    read = decode_values(Encoding.PLAIN, page, len(distinct), type_, width, kernels=kernels)
+    read = decode_values(Encoding.PLAIN, page, len(distinct), type_, width)
     data = encode_values(encoding, indices, type_, width)
-    decoded = decode_values(encoding, data, len(values), type_, width, read, kernels=kernels)
+    decoded = decode_values(encoding, data, len(values), type_, width, read)
     assert same(decoded, values)
 
 
 @BOTH
 @given(st.integers(0, 64), st.data())
-def test_runs_of_any_width(kernels: Kernels, width: int, data: st.DataObject) -> None:
+def test_runs_of_any_width(width: int, data: st.DataObject) -> None:
     values = data.draw(integers("u8", 0, (1 << width) - 1))
     for dtype in [np.uint8, np.int32, np.uint64][0 if width <= 8 else 1 if width <= 32 else 2 :]:
         encoded = rle.encode(values, width)
-        decoded, used = rle.decode(encoded, len(values), width, dtype=dtype, kernels=kernels)
+        decoded, used = rle.decode(encoded, len(values), width, dtype=dtype)
         assert decoded.tolist() == values.astype(dtype).tolist()
         assert used == len(encoded)
         tailed = rle.encode_prefixed(values, width) + b"tail"
@@ -106,42 +110,38 @@ def test_packed_levels_of_any_width(width: int, data: st.DataObject) -> None:
     st.sampled_from([(128, 1), (128, 4), (256, 8), (384, 3), (1_024, 32)]),
     st.data(),
 )
-def test_deltas_in_any_blocks(
-    kernels: Kernels, dtype: str, blocks: tuple[int, int], data: st.DataObject
-) -> None:
+def test_deltas_in_any_blocks(dtype: str, blocks: tuple[int, int], data: st.DataObject) -> None:
     values = data.draw(integers(dtype))
     encoded = delta.encode_binary_packed(values, *blocks)
-    decoded, used = delta.decode_binary_packed(
-        encoded + b"tail", len(values), dtype, kernels=kernels
-    )
+    decoded, used = delta.decode_binary_packed(encoded + b"tail", len(values), dtype)
     assert same(decoded, values)
     assert used == len(encoded)
 
 
 @BOTH
 @given(byte_arrays())
-def test_bytes_used(kernels: Kernels, values: ByteArrays) -> None:
+def test_bytes_used(values: ByteArrays) -> None:
     for encoded, decode in (
         (delta.encode_length_byte_array(values), delta.decode_length_byte_array),
         (delta.encode_byte_array(values), delta.decode_byte_array),
     ):
-        decoded, used = decode(encoded + b"tail", len(values), kernels=kernels)
+        decoded, used = decode(encoded + b"tail", len(values))
         assert decoded == values
         assert used == len(encoded)
 
 
 @BOTH
-def test_a_slice_encodes_as_its_values(kernels: Kernels) -> None:
+def test_a_slice_encodes_as_its_values() -> None:
     whole = ByteArrays.from_list([b"stone", b"stones", b"", b"stonework", b"s"])
     for encoding in (
         Encoding.PLAIN,
         Encoding.DELTA_LENGTH_BYTE_ARRAY,
         Encoding.DELTA_BYTE_ARRAY,
     ):
-        part = encode_values(encoding, whole[1:4], Type.BYTE_ARRAY, kernels=kernels)
+        part = encode_values(encoding, whole[1:4], Type.BYTE_ARRAY)
         alone = ByteArrays.from_list(whole[1:4])
-        assert part == encode_values(encoding, alone, Type.BYTE_ARRAY, kernels=kernels)
-        assert decode_values(encoding, part, 3, Type.BYTE_ARRAY, kernels=kernels) == alone
+        assert part == encode_values(encoding, alone, Type.BYTE_ARRAY)
+        assert decode_values(encoding, part, 3, Type.BYTE_ARRAY) == alone
 
 
 def test_large_inputs_choose_compiled_kernels_and_agree() -> None:
@@ -149,7 +149,8 @@ def test_large_inputs_choose_compiled_kernels_and_agree() -> None:
     numbers = rng.integers(0, 1_000, 20_000).cumsum()
     encoded = delta.encode_binary_packed(numbers)
     assert same(delta.decode_binary_packed(encoded, 20_000)[0], numbers)
-    slow, _ = delta.decode_binary_packed(encoded, 20_000, kernels=NUMPY)
+    with using(NUMPY):
+        slow, _ = delta.decode_binary_packed(encoded, 20_000)
     assert same(slow, numbers)
     words = ByteArrays.from_list([b"%d" % each for each in numbers.tolist()])
     page = plain.encode(words, Type.BYTE_ARRAY)
@@ -208,7 +209,7 @@ def room_for(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("encoding", [*HOLDS, Encoding.RLE_DICTIONARY])
 @given(drawn=arrays())
 def test_values_go_where_they_are_wanted(
-    encoding: Encoding, kernels: Kernels, drawn: tuple[Type, int | None, Values]
+    encoding: Encoding, drawn: tuple[Type, int | None, Values]
 ) -> None:
     type_, width, values = drawn
     if isinstance(values, ByteArrays) or type_ not in HOLDS.get(encoding, set(Type)):
@@ -218,9 +219,7 @@ def test_values_go_where_they_are_wanted(
         encoding, coded if encoding is Encoding.RLE_DICTIONARY else values, type_, width
     )
     out = room_for(values)
-    made = decode_values(
-        encoding, encoded, len(values), type_, width, distinct, out=out, kernels=kernels
-    )
+    made = decode_values(encoding, encoded, len(values), type_, width, distinct, out=out)
     assert same(out, values)
     assert made is out or not len(values)
     for wrong in (room_for(values)[1:], np.zeros(values.shape, np.int16)):

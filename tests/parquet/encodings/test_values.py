@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,9 +11,6 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays, as_bytes, gather, gather_bytes
 from tests.parquet.encodings.drawing import BOTH, byte_arrays
-
-if TYPE_CHECKING:
-    from skipstone.parquet.encodings.kernels import Kernels
 
 SOME = [b"a", b"", "é".encode(), b"\0\0", b"stone skips over the water"]
 
@@ -40,32 +35,32 @@ def test_a_slice_shares_its_data(values: ByteArrays, data: st.DataObject) -> Non
 
 @BOTH
 @given(values=byte_arrays(), data=st.data())
-def test_take(kernels: Kernels, values: ByteArrays, data: st.DataObject) -> None:
+def test_take(values: ByteArrays, data: st.DataObject) -> None:
     held = values.to_list()
     picks = data.draw(st.lists(st.integers(0, max(0, len(held) - 1)), max_size=50 * bool(held)))
     start = data.draw(st.integers(0, len(held)))
     for kind in (np.int32, np.int64):
-        taken = gather_bytes(values, np.array(picks, kind), kernels)
+        taken = gather_bytes(values, np.array(picks, kind))
         assert taken.to_list() == [held[pick] for pick in picks]
     part, least = values[start:], [pick - start for pick in picks if pick >= start]
     expected = [held[start:][pick] for pick in least]
-    assert gather_bytes(part, np.array(least, np.int64), kernels).to_list() == expected
+    assert gather_bytes(part, np.array(least, np.int64)).to_list() == expected
 
 
 @BOTH
 @pytest.mark.parametrize("wrong", [-1, 5, -(1 << 31), (1 << 31) - 1])
-def test_an_index_that_is_none(kernels: Kernels, wrong: int) -> None:
+def test_an_index_that_is_none(wrong: int) -> None:
     picks = np.array([0, wrong, 1], np.int32)
     for values in (ByteArrays.from_list(SOME), np.zeros(5), np.zeros((5, 3), np.uint8)):
         with pytest.raises(IndexError, match=f"index {wrong} into 5 values"):
-            gather(values, picks, kernels=kernels)
+            gather(values, picks)
 
 
 @BOTH
-def test_a_long_string_is_not_repeated_without_end(kernels: Kernels) -> None:
+def test_a_long_string_is_not_repeated_without_end() -> None:
     long = ByteArrays.from_list([bytes(1 << 20)])
     with pytest.raises(FormatError, match="at most 2147483647 bytes, got 2148532224"):
-        gather_bytes(long, np.zeros(2_049, np.int32), kernels)
+        gather_bytes(long, np.zeros(2_049, np.int32))
 
 
 @given(st.lists(byte_arrays(), max_size=4))

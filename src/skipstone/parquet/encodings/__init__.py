@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from .kernels import Kernels
     from .values import Buffer
 
 __all__ = ["ByteArrays", "Values", "decode_values", "encode_values"]
@@ -63,7 +62,6 @@ def decode_values(
     dictionary: Values | None = None,
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> Values:
     """``count`` values of a data page, whose bytes after the levels are ``data``.
 
@@ -78,29 +76,29 @@ def decode_values(
     if out is not None:
         _check_out(out, count, type_, type_length)
     if known is Encoding.PLAIN:
-        return plain.decode(data, count, type_, type_length, out=out, kernels=kernels)
+        return plain.decode(data, count, type_, type_length, out=out)
     if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
         if dictionary is None:
             if not count:
                 return plain.decode(b"", 0, type_, type_length)
             raise FormatError(f"a page of {known.name} in a column chunk without a dictionary page")
-        return dictionary_.decode(data, count, dictionary, out=out, kernels=kernels)
+        return dictionary_.decode(data, count, dictionary, out=out)
     if known is Encoding.RLE:
-        return rle.decode_booleans(data, count, out=out, kernels=kernels)
+        return rle.decode_booleans(data, count, out=out)
     if known is Encoding.DELTA_BINARY_PACKED:
         dtype = plain.DTYPES[type_]
-        return delta.decode_binary_packed(data, count, dtype, out=out, kernels=kernels)[0]
+        return delta.decode_binary_packed(data, count, dtype, out=out)[0]
     if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
-        return delta.decode_length_byte_array(data, count, kernels=kernels)[0]
+        return delta.decode_length_byte_array(data, count)[0]
     if known is Encoding.DELTA_BYTE_ARRAY:
         if type_ is Type.BYTE_ARRAY:
-            return delta.decode_byte_array(data, count, kernels=kernels)[0]
+            return delta.decode_byte_array(data, count)[0]
         width = plain.fixed_length(type_, type_length)
-        made = delta.decode_fixed(data, count, width, kernels=kernels)[0]
+        made = delta.decode_fixed(data, count, width)[0]
         if out is not None:
             out[:] = made
         return made if out is None else out
-    return byte_stream_split.decode(data, count, type_, type_length, out=out, kernels=kernels)
+    return byte_stream_split.decode(data, count, type_, type_length, out=out)
 
 
 def _check_out(out: npt.NDArray[Any], count: int, type_: Type, type_length: int | None) -> None:
@@ -117,8 +115,6 @@ def encode_values(
     values: Values,
     type_: Type,
     type_length: int | None = None,
-    *,
-    kernels: Kernels | None = None,
 ) -> bytes:
     """``values`` as the bytes of a data page after its levels; dictionary encodings take indices.
 
@@ -136,7 +132,7 @@ def encode_values(
         if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
             return delta.encode_length_byte_array(values)
         if known is Encoding.DELTA_BYTE_ARRAY:
-            return delta.encode_byte_array(values, kernels=kernels)
+            return delta.encode_byte_array(values)
         raise TypeError(f"{known.name} takes an array of numbers")
     if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
         return dictionary_.encode_indices(values)
@@ -145,7 +141,7 @@ def encode_values(
     if known is Encoding.DELTA_BINARY_PACKED:
         return delta.encode_binary_packed(values.astype(plain.DTYPES[type_], copy=False))
     if known is Encoding.DELTA_BYTE_ARRAY:
-        return delta.encode_fixed(values, kernels=kernels)
+        return delta.encode_fixed(values)
     if known is Encoding.BYTE_STREAM_SPLIT:
         return byte_stream_split.encode(values)
     raise TypeError(f"{known.name} takes ByteArrays")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.enums import Type
 
-    from .kernels import Kernels
     from .values import Buffer
 
 
@@ -39,7 +38,6 @@ def decode(
     type_length: int | None = None,
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> npt.NDArray[Any]:
     """``count`` values of the type; in ``out`` if given.
 
@@ -61,7 +59,7 @@ def decode(
     elif out is None:
         out = room(count * width, np.uint8).reshape(count, width)
     if len(view):
-        (kernels or choose(count)).join(view, width, out.reshape(-1).view(np.uint8))
+        choose(count).join(view, width, out.reshape(-1).view(np.uint8))
     return out
 
 

@@ -47,7 +47,7 @@ from .values import MAX_BYTES, ByteArrays, as_bytes, check_count, check_room, ro
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .kernels import U8, Kernels
+    from .kernels import U8
     from .values import Buffer
 
 
@@ -61,7 +61,6 @@ def decode_binary_packed(
     dtype: npt.DTypeLike = np.int64,
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> tuple[npt.NDArray[Any], int]:
     """``count`` values (int32 or int64), in ``out`` if given, and the number of bytes used.
 
@@ -100,7 +99,7 @@ def decode_binary_packed(
         return values, at
     low = (first >> 1 ^ -(first & 1)) % _WRAP
     values[:1] = np.array([low], np.uint64).astype(f"u{values.itemsize}").view(values.dtype)
-    chosen = kernels or choose(count)
+    chosen = choose(count)
     end = chosen.delta(view, at, block // miniblocks, miniblocks, values)
     if end < 0:
         raise too_short(
@@ -140,12 +139,10 @@ def _zigzag(value: int) -> int:
     return value << 1 if value >= 0 else (-value << 1) - 1
 
 
-def decode_length_byte_array(
-    data: Buffer, count: int, *, kernels: Kernels | None = None
-) -> tuple[ByteArrays, int]:
+def decode_length_byte_array(data: Buffer, count: int) -> tuple[ByteArrays, int]:
     """``count`` values, and the number of bytes used."""
     view = as_bytes(data)
-    lengths, start = decode_binary_packed(view, count, np.int32, kernels=kernels)
+    lengths, start = decode_binary_packed(view, count, np.int32)
     if count and lengths.min() < 0:
         raise FormatError("length of a byte array", expected="0 or more", got=int(lengths.min()))
     offsets = np.zeros(count + 1, np.int64)
@@ -163,13 +160,11 @@ def encode_length_byte_array(values: ByteArrays) -> bytes:
     return encode_binary_packed(lengths.astype(np.int32)) + values.content.tobytes()
 
 
-def decode_byte_array(
-    data: Buffer, count: int, *, kernels: Kernels | None = None
-) -> tuple[ByteArrays, int]:
+def decode_byte_array(data: Buffer, count: int) -> tuple[ByteArrays, int]:
     """``count`` values, and the number of bytes used."""
     view = as_bytes(data)
-    prefixes, start = decode_binary_packed(view, count, np.int32, kernels=kernels)
-    suffixes, used = decode_length_byte_array(view[start:], count, kernels=kernels)
+    prefixes, start = decode_binary_packed(view, count, np.int32)
+    suffixes, used = decode_length_byte_array(view[start:], count)
     if not count:
         return suffixes, start + used
     kept = prefixes.astype(np.int64)
@@ -187,16 +182,14 @@ def decode_byte_array(
         raise FormatError(
             "byte arrays of one page", expected=f"at most {MAX_BYTES} bytes", got=int(ends[-1])
         )
-    chosen = kernels or choose(count)
+    chosen = choose(count)
     content = chosen.expand(kept, suffixes.data, suffixes.offsets, ends)
     return ByteArrays(content, ends), start + used
 
 
-def decode_fixed(
-    data: Buffer, count: int, width: int, *, kernels: Kernels | None = None
-) -> tuple[U8, int]:
+def decode_fixed(data: Buffer, count: int, width: int) -> tuple[U8, int]:
     """``count`` values of ``width`` bytes, ``(count, width)``, and the number of bytes used."""
-    values, used = decode_byte_array(data, count, kernels=kernels)
+    values, used = decode_byte_array(data, count)
     wrong = np.flatnonzero(values.lengths != width)
     if len(wrong):
         at = int(wrong[0])
@@ -206,10 +199,10 @@ def decode_fixed(
     return values.content.reshape(count, width), used
 
 
-def encode_byte_array(values: ByteArrays, *, kernels: Kernels | None = None) -> bytes:
+def encode_byte_array(values: ByteArrays) -> bytes:
     """The values, each with the longest prefix that it shares with the previous one."""
     offsets = np.ascontiguousarray(values.offsets)
-    chosen = kernels or choose(len(values))
+    chosen = choose(len(values))
     prefixes = chosen.shared(as_bytes(values.data), offsets)
     lengths = values.lengths - prefixes
     # Places in the data of the bytes after each prefix.
@@ -220,10 +213,8 @@ def encode_byte_array(values: ByteArrays, *, kernels: Kernels | None = None) -> 
     return encode_binary_packed(prefixes.astype(np.int32)) + encode_length_byte_array(suffixes)
 
 
-def encode_fixed(values: U8, *, kernels: Kernels | None = None) -> bytes:
+def encode_fixed(values: U8) -> bytes:
     """Values ``(n, k)`` of FIXED_LEN_BYTE_ARRAY."""
     count, width = values.shape
     offsets = np.arange(count + 1, dtype=np.int64) * width
-    return encode_byte_array(
-        ByteArrays(as_bytes(np.ascontiguousarray(values)), offsets), kernels=kernels
-    )
+    return encode_byte_array(ByteArrays(as_bytes(np.ascontiguousarray(values)), offsets))

@@ -24,17 +24,15 @@ from .values import as_bytes, check_count, check_room, empty_like, gather
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import I32, U8
-
-    from .kernels import Kernels
+    from .kernels import I32, U8
     from .values import Buffer, Values
 
 
-def decode_indices(data: Buffer, count: int, *, kernels: Kernels | None = None) -> I32:
+def decode_indices(data: Buffer, count: int) -> I32:
     """``count`` indices, not checked against any dictionary (32-bit ones wrap to negative)."""
     width, runs = _width(data, count)
     try:
-        indices, _ = rle.decode(runs, count, width, kernels=kernels)
+        indices, _ = rle.decode(runs, count, width)
     except FormatError as error:
         raise FormatError(
             "indices into a dictionary: runs cannot be read",
@@ -51,7 +49,6 @@ def decode(
     dictionary: Values,
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> Values:
     """``count`` values of the ``dictionary``; in ``out`` if given (not for byte arrays).
 
@@ -59,15 +56,15 @@ def decode(
     """
     width, runs = _width(data, count)
     if width and isinstance(dictionary, np.ndarray) and _is_plain(dictionary):
-        chosen = kernels or choose(count)
+        chosen = choose(count)
         if rle.count_held(runs, count, width, chosen) == count:
             out = empty_like(dictionary, count) if out is None else out
             if chosen.coded(runs, width, dictionary, out) >= 0:
                 return out
         # The longer way below finds the error.
-    indices = decode_indices(data, count, kernels=kernels)
+    indices = decode_indices(data, count)
     try:
-        return gather(dictionary, indices, out=out, kernels=kernels)
+        return gather(dictionary, indices, out=out)
     except IndexError as error:
         raise FormatError(
             f"indices into a dictionary: {error}", expected=f"below {len(dictionary)}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import I64, U8
+    from .kernels import I64, U8
 
 
 # What may be written beyond the last string.

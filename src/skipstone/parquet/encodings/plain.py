@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import U8
-
-    from .kernels import Kernels
+    from .kernels import U8
     from .values import Buffer, Values
 
 
@@ -61,7 +59,6 @@ def decode(
     type_length: int | None = None,
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> Values:
     """The first ``count`` values; in ``out`` if given (not for byte arrays).
 
@@ -71,7 +68,7 @@ def decode(
     check_count(count)
     view = as_bytes(data)
     if type_ is Type.BYTE_ARRAY:
-        return _decode_byte_arrays(view, count, kernels or choose(count))
+        return _decode_byte_arrays(view, count)
     if type_ is Type.BOOLEAN:
         check_room(f"{count} booleans", count + 7 >> 3, len(view))
         bits = np.unpackbits(view, count=count, bitorder="little")
@@ -98,9 +95,9 @@ def _into(out: npt.NDArray[Any], raw: U8) -> npt.NDArray[Any]:
     return out
 
 
-def _decode_byte_arrays(view: U8, count: int, kernels: Kernels) -> ByteArrays:
+def _decode_byte_arrays(view: U8, count: int) -> ByteArrays:
     check_room(f"lengths of {count} byte arrays", 4 * count, len(view))
-    offsets, content, end = kernels.plain(view, count)
+    offsets, content, end = choose(count).plain(view, count)
     if end < 0:
         at = ~end
         length = int.from_bytes(view[at : at + 4].tobytes(), "little")

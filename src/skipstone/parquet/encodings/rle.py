@@ -30,9 +30,7 @@ from .values import as_bytes, check_count, check_room, room, too_short
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import U8
-
-    from .kernels import Kernels
+    from .kernels import U8, Kernels
     from .values import Buffer
 
 
@@ -47,7 +45,6 @@ def decode(
     bit_width: int,
     *,
     dtype: npt.DTypeLike = np.int32,
-    kernels: Kernels | None = None,
 ) -> tuple[npt.NDArray[Any], int]:
     """``count`` values of ``bit_width`` (0 to 64) bits, and the number of bytes used.
 
@@ -60,7 +57,7 @@ def decode(
         raise FormatError("bit width", expected=f"0 to {_BITS[kind]}", got=bit_width)
     if not bit_width:
         return np.zeros(count, kind), len(view)
-    chosen = kernels or choose(count)
+    chosen = choose(count)
     held = count_held(view, count, bit_width, chosen)
     if held < count:
         raise too_short("runs", 0, f"{count} values", f"{held} in {len(view)} bytes")
@@ -100,12 +97,11 @@ def decode_booleans(
     count: int,
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> npt.NDArray[np.bool_]:
     """The booleans of a data page; in ``out`` if given."""
     if not count:
         return np.zeros(0, np.bool_)
-    values, _ = decode(prefixed(data), count, 1, dtype=np.uint8, kernels=kernels)
+    values, _ = decode(prefixed(data), count, 1, dtype=np.uint8)
     if out is None:
         return values.view(np.bool_)
     out[:] = values

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from _typeshed import ReadableBuffer
 
-    from .kernels import Kernels
-
 
 _LARGE = 1 << 15
 #: Bytes of a page: an array of uint8, or another object with a buffer.
@@ -232,17 +230,16 @@ def gather(
     indices: npt.NDArray[np.integer[Any]],
     *,
     out: npt.NDArray[Any] | None = None,
-    kernels: Kernels | None = None,
 ) -> Values:
     """The values at ``indices``, of the same kind; in ``out`` if given (not for byte arrays).
 
     IndexError where an index is none of the values.
     """
     if isinstance(values, ByteArrays):
-        return gather_bytes(values, indices, kernels)
+        return gather_bytes(values, indices)
     if out is None:
         out = empty_like(values, len(indices))
-    if not (kernels or choose(len(indices))).rows(values, np.ascontiguousarray(indices), out):
+    if not choose(len(indices)).rows(values, np.ascontiguousarray(indices), out):
         raise no_index(len(values), indices)
     return out
 
@@ -253,11 +250,9 @@ def empty_like(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return room(int(np.prod(shape)), values.dtype).reshape(shape)
 
 
-def gather_bytes(
-    values: ByteArrays, indices: npt.NDArray[np.integer[Any]], kernels: Kernels | None = None
-) -> ByteArrays:
+def gather_bytes(values: ByteArrays, indices: npt.NDArray[np.integer[Any]]) -> ByteArrays:
     """As ``gather``; FormatError for more than ``MAX_BYTES`` bytes."""
-    chosen, indices = kernels or choose(len(indices)), np.ascontiguousarray(indices)
+    chosen, indices = choose(len(indices)), np.ascontiguousarray(indices)
     offsets, ends = np.ascontiguousarray(values.offsets), np.empty(len(indices) + 1, np.int64)
     total = chosen.lengths(offsets, indices, ends)
     if total < 0:
