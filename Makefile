@@ -17,7 +17,7 @@ help:
 	echo "make docs    the documentation site, in site/"
 	echo "make bench   the figures, one JSON line each"
 	echo "make fuzz    the parsers against hostile bytes, for longer"
-	echo "make soak    the tests that take hours"
+	echo "make soak    random tables on every route, then the tests that take hours"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv"
 
 test: java $(VENV)/.stamp .venv-spark41/.stamp
@@ -46,7 +46,8 @@ fuzz: $(VENV)/.stamp
 	  $(PY) -m pytest -m fuzz -n $(JOBS) $(ARGS)
 
 soak: java $(VENV)/.stamp
-	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz" $(ARGS)
+	$(PY) -m tests.soak $(ARGS)
+	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz"
 
 venv: $(VENV)/.stamp
 
@@ -65,6 +66,6 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 clean:
-	rm -rf build dist site demo-data bench-data bench-out spark-warehouse metastore_db derby.log artifacts
+	rm -rf build dist site demo-data bench-data bench-out soak-out spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba-checked
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +

@@ -1,0 +1,132 @@
+"""``python -m tests.soak``: random tables until the time is over; scripts of what was wrong."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.soak.shape import EMBEDDED, KNOWN_GAPS, SPARK, Shape, chosen_features, without_gaps
+from tests.soak.shrink import script, shrunk
+from tests.soak.trials import Finding, TableTrials, Totals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROUTES = {"embedded": EMBEDDED, "spark": SPARK, "connect": ("connect",)}
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="of the first table (0)")
+    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long (600)")
+    parser.add_argument("--trials", type=int, help="stop after so many trials")
+    parser.add_argument("--tables", type=int, help="stop after so many tables")
+    parser.add_argument(
+        "--routes", default="embedded", help="embedded, spark, connect, all, or names with commas"
+    )
+    parser.add_argument("--features", default="all", help="all, a,b or all,-a,-b")
+    parser.add_argument("--gaps", action="store_true", help="try what is known to fail, too")
+    parser.add_argument("--shrink", type=float, default=20.0, help="seconds per finding (20)")
+    parser.add_argument("--out", default="soak-out", help="folder of the scripts (soak-out)")
+    return parser.parse_args(given)
+
+
+def routes_of(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return tuple(route for each in ROUTES.values() for route in each)
+    return tuple(r for each in text.split(",") for r in ROUTES.get(each, (each,)))
+
+
+class Run:
+    """A run: its totals and its distinct findings."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.totals, self.kinds = given, Totals(), Counter[str]()
+        self.started = self.told = time.monotonic()
+
+    def tell(self, seed: int) -> None:
+        """Every 30 seconds, a line."""
+        now = time.monotonic()
+        if now - self.told >= 30:
+            self.told = now
+            print(
+                f"{now - self.started:6.0f} s  seed {seed}  {self.totals.tables} tables  "
+                f"{sum(self.totals.trials.values())} trials  {len(self.kinds)} findings",
+                flush=True,
+            )
+
+    def keep(self, found: list[Finding]) -> None:
+        """Shrink and write the first finding of each kind."""
+        for each in found:
+            self.kinds[each.kind] += 1
+            if self.kinds[each.kind] > 1:
+                continue
+            small = shrunk(each, self.given.shrink) if self.given.shrink else None
+            again = "" if small is not None else " (not again)"
+            small = small or each
+            out = Path(self.given.out)
+            out.mkdir(parents=True, exist_ok=True)
+            name = f"{each.case.trial.route}-{each.seed}-{len(self.kinds):03}.py"
+            (out / name).write_text(script(small), encoding="utf-8")
+            print(f"found{again}: {name}: {each.case.trial.route}: {small.wrong[:300]}")
+            print(f"    where {small.case.trial.where}; {sorted(small.used)}", flush=True)
+
+    def over(self) -> bool:
+        given, trials = self.given, sum(self.totals.trials.values())
+        return (
+            time.monotonic() - self.started >= given.seconds
+            or (given.trials is not None and trials >= given.trials)
+            or (given.tables is not None and self.totals.tables >= given.tables)
+        )
+
+    def summary(self) -> str:
+        seconds = time.monotonic() - self.started
+        trials = sum(self.totals.trials.values())
+        return json.dumps(
+            {
+                "seconds": round(seconds, 1),
+                "tables": self.totals.tables,
+                "trials": trials,
+                "per_second": round(trials / max(seconds, 1e-9), 1),
+                "routes": dict(self.totals.trials),
+                "left_out": dict(self.totals.left_out),
+                "refused": self.totals.refused,
+                "discarded": self.totals.discarded,
+                "findings": dict(self.kinds),
+            }
+        )
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run; the exit code is 1 with findings."""
+    chosen = arguments(given)
+    features = chosen_features(chosen.features)
+    shape = Shape(
+        features=features if chosen.gaps else without_gaps(features),
+        gaps=() if chosen.gaps else KNOWN_GAPS,
+        routes=routes_of(chosen.routes),
+    )
+    run, seed = Run(chosen), chosen.seed
+    print(f"first seed {seed}, routes {', '.join(shape.routes)}", flush=True)
+    embedded = replace(shape, routes=tuple(r for r in shape.routes if r in EMBEDDED))
+    while not run.over():
+        with contextlib.redirect_stderr(io.StringIO()):
+            found = TableTrials(seed, embedded, run.totals).run()
+        run.keep(found)
+        run.tell(seed)
+        seed += 1
+    print(f"last seed {seed - 1}")
+    print(run.summary())
+    return 1 if run.kinds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
