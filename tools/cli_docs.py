@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from skipstone.cli.verbs import VERBS, cli
+from skipstone.cli import VERBS, cli
 
 __all__ = ["FILE", "page"]
 

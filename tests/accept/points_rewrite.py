@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import skipstone
 from skipstone import Encryption
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.rewrite import decrypt, encrypt
 from tests.accept.registry import point
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from skipstone import ParquetFile, Table
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.rewrite import split_columns
 from skipstone.storage.base import metered
 from tests.accept.registry import point

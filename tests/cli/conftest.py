@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.facts.reports import (
     BuildReport,
     CheckReport,

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.cli.errors import fault_of
+from skipstone.cli.output import fault_of
 from skipstone.table import Table
 from tests.cli.test_speech import command
 

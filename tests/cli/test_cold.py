@@ -17,7 +17,7 @@ SOURCE = Path(skipstone.__file__).resolve().parent.parent
 # Runs in an interpreter of its own; the last line that it prints is JSON.
 EXPLAIN = """
 import json, sys
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 try:
     cli(["explain", sys.argv[1], "id = 5", "--json"])
 except SystemExit as done:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from skipstone import Decryption, Encryption, Table
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from tests.table.data import rows
 from tests.table.test_encrypted_queries import KEY, NAMES, OF_S, SEALS, laid
 

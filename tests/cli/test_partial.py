@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from tests.txn_tables import DAY, TxnFolder, micros, rows_at
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from skipstone.cli.errors import fault_of
-from skipstone.cli.output import Output
+from skipstone.cli.output import Output, fault_of
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 def test_help_loads_no_module_of_a_verb() -> None:
     code = (
-        "import sys\nfrom skipstone.cli.verbs import VERBS, cli\n"
+        "import sys\nfrom skipstone.cli import VERBS, cli\n"
         "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
         "print(*(m for m, _ in VERBS.values() if f'skipstone.cli.{m}' in sys.modules), sep='\\n',"
         " file=sys.stderr)"
@@ -163,7 +162,7 @@ def test_colour_on_a_terminal_unless_it_is_not_wanted(
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom skipstone.cli import output\nfrom skipstone.cli.verbs import cli\n"
+        "import sys\nfrom skipstone.cli import output\nfrom skipstone.cli import cli\n"
         "class Much:\n"
         "    def to_dict(self): return {'x': 'y' * 10**6}\n"
         "    def __str__(self): return 'y' * 10**6\n"

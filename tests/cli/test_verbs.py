@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from skipstone.cli.verbs import VERBS, cli
+from skipstone.cli import VERBS, cli
 from skipstone.facts.reports import CheckReport
 from skipstone.indexes.registry import parse_index
 from skipstone.table import Table
@@ -117,6 +117,8 @@ def test_build_hands_on_its_options(noted: Noted, run: Run) -> None:
             "memory": 2**30,
             "progress": None,
             "pm": "external",
+            "encryption": None,
+            "plaintext_index": False,
         },
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skipstone.cli.verbs import VERBS
+from skipstone.cli import VERBS
 from tools.cli_docs import FILE, page
 
 

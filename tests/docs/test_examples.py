@@ -9,7 +9,7 @@ import click
 import pytest
 
 import skipstone
-from skipstone.cli.verbs import VERBS, cli
+from skipstone.cli import VERBS, cli
 from tests.docs.pages import PAGES, blocks, python_examples, run_examples
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ def test_what_was_made_is_what_the_footer_gives(table: Table, tmp_path: Path) ->
 
 
 def test_export_by_the_command_line(table: Table, tmp_path: Path) -> None:
-    from skipstone.cli.verbs import cli as main
+    from skipstone.cli import cli as main
 
     out = tmp_path / "out"
     done = CliRunner().invoke(main, ["export", table.path, "--questdb", str(out)])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import skipstone
 from skipstone import Table, ingest
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.errors import SkipstoneError
 from skipstone.live import LiveTable
 from skipstone.table import ingest as ingesting

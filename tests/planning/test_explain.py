@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import skipstone
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.planning.explain import Amount, Explanation, Forecast
 from skipstone.pruning import Cause, Level, Reason, RowSet
 from skipstone.pruning import costs as cost

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from tests.report.data import parsed
 from tests.report.layered import WHERE
 

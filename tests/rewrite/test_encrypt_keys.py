@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from skipstone import Decryption, Encryption, ParquetFile
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.rewrite import decrypt, encrypt, rekey

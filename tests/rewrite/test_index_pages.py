@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from skipstone import Decryption, Encryption, ParquetFile
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.parquet.format.enums import PageType
 from skipstone.rewrite import add_index_pages, decrypt, encrypt, retrofit

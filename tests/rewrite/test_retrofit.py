@@ -348,7 +348,7 @@ def test_a_table_is_resumed_and_its_facts_are_fresh(tmp_path: Path) -> None:
 def test_the_command_line(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from skipstone.cli.verbs import cli
+    from skipstone.cli import cli
 
     path = write(tmp_path / "a.parquet", table())
     out = str(tmp_path / "b.parquet")

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone import ParquetFile, Table
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays

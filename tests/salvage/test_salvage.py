@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import Tail
 from skipstone.salvage import salvage

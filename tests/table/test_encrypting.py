@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import Decryption, Encryption, ParquetFile, Table
-from skipstone.cli.verbs import cli
+from skipstone.cli import cli
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.modules import MAX_INVOCATIONS

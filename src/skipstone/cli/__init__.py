@@ -1,16 +1,127 @@
 """The command line: flat verbs, each a thin skin over one call of the library.
 
-``verbs`` names them and imports a verb's module when that verb is called; ``output`` is the only
-module that prints; ``faults`` makes an exception into ``error: …`` and ``hint: …``.
+The table below names them. A verb's module is imported when the verb is called, so
+``skipstone --help`` imports nothing heavy. ``output`` is the only module that prints.
 """
 
 from __future__ import annotations
 
-__all__ = ["main"]
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skipstone._version import __version__
+
+from . import output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+#: verb -> the module with the function of that name, and what the verb does
+VERBS: dict[str, tuple[str, str]] = {
+    "advise": ("explain", "Propose indexes for a table, from a sample of its files."),
+    "build": ("build", "Index the files of a table that have no facts yet."),
+    "refresh": ("build", "Index new and changed files with the existing indexes."),
+    "describe": ("explain", "Show the indexes of a table, and how much of it they cover."),
+    "explain": ("explain", "Show what a query would read, and why the rest can be skipped."),
+    "query": ("query", "Print the rows that match, or the first by an order, without Spark."),
+    "count": ("query", "Print how many rows match."),
+    "report": ("explain", "Draw what a query reads and skips as a page of HTML, or one file."),
+    "check": ("explain", "Find stale, missing or untrue facts, and files in wrong places."),
+    "drop": ("maintenance", "Remove one index of a table, or all of them."),
+    "compact": ("maintenance", "Merge the parts of an index, and leave out useless facts."),
+    "vacuum": ("maintenance", "Delete files that no part of an index refers to."),
+    "export": ("maintenance", "Publish an index in a format that other systems read."),
+    "ingest": ("table_files", "Append rows to a live table, in place, while it is read."),
+    "migrate": ("table_files", "Make row group metadata (_pm) for files that lack it."),
+    "retrofit": ("table_files", "Add page indexes, filters and checksums to Parquet files."),
+    "salvage": ("rewrite", "Save the rows of Parquet files whose footer is lost."),
+    "encrypt": ("rewrite", "Encrypt a Parquet file, or those of a table, without decoding."),
+    "decrypt": ("rewrite", "Decrypt a Parquet file, or those of a table, without decoding."),
+    "rekey": ("rewrite", "Wrap the data keys of encrypted Parquet files with new master keys."),
+    "write-metadata": ("table_files", "Write the footers of all files of a table into one file."),
+    "inspect": ("inspect", "Show what is inside an index store, or any Parquet file."),
+}
+#: earlier names of verbs, which scripts may use
+_FORMER = {"metadata": "write-metadata"}
+EXAMPLES = """\b
+  skipstone advise  data/events
+  skipstone build   data/events -c user_id:bloom -c ts:minmax
+  skipstone explain data/events "user_id = 'u-8814'"
+"""
+
+
+class Verbs(click.Group):
+    """The group. Every failure of a verb passes through ``main``; nothing else exits."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"skipstone.cli.{VERBS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        args = [_FORMER.get(args[0], args[0]), *args[1:]] if args else args
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            near = get_close_matches(args[0], VERBS, n=1)
+            meant = f", did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no verb {args[0]!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run the command line; always ends in ``SystemExit``."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
+        try:
+            code = super().main(given, *rest, **extra)
+            output.flush()
+        except BrokenPipeError:  # the reader of the result has closed the pipe
+            output.close_quietly()
+            sys.exit(1)
+        except BaseException as error:
+            if isinstance(error, SystemExit):
+                raise
+            fault = output.fault_of(error)
+            output.fault(fault, error if "--debug" in given else None)
+            sys.exit(fault.code)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.command(
+    cls=Verbs,
+    no_args_is_help=False,
+    subcommand_metavar="VERB [ARGS]...",
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Data skipping and secondary indexes for plain Parquet, on Spark.
+
+    TABLE is a directory of Parquet files, or its URI in an object store. The index lies beside it:
+    that of data/events in data/_events.skipstone. Only these verbs change the table's directory:
+    ingest, retrofit, encrypt, decrypt and rekey change files; write-metadata adds two files,
+    migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.
+
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 when check or inspect --verify found
+    something, or when not all files could be processed.
+    """
 
 
 def main() -> None:
-    """The console script ``skipstone``: exits with 0 done, 1 failed, 2 usage, 3 ``check`` found."""
-    from .verbs import cli
-
+    """The console script ``skipstone``."""
     cli()

@@ -8,14 +8,14 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from skipstone.errors import SkipstoneError
 
-from .keys import data_keys, index_encryption_of, labels
-from .options import index_options, reporting, size, source_options, spark_options, table_of
+from .keys import column_pairs, data_keys, index_encryption_of
+from .options import index_options, reporting, size, source_options, spark_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.table import Table
 
+    from .options import TableArguments
     from .output import Output
 
 
@@ -180,7 +181,7 @@ def _up_to_date(target: Table) -> bool:
     "--key-metadata",
     metavar="COLUMN[:KIND]=LABEL",
     multiple=True,
-    callback=labels,
+    callback=column_pairs,
     help="Encrypt this index with the key of this label; may be given again.",
 )
 @click.option(
@@ -193,9 +194,7 @@ def _up_to_date(target: Table) -> bool:
 @spark_options
 @reporting
 def build(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     columns: tuple[str, ...],
     memory: int,
     pm: PmMode,
@@ -230,21 +229,24 @@ def build(
             "nothing to build: name columns and kinds with -c; `skipstone advise` proposes some"
         )
     indexes = definitions(columns)
-    more: dict[str, Any] = {}
     encryption = index_encryption_of(
         index_footer_key, key_metadata, plaintext_footer=plaintext_footer
     )
-    if encryption is not None:
-        more["encryption"] = encryption
-    if plaintext_index:
-        more["plaintext_index"] = True
-    target = table_of(table, index_location, storage_options)
+    target = table.open()
     no_spark = no_spark or _refused(target, indexes)
     with (
         session(master, no_spark=no_spark) as spark,
         out.progress("indexing") as progress,
     ):
-        report = target.build(spark, indexes, memory=memory, progress=progress, pm=pm, **more)
+        report = target.build(
+            spark,
+            indexes,
+            memory=memory,
+            progress=progress,
+            pm=pm,
+            encryption=encryption,
+            plaintext_index=plaintext_index,
+        )
     out.result(report)
 
 
@@ -257,9 +259,7 @@ def build(
 @spark_options
 @reporting
 def refresh(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     pm: PmMode,
     plaintext_index: bool,
     master: str,
@@ -271,14 +271,11 @@ def refresh(
     Files with fresh facts are not read. The run also merges small parts. An encrypted index stays
     encrypted; --index-key says where its keys are.
     """
-    more: dict[str, Any] = {}
-    if plaintext_index:
-        more["plaintext_index"] = True
-    target = table_of(table, index_location, storage_options)
+    target = table.open()
     no_spark = no_spark or _up_to_date(target)
     with (
         session(master, no_spark=no_spark) as spark,
         out.progress("refreshing") as progress,
     ):
-        report = target.refresh(spark, progress=progress, pm=pm, **more)
+        report = target.refresh(spark, progress=progress, pm=pm, plaintext_index=plaintext_index)
     out.result(report)

@@ -1,37 +1,85 @@
-"""`describe`, `explain` and `check`: show indexes, what they skip, and whether they are true."""
+"""`advise`, `describe`, `explain`, `report` and `check`: verbs that only show.
+
+They show which indexes pay, what an index covers and skips, and whether it is true.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from .errors import FOUND
-from .keys import data_keys
-from .options import index_options, reporting, source_options, table_of
+from .keys import data_keys, file_keys
+from .options import columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:
     from skipstone.table.planning import PlanOptions
 
+    from .options import TableArguments
     from .output import Output
+
+
+@click.command()
+@index_options
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="How many files to look at, spread over the table.",
+)
+@click.option(
+    "--queries",
+    type=click.File("r", encoding="utf-8"),
+    help="Predicates that the indexes should serve, one per line, or a JSON list; - for stdin. "
+    "A number and a tab before a predicate is its weight.",
+)
+@data_keys
+@reporting
+def advise(
+    table: TableArguments,
+    sample: int,
+    queries: TextIO | None,
+    out: Output,
+) -> None:
+    """Propose indexes for TABLE, with a reason each, from a sample of its files.
+
+    With --queries, advise builds candidate indexes over the sample, plans the queries with them,
+    and compares the bytes that each index saves with its size. It writes nothing. The last line is
+    a `skipstone build` command that is ready to run.
+    """
+    found = table.open()
+    if queries is None:
+        out.result(found.advise(sample=sample))
+        return
+    from skipstone.advisor import parse_queries
+
+    try:
+        text = queries.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"--queries: {queries.name} is not UTF-8: {error}") from error
+    out.result(found.advise(sample=sample, queries=parse_queries(text)))
 
 
 @click.command()
 @index_options
 @source_options
 @reporting
-def describe(
-    table: str, index_location: str | None, storage_options: dict[str, str], out: Output
-) -> None:
+def describe(table: TableArguments, out: Output) -> None:
     """Show the indexes of TABLE, and how many of its files they cover."""
-    out.result(table_of(table, index_location, storage_options).describe())
+    out.result(table.open().describe())
 
 
 @click.command()
 @index_options
 @source_options
 @click.argument("where", required=False)
-@click.option("--columns", metavar="A,B", help="Columns that the query reads; all by default.")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=columns_of,
+    help="Columns that the query reads; all by default.",
+)
 @click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
@@ -39,11 +87,9 @@ def describe(
 @data_keys
 @reporting
 def explain(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     where: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     order_by: str | None,
     limit: int | None,
     facts_only: bool,
@@ -62,16 +108,57 @@ def explain(
       skipstone explain data/events "user_id = 'u-8814'" --columns ts,amount --analyze
       skipstone explain data/events "user_id = 'u-8814'" --footer-key env:FOOTER_KEY
     """
-    from .rows import columns_of
-
     query: PlanOptions = {
-        "columns": columns_of(columns),
+        "columns": columns,
         "order_by": order_by,
         "limit": limit,
         "inside": not facts_only,
     }
-    opened = table_of(table, index_location, storage_options)
+    opened = table.open()
     out.result(opened.scan(where, **query).analyze() if analyze else opened.explain(where, **query))
+
+
+@click.command()
+@index_options
+@source_options
+@click.argument("where", required=False)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PAGE",
+    default="report.html",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    help="The page to write; an existing file is replaced.",
+)
+@data_keys
+@reporting
+def report(
+    table: TableArguments,
+    where: str | None,
+    output: str,
+    out: Output,
+) -> None:
+    """Draw what a query of TABLE with condition WHERE reads and skips, as one page of HTML.
+
+    Each file is a cell, coloured by the level that skipped it. Files to read open into row groups,
+    columns and pages. If TABLE is one Parquet file, the page shows its inside. The page needs no
+    network.
+
+    \b
+      skipstone report data/events "user_id = 'u-8814'" -o report.html
+      skipstone report data/events/part-0.parquet -o file.html
+    """
+    from skipstone.identity import canonical_path
+    from skipstone.report import write, write_file
+    from skipstone.storage import open_storage
+
+    path, options = canonical_path(table.path), table.storage_options
+    if open_storage(path, options).has_children(path):
+        out.result(write(table.open().scan(where), output, storage_options=options))
+        return
+    keys = file_keys()
+    out.result(write_file(table.path, output, where, storage_options=options, decryption=keys))
 
 
 @click.command()
@@ -92,9 +179,7 @@ def explain(
 @data_keys
 @reporting
 def check(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     deep: bool,
     sample: int,
     out: Output,
@@ -108,7 +193,4 @@ def check(
     by a file of another table, decrypted, or removed. --aad-prefix is the name of the table, for
     tables without a list of their encrypted files.
     """
-    report = table_of(table, index_location, storage_options).check(deep=deep, sample=sample)
-    out.result(report)
-    if not report.ok:
-        click.get_current_context().exit(FOUND)
+    out.verdict(table.open().check(deep=deep, sample=sample))

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from skipstone.cli.errors import FOUND
-
-from .keys import index_key_options, index_keys
+from .keys import column_pairs, index_key_options, index_keys
 from .options import reporting, storage_option
 
 if TYPE_CHECKING:
-    from skipstone.parquet.encryption.master_keys import LabelledKeys
-
     from .output import Output
-
-
-def _types(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    found = []
-    for value in values:
-        column, equals, type = value.rpartition("=")
-        if not (column and equals and type):
-            raise click.BadParameter(f"{value!r} is not of the form COLUMN=TYPE", ctx, param)
-        found.append((column, type))
-    return tuple(found)
 
 
 @click.command()
@@ -64,7 +48,7 @@ def _types(
     "types",
     metavar="COLUMN=TYPE",
     multiple=True,
-    callback=_types,
+    callback=column_pairs,
     help="File index: the type of a column, as Paimon spells it; may be given again.",
 )
 @click.option(
@@ -90,7 +74,7 @@ def inspect(
     verify: bool,
     keys: str | None,
     where: str | None,
-    types: tuple[tuple[str, str], ...],
+    types: dict[str, str],
     data: str | None,
     parquet_size: int | None,
     no_crc: bool,
@@ -115,7 +99,9 @@ def inspect(
     """
     from skipstone.inspect.dispatch import WrongOptionError, inspect_path
     from skipstone.inspect.inspection import InspectOptions
+    from skipstone.parquet.encryption.master_keys import LabelledKeys
 
+    labelled = index_keys().get("index_keys")
     options = InspectOptions(
         rows=rows,
         columns=columns,
@@ -123,25 +109,15 @@ def inspect(
         verify=verify,
         keys=keys,
         where=where,
-        types=types,
+        types=tuple(types.items()),
         data=data,
         parquet_size=parquet_size,
         no_crc=no_crc,
         storage_options=storage_options or None,
-        index_keys=_labelled(index_keys().get("index_keys")),
+        index_keys=None if labelled is None else LabelledKeys(labelled),
     )
     try:
         found = inspect_path(path, options)
     except WrongOptionError as error:
         raise click.UsageError(error.message) from error
-    out.result(found)
-    if not found.sound:
-        click.get_current_context().exit(FOUND)
-
-
-def _labelled(source: Any) -> LabelledKeys | None:
-    if source is None:
-        return None
-    from skipstone.parquet.encryption.master_keys import LabelledKeys as _LabelledKeys
-
-    return _LabelledKeys(source)
+    out.verdict(found)

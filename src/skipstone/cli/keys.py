@@ -6,16 +6,17 @@
 
 Messages never repeat what was typed in the place of a source: it may be a key.
 
-``EncryptionOptions``, ``DecryptionOptions`` and ``KmsOption`` are picklable and callable. Each call
-fetches the keys, so with ``--master`` every worker fetches them by itself.
+``EncryptionOptions`` and ``DecryptionOptions`` are picklable and callable. Each call fetches the
+keys, so with ``--master`` every worker fetches them by itself.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
-from functools import wraps
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -25,7 +26,7 @@ import click
 from skipstone.errors import FormatError, SkipstoneError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.parquet.encryption.decryption import Decryption
@@ -37,14 +38,6 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _LENGTHS: Final = (16, 24, 32)
 _LONGEST: Final = 4096
 _SOURCES: Final = ("file", "env")
-_ASKED: Final = (
-    "keys",
-    "footer_key",
-    "column_keys",
-    "kms",
-    "aad_prefix",
-    "allow_plaintext_files",
-)
 _COLUMN_SOURCE: Final = re.compile(r"(.+?)=(?=(?:file|env):)")
 
 
@@ -80,26 +73,24 @@ def column_sources(
     return found
 
 
-def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def pairs(
+    ctx: click.Context,
+    param: click.Parameter,
+    values: tuple[str, ...],
+    split: Callable[[str, str], tuple[str, str, str]] = str.partition,
+) -> dict[str, str]:
     """NAME=VALUE, each name once."""
     found: dict[str, str] = {}
     for each in values:
-        name, _, value = each.partition("=")
+        name, _, value = split(each, "=")
         if not name or not value or name in found:
-            raise click.BadParameter("name=value is expected, and every name once", ctx, param)
+            raise click.BadParameter(f"{param.metavar} is expected, each once", ctx, param)
         found[name] = value
     return found
 
 
-def labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """COLUMN[:KIND]=LABEL, each once."""
-    found: dict[str, str] = {}
-    for each in values:
-        name, _, label = each.rpartition("=")  # the name of a column may hold an equals sign
-        if not name or not label or name in found:
-            raise click.BadParameter("COLUMN[:KIND]=LABEL is expected, each once", ctx, param)
-        found[name] = label
-    return found
+#: COLUMN=VALUE, each once; the name of a column may hold an equals sign
+column_pairs: Final = partial(pairs, split=str.rpartition)
 
 
 def key_from(source: str, shown: str) -> bytes:
@@ -180,7 +171,7 @@ def key_options(function: Function) -> Function:
 
 
 def data_keys(function: Function) -> Function:
-    """Adds the options that open the encrypted files of a table; ``table_of`` passes them on."""
+    """Adds the options that open the encrypted files of a table; ``file_keys`` has them."""
 
     @click.option(
         "--allow-plaintext-files",
@@ -189,49 +180,15 @@ def data_keys(function: Function) -> Function:
     )
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        asked = {name: options.pop(name) for name in _ASKED}
-        click.get_current_context().meta["skipstone.data_keys"] = asked
+        asked = {each.name: options.pop(each.name) for each in fields(DecryptionOptions)}
+        click.get_current_context().meta["skipstone.data_keys"] = DecryptionOptions(**asked)
         return function(*args, **options)
 
     return cast("Function", key_options(run))
 
 
-def decryption_of(
-    keys: str | None,
-    footer_key: str | None = None,
-    column_keys: dict[str, str] | None = None,
-    kms: str | None = None,
-    aad_prefix: str | None = None,
-    allow_plaintext_files: bool = False,
-) -> Decryption:
-    """The keys that these options describe."""
-    from skipstone.parquet.encryption.decryption import Decryption, decryption_from_json
-
-    if keys is not None:
-        if footer_key or column_keys or kms or aad_prefix:
-            raise click.UsageError(
-                "--keys takes no other key option: its file has the keys and the AAD prefix"
-            )
-        return decryption_from_json(Path(keys).read_text(encoding="utf-8"), file=keys)
-    try:
-        return Decryption(
-            footer_key=None if footer_key is None else key_from(footer_key, "the footer key"),
-            column_keys={
-                name: key_from(each, f"the key of column {name!r}")
-                for name, each in (column_keys or {}).items()
-            },
-            kms=None if kms is None else kms_from(kms),
-            aad_prefix=None if aad_prefix is None else aad_prefix.encode(),
-            allow_plaintext_files=allow_plaintext_files,
-        )
-    except ValueError as error:
-        if isinstance(error, SkipstoneError):
-            raise
-        raise SkipstoneError(str(error), hint="a key is 16, 24 or 32 bytes") from None
-
-
 def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keeps the value of an option that only ``table_of`` uses."""
+    """Keeps the value of an option for ``TableArguments.open``."""
     ctx.meta[f"skipstone.{param.name}"] = value
 
 
@@ -281,10 +238,9 @@ def index_keys() -> dict[str, Any]:
 
 def file_keys() -> Decryption | None:
     """The keys of encrypted files; ``None`` without key options."""
-    asked = click.get_current_context().meta.get("skipstone.data_keys")
-    if asked is None:
+    found: DecryptionOptions | None = click.get_current_context().meta.get("skipstone.data_keys")
+    if found is None:
         return None
-    found = DecryptionOptions(**asked)
     if not found.given:
         if found.aad_prefix or found.allow_plaintext_files:
             raise click.UsageError("--aad-prefix and --allow-plaintext-files go with keys")
@@ -331,17 +287,11 @@ class EncryptionOptions:
     def __call__(self) -> Encryption:
         from skipstone.parquet.encryption.encryption import Encryption as _Encryption
 
-        footer_key = self.footer_key
-        try:
+        with _value_errors("run `skipstone encrypt --help`"):
             return _Encryption(
-                footer_key=None if footer_key is None else key_from(footer_key, "the footer key"),
-                column_keys={
-                    name: key_from(each, f"the key of column {name!r}")
-                    for name, each in self.column_keys.items()
-                },
+                **_opened(self),
                 footer_key_metadata=self.footer_key_label,
                 column_key_metadata=dict(self.column_key_labels),
-                kms=None if self.kms is None else kms_from(self.kms),
                 footer_key_id=self.footer_key_id,
                 column_key_ids=dict(self.column_key_ids),
                 data_key_bits=int(self.key_bits),
@@ -351,13 +301,8 @@ class EncryptionOptions:
                 plaintext_footer=self.plaintext_footer,
                 plaintext_columns=self.plaintext_columns,
                 encrypt_others=not self.plaintext_others,
-                aad_prefix=None if self.aad_prefix is None else self.aad_prefix.encode(),
                 store_aad_prefix=not self.omit_aad_prefix,
             )
-        except ValueError as error:
-            if isinstance(error, SkipstoneError):
-                raise
-            raise SkipstoneError(str(error), hint="run `skipstone encrypt --help`") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,24 +328,42 @@ class DecryptionOptions:
         return replace(self, keys=keys, footer_key=_absolute(self.footer_key), column_keys=columns)
 
     def __call__(self) -> Decryption:
-        return decryption_of(
-            self.keys,
-            self.footer_key,
-            dict(self.column_keys),
-            self.kms,
-            self.aad_prefix,
-            self.allow_plaintext_files,
-        )
+        from skipstone.parquet.encryption.decryption import Decryption as _Decryption
+        from skipstone.parquet.encryption.decryption import decryption_from_json
+
+        if self.keys is not None:
+            if self.footer_key or self.column_keys or self.kms or self.aad_prefix:
+                raise click.UsageError(
+                    "--keys takes no other key option: its file has the keys and the AAD prefix"
+                )
+            return decryption_from_json(Path(self.keys).read_text("utf-8"), file=self.keys)
+        with _value_errors("a key is 16, 24 or 32 bytes"):
+            return _Decryption(**_opened(self), allow_plaintext_files=self.allow_plaintext_files)
 
 
-@dataclass(frozen=True, slots=True)
-class KmsOption:
-    """The KMS client that ``MODULE:NAME`` makes."""
+@contextmanager
+def _value_errors(hint: str) -> Iterator[None]:
+    """A ``ValueError`` becomes a ``SkipstoneError`` with this hint."""
+    try:
+        yield
+    except SkipstoneError:
+        raise
+    except ValueError as error:
+        raise SkipstoneError(str(error), hint=hint) from None
 
-    name: str
 
-    def __call__(self) -> Any:
-        return kms_from(self.name)
+def _opened(options: EncryptionOptions | DecryptionOptions) -> dict[str, Any]:
+    """The keys, the KMS client and the AAD prefix that the options name."""
+    footer_key, kms, aad_prefix = options.footer_key, options.kms, options.aad_prefix
+    return {
+        "footer_key": None if footer_key is None else key_from(footer_key, "the footer key"),
+        "column_keys": {
+            name: key_from(each, f"the key of column {name!r}")
+            for name, each in options.column_keys.items()
+        },
+        "kms": None if kms is None else kms_from(kms),
+        "aad_prefix": None if aad_prefix is None else aad_prefix.encode(),
+    }
 
 
 def index_encryption_of(

@@ -10,13 +10,14 @@ import click
 from skipstone.errors import SkipstoneError
 
 from .keys import index_keys
-from .options import age, index_options, reporting, table_of
+from .options import age, index_options, reporting
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from skipstone.facts.reports import Description, IndexInfo
 
+    from .options import TableArguments
     from .output import Output
 
 
@@ -76,9 +77,7 @@ def _names(text: str, index: IndexInfo) -> bool:
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @reporting
 def drop(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     index: str | None,
     yes: bool,
     dry_run: bool,
@@ -90,12 +89,12 @@ def drop(
     """
     if not (yes or dry_run or out.can_ask()):
         raise click.UsageError("no terminal to ask on: give --yes, or --dry-run to look first")
-    target = table_of(table, index_location, storage_options)
+    target = table.open()
     if dry_run:
         out.result(WouldDrop.of(target.describe(), index))
         return
     what = f"index {index}" if index else "every index"
-    if not yes and not out.confirm(f"Drop {what} of {table}?"):
+    if not yes and not out.confirm(f"Drop {what} of {table.path}?"):
         raise SkipstoneError("nothing was dropped", hint="answer y, or give --yes")
     out.result(target.drop(index))
 
@@ -109,9 +108,7 @@ def drop(
 )
 @reporting
 def compact(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     upgrade: bool,
     out: Output,
 ) -> None:
@@ -124,9 +121,9 @@ def compact(
         from skipstone.xskipper.upgrade import upgrade_store
 
         keys = index_keys().get("index_keys")
-        out.result(upgrade_store(table, options=storage_options, keys=keys))
+        out.result(upgrade_store(table.path, options=table.storage_options, keys=keys))
         return
-    out.result(table_of(table, index_location, storage_options).compact())
+    out.result(table.open().compact())
 
 
 @click.command()
@@ -142,15 +139,13 @@ def compact(
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @reporting
 def vacuum(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     older_than: timedelta,
     dry_run: bool,
     out: Output,
 ) -> None:
     """Delete files that no part of the index of TABLE refers to."""
-    target = table_of(table, index_location, storage_options)
+    target = table.open()
     out.result(target.vacuum(older_than=older_than, dry_run=dry_run))
 
 
@@ -162,9 +157,7 @@ def vacuum(
 @click.option("--questdb", is_flag=True, help="As QuestDB's row group metadata, _pm.")
 @reporting
 def export(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     destination: str | None,
     xskipper: bool,
     paimon: bool,
@@ -181,5 +174,5 @@ def export(
         raise click.UsageError("name a format: --xskipper, --paimon or --questdb")
     if kinds != ["xskipper"] and destination is None:
         raise click.UsageError("name the directory DEST for the sidecars")
-    target = table_of(table, index_location, storage_options)
+    target = table.open()
     out.result(target.export(destination, kind=kinds[0]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,8 +42,6 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|sas|private|(access|account)_?key|key$"
 )
-
-
 # The prefix of Paimon's options.
 _FILE_INDEX = "file-index."
 
@@ -80,11 +79,12 @@ def _storage_options(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     options = {}
+    of_files = param.name == "options"
     for value in values:
         key, equals, text = value.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{key!r} is not of the form key=value", ctx, param)
-        names_columns = key.startswith(_FILE_INDEX) and param.name == "options"
+        names_columns = of_files and key.startswith(_FILE_INDEX)
         if not names_columns and _SECRET.search(key.lower()):
             raise click.BadParameter(
                 f"{key!r} may hold a secret, and others can read a command line: set it in the "
@@ -94,7 +94,7 @@ def _storage_options(
             )
         options[key] = text
     found = {key: value for key, value in options.items() if key.startswith(_FILE_INDEX)}
-    if found and param.name == "options":
+    if found and of_files:
         from skipstone.paimon.kinds import FileIndexOptions
 
         try:
@@ -102,6 +102,13 @@ def _storage_options(
         except ValueError as error:
             raise click.BadParameter(str(error), ctx, param) from error
     return options
+
+
+def columns_of(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    """``"a, b"`` as names."""
+    from skipstone.predicate.types import split_names
+
+    return None if value is None else [n.strip() for n in split_names(value) if n.strip()]
 
 
 def storage_option(function: Function) -> Function:
@@ -137,7 +144,7 @@ def index_options(function: Function) -> Function:
 
 
 def source_options(function: Function) -> Function:
-    """Adds how to read files that are not Parquet; ``table_of`` takes it from the context."""
+    """Adds how to read files that are not Parquet; ``TableArguments.open`` uses it."""
     schema = click.option(
         "--schema",
         expose_value=False,
@@ -182,8 +189,41 @@ def spark_options(function: Function) -> Function:
     return master(no_spark(function))
 
 
+@dataclass(frozen=True, slots=True)
+class TableArguments:
+    """TABLE, and where its index and its object store are."""
+
+    path: str
+    index_location: str | None
+    storage_options: dict[str, str] | None
+
+    def open(self) -> Table:
+        """The ``Table``, with what other shared options keep in the context."""
+        hide_pandas()
+        from skipstone.table import Table
+
+        meta = click.get_current_context().meta
+        said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
+        said |= index_keys()
+        keys = file_keys()
+        if keys is not None:
+            said["decryption"] = keys
+        return Table(
+            self.path,
+            index_location=self.index_location,
+            storage_options=self.storage_options,
+            format=meta.get("skipstone.format", "parquet"),
+            options=meta.get("skipstone.options") or None,
+            schema=meta.get("skipstone.schema"),
+            **said,
+        )
+
+
 def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds ``--json``, ``--quiet`` and ``--debug``; the verb receives an ``Output`` as ``out``."""
+    """Adds ``--json``, ``--quiet`` and ``--debug``; the verb receives an ``Output`` as ``out``.
+
+    A verb with ``--index-location`` receives ``TableArguments`` as ``table``.
+    """
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -192,51 +232,32 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         out = Output(as_json=as_json, quiet=quiet)
         with out.warnings():
-            return function(*args, out=out, **_with_settings(options))
+            if "table" in options:
+                _add_settings(options)
+            if "index_location" in options:
+                options["table"] = TableArguments(
+                    options["table"],
+                    options.pop("index_location"),
+                    options.pop("storage_options", None) or None,
+                )
+            return function(*args, out=out, **options)
 
     return run
 
 
-def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """The options; the settings file fills those that have their default."""
-    if "table" not in options:
-        return options
-
+def _add_settings(options: dict[str, Any]) -> None:
+    """The settings file fills the options that have their default."""
     ctx = click.get_current_context()
     own = {param.name: param for param in ctx.command.params}
-    for name, value in settings_for(options["table"]).items():
+    for name, value in _settings_of(options["table"]).items():
         if name in own and ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options[name] = own[name].process_value(ctx, value)
-    return options
-
-
-def table_of(table: str, index_location: str | None, storage_options: dict[str, str]) -> Table:
-    """The ``Table`` that the shared options describe."""
-
-    hide_pandas()
-    from skipstone.table import Table
-
-    meta = click.get_current_context().meta
-    said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
-    said |= index_keys()
-    keys = file_keys()
-    if keys is not None:
-        said["decryption"] = keys
-    return Table(
-        table,
-        index_location=index_location,
-        storage_options=storage_options or None,
-        format=meta.get("skipstone.format", "parquet"),
-        options=meta.get("skipstone.options") or None,
-        schema=meta.get("skipstone.schema"),
-        **said,
-    )
 
 
 _KEYS = {"index-location": "index_location", "memory": "memory"}
 
 
-def settings_for(table: str) -> dict[str, str]:
+def _settings_of(table: str) -> dict[str, str]:
     """Settings for ``table`` by parameter name; none for a table in an object store.
 
     ``SkipstoneError`` for a file that is no TOML, and for keys and values that are none of ours.
@@ -261,7 +282,7 @@ def _section(file: Path, keys: tuple[str, ...]) -> Any:
         section: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         if keys:
-            return None  # somebody else's file: not ours to complain about
+            return None  # other tools report the errors of pyproject.toml
         raise SkipstoneError(f"{file}: {error}", hint="mend the file, or move it away") from error
     for key in keys:
         section = section.get(key) if isinstance(section, dict) else None
@@ -286,7 +307,7 @@ def _checked(file: Path, section: Any) -> dict[str, str]:
 
 
 class _Hidden:
-    """A finder that says of pandas that it is not installed, and nothing of the rest."""
+    """A finder for which pandas is not installed."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
@@ -295,7 +316,7 @@ class _Hidden:
 
 
 def hide_pandas() -> None:
-    """Let PyArrow find no pandas, unless somebody has imported it already."""
+    """Let PyArrow find no pandas, unless it is imported already."""
     if "pandas" in sys.modules:
         return
     import pyarrow as pa

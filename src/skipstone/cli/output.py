@@ -1,7 +1,8 @@
-"""The only module that prints: results to stdout, everything else to stderr.
+"""The only module that prints: results to stdout, errors and everything else to stderr.
 
 A result is a value with ``to_dict()`` and ``str()``: one JSON document or one text. Progress is
-drawn only on a terminal, colour only there and where ``NO_COLOR`` is not set.
+drawn only on a terminal, colour only there and where ``NO_COLOR`` is not set. ``fault_of`` turns an
+exception into what a user sees: one line for the error, one hint, an exit code.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+import click
+
+from skipstone.errors import SkipstoneError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from logging import LogRecord
 
-    from .errors import Fault
+
+FAILED, USAGE, FOUND = 1, 2, 3
+# A message from Spark carries a plan and a stack; its first line is enough.
+_LONGEST = 600
 
 
 class Reportable(Protocol):
@@ -25,6 +33,14 @@ class Reportable(Protocol):
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON-ready values."""
+
+
+class Verdict(Reportable, Protocol):
+    """A report that says whether all is well."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +62,12 @@ class Output:
         except UnicodeEncodeError:  # a file name that is not UTF-8
             text = json.dumps(document, indent=2, allow_nan=False)
         _write(sys.stdout, f"{text}\n")
+
+    def verdict(self, report: Verdict) -> None:
+        """The result; the verb ends here with exit code ``FOUND`` unless it is ``ok``."""
+        self.result(report)
+        if not report.ok:
+            click.get_current_context().exit(FOUND)
 
     def lines(self, texts: Iterable[str]) -> None:
         """A result that is printed while it is made; called once, instead of ``result``."""
@@ -118,6 +140,67 @@ class Output:
             warnings.showwarning = shown
             logger.removeHandler(lines)
             logger.propagate = propagate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """``message`` and ``hint`` are one line each; ``code`` is the exit code."""
+
+    message: str
+    hint: str
+    code: int = FAILED
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The fault for any exception."""
+    if isinstance(error, SkipstoneError):
+        return Fault(message=_one_line(error.message), hint=_one_line(error.hint))
+    if isinstance(error, click.UsageError):
+        verb = error.ctx.command_path if error.ctx is not None else "skipstone"
+        hint = f"run `{verb} --help`"
+        return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
+    if isinstance(error, click.ClickException):
+        return Fault(message=_one_line(error.format_message()), hint="run it with --help")
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        again = "finished work is kept: the same command continues from there"
+        return Fault(message="interrupted", hint=again)
+    if isinstance(error, MemoryError):
+        return Fault(message="out of memory", hint="give `--memory` a smaller size")
+    if isinstance(error, OSError):
+        return _of_system(error)
+    name = type(error).__name__
+    text = str(error).partition("\n")[0]
+    return Fault(
+        message=_one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),
+        hint="run the same command with --debug to see where, and please report it",
+    )
+
+
+def _of_system(error: OSError) -> Fault:
+    what = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        what = f"{error.filename}: {what}"
+    if "://" in what and error.errno is None:
+        hint = (
+            "keys, region and endpoint come from the environment (AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, …); `--storage-option endpoint=…` names another store"
+        )
+    elif isinstance(error, FileNotFoundError):
+        hint = "check the path; a table in an object store is named by its URI, s3://bucket/path"
+    elif isinstance(error, IsADirectoryError):
+        hint = "name a file"
+    elif isinstance(error, FileExistsError | NotADirectoryError):
+        hint = "name a directory, or a path that does not exist yet"
+    elif isinstance(error, PermissionError):
+        hint = "`--index-location` puts the index elsewhere"
+    else:
+        hint = "run the same command with --debug to see where it happened"
+    return Fault(message=_one_line(what), hint=hint)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def fault(fault: Fault, error: BaseException | None = None) -> None:

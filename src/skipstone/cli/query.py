@@ -1,15 +1,33 @@
-"""`query` and `count`: rows of a table, read in this process without Spark."""
+"""`query` and `count`: rows of a table, read in this process without Spark.
+
+Rows are printed as a table with aligned columns, as comma-separated values, or as JSON.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+import csv
+import io
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from skipstone.human import plural
+
 from .keys import data_keys
-from .options import index_options, reporting, source_options, table_of
+from .options import columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from skipstone.execution import TableScan
+
+    from .options import TableArguments
     from .output import Output
 
 
@@ -17,7 +35,12 @@ if TYPE_CHECKING:
 @index_options
 @source_options
 @click.argument("where", required=False)
-@click.option("--columns", metavar="A,B", help="Columns of the result; all by default.")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=columns_of,
+    help="Columns of the result; all by default.",
+)
 @click.option(
     "--order-by", metavar="KEYS", help='Sort keys: "ts desc, id", or "amount desc nulls last".'
 )
@@ -26,11 +49,9 @@ if TYPE_CHECKING:
 @data_keys
 @reporting
 def query(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     where: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     order_by: str | None,
     limit: int | None,
     as_csv: bool,
@@ -47,18 +68,13 @@ def query(
       skipstone query data/events --order-by "amount desc" --limit 10
       skipstone query data/events "id = 7" --footer-key env:FOOTER_KEY
     """
-    from .rows import Rows, columns_of
-
     if as_csv and out.as_json:
         raise click.UsageError("either --csv or --json")
-    found = table_of(table, index_location, storage_options)
-    names = columns_of(columns)
-    scan = found.scan(where, columns=names, order_by=order_by, limit=limit)
-    rows = Rows(scan, "csv" if as_csv else "table")
+    scan = table.open().scan(where, columns=columns, order_by=order_by, limit=limit)
     if out.as_json:
-        out.result(rows)
+        out.result(_ScannedRows(scan))
     else:
-        out.lines(rows.lines())
+        out.lines(_csv(scan) if as_csv else _table(scan))
 
 
 @click.command()
@@ -68,9 +84,7 @@ def query(
 @data_keys
 @reporting
 def count(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     where: str | None,
     out: Output,
 ) -> None:
@@ -79,6 +93,140 @@ def count(
     count uses the indexes alone where they are exact. From the other files it reads the pages that
     may hold a match.
     """
-    from .rows import Count
+    out.result(_Count(table.open().count(where)))
 
-    out.result(Count(table_of(table, index_location, storage_options).count(where)))
+
+# The widths of these first rows serve for all: results are printed while they are read.
+_FIRST = 1000
+_WIDEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """The number of matching rows."""
+
+    rows: int
+
+    def __str__(self) -> str:
+        return str(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {"rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class _ScannedRows:
+    """The rows of a scan for ``--json``."""
+
+    scan: TableScan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Columns and rows, as JSON-ready values."""
+        columns = self.scan.schema.names
+        rows: list[list[Any]] = []
+        for batch in self.scan.to_batches():
+            rows += ([_json(value) for value in row] for row in _rows(batch))
+        return {"columns": columns, "rows": rows, "count": len(rows)}
+
+
+def _csv(scan: TableScan) -> Iterator[str]:
+    """Comma-separated values, lines without their ends."""
+    head = io.StringIO()
+    csv.writer(head, lineterminator="").writerow(scan.schema.names)
+    yield head.getvalue()
+    for batch in scan.to_batches():
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([["" if v is None else _text(v) for v in row] for row in _rows(batch)])
+        yield text.getvalue().removesuffix("\n")
+
+
+def _table(scan: TableScan) -> Iterator[str]:
+    """Aligned columns, line by line."""
+    widths: list[int] = []
+    right: list[bool] = []
+    total = 0
+    for batch in scan.to_batches():
+        names = batch.schema.names
+        rows = [[_cell(value) for value in row] for row in _rows(batch)]
+        if not widths:
+            head = rows[:_FIRST]
+            sizes = [[len(row[i]) for row in head] for i in range(len(names))]
+            widths = [
+                min(_WIDEST, max([len(name), *size]))
+                for name, size in zip(names, sizes, strict=True)
+            ]
+            right = [_is_number(field.type) for field in batch.schema]
+            yield _line(names, widths, right)
+            yield "  ".join("-" * width for width in widths)
+        for row in rows:
+            yield _line(row, widths, right)
+        total += len(rows)
+    yield f"({plural(total, 'row')})"
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    columns = [_values(column) for column in batch.columns]
+    return zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        # Python has no nanoseconds, nor years beyond 9999.
+        return list(column.cast(pa.string()).to_pylist())
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return list(column.cast(pa.string()).to_pylist())
+
+
+def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
+    made = [
+        cell.rjust(width) if number else cell.ljust(width)
+        for cell, width, number in zip(cells, widths, right, strict=True)
+    ]
+    return "  ".join(made).rstrip()
+
+
+def _is_number(type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    t = pa.types
+    return bool(t.is_integer(type) or t.is_floating(type) or t.is_decimal(type))
+
+
+def _cell(value: Any) -> str:
+    text = "NULL" if value is None else _text(value)
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(value)
+    if isinstance(value, list | dict | tuple):
+        return json.dumps(_json(value), ensure_ascii=False)
+    return str(value)
+
+
+def _json(value: Any) -> Any:
+    """JSON has no NaN, no exact decimals, no bytes and no times: those are texts."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value).replace("nan", "NaN")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): _json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    return str(value)

@@ -86,7 +86,7 @@ class FileInspection(InspectionReport):
     notes: tuple[str, ...] = field(default=())
 
     @property
-    def sound(self) -> bool:
+    def ok(self) -> bool:
         """False if ``verify`` found a problem."""
         return self.verification is None or self.verification.ok
 

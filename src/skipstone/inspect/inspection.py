@@ -77,7 +77,7 @@ class InspectionReport(Report):
     __slots__ = ()
 
     @property
-    def sound(self) -> bool:
+    def ok(self) -> bool:
         """False if a check that was asked for found a problem."""
         return True
 

@@ -117,7 +117,7 @@ class PmInspection(InspectionReport):
         return self.snapshot.pm
 
     @property
-    def sound(self) -> bool:
+    def ok(self) -> bool:
         """True if the CRC of the snapshot is right."""
         return self.chain[0].ok
 
@@ -132,7 +132,7 @@ class PmInspection(InspectionReport):
             "physical_length": self.physical_length,
             "mapped_size": pm.size,
             "resolved_size": self.snapshot.size,
-            "crc_ok": self.sound,
+            "crc_ok": self.ok,
             "header": {
                 "parquet_meta_file_size": pm.size,
                 "feature_flags": flags,

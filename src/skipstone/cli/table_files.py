@@ -1,18 +1,129 @@
-"""`retrofit`, `migrate` and `write-metadata`: write metadata that data files lack."""
+"""`ingest`, `retrofit`, `migrate` and `write-metadata`: verbs that write files into a table."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.cli.errors import FOUND
-
-from .options import index_options, reporting, table_of
+from .options import index_options, reporting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from skipstone.live import Commit
+
+    from .options import TableArguments
     from .output import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """The result of one ingest."""
+
+    table: str
+    commit: Commit
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {"table": self.table, **asdict(self.commit)}
+
+    def __str__(self) -> str:
+        from skipstone.human import plural, size
+
+        done = self.commit
+        if not done.applied:
+            return f"{self.table}: nothing to do: {done.reason}"
+        parts = plural(len(done.partitions), "partition")
+        groups = plural(done.row_groups, "row group")
+        return (
+            f"{self.table}: {done.rows:,} rows into {parts}, {groups},"
+            f" {size(done.bytes_written)} written; txn {done.txn}"
+        )
+
+
+@click.command()
+@click.argument("table")
+@click.argument("source")
+@click.option("--timestamp", metavar="COLUMN", help="The designated timestamp; never null.")
+@click.option(
+    "--partition-by",
+    type=click.Choice(["hour", "day", "month", "year", "none"]),
+    help="A new table's partitions; day by default.",
+)
+@click.option(
+    "--sort-by", metavar="COLUMN[,COLUMN...]", help="A new table's order; the timestamp by default."
+)
+@click.option(
+    "--format",
+    "source_format",
+    type=click.Choice(["parquet", "csv"]),
+    help="The format of SOURCE; by default its file names decide.",
+)
+@click.option(
+    "--batch-id",
+    type=click.IntRange(min=0),
+    help="Add nothing when this batch, or a later one, is in the table already.",
+)
+@reporting
+def ingest(
+    table: str,
+    source: str,
+    timestamp: str | None,
+    partition_by: str | None,
+    sort_by: str | None,
+    source_format: str | None,
+    batch_id: int | None,
+    out: Output,
+) -> None:
+    """Append the rows of SOURCE to the live table TABLE.
+
+    SOURCE is a Parquet or CSV file, or a directory of such files. The first call creates TABLE and
+    needs --timestamp. Rows are appended in place to the `data.parquet` of their time partition;
+    readers keep their snapshot.
+
+    \b
+      skipstone ingest db/trades new.parquet --timestamp ts --partition-by hour
+      skipstone ingest db/trades exports/ --batch-id 42
+    """
+    from skipstone.table.ingest import ingest as append
+
+    done: Any = append(
+        _batches(source, source_format),
+        table,
+        timestamp=timestamp,
+        partition_by=partition_by,
+        sort_by=None if sort_by is None else [name.strip() for name in sort_by.split(",")],
+        batch_id=batch_id,
+    )
+    out.result(Ingested(table, done))
+
+
+def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]:
+    """The rows of SOURCE. The first batch is empty, so that the schema is known without rows."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from skipstone.errors import FormatError, SkipstoneError
+
+    path = Path(source)
+    if not path.exists():
+        raise SkipstoneError(f"no such file or directory: {source}", hint="check the path")
+    if source_format is None:
+        names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
+        source_format = "csv" if any(name.endswith(".csv") for name in names) else "parquet"
+    try:
+        found = ds.dataset(source, format=source_format)
+        yield pa.RecordBatch.from_pylist([], schema=found.schema)
+        yield from found.to_batches()
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(
+            f"Arrow cannot read it as {source_format}: {error}", file=source
+        ) from error
 
 
 @click.command()
@@ -32,14 +143,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sorting",
-    "sorting",
     metavar="COLUMN[:desc]",
     multiple=True,
     help="Declare this sort order in the row groups that have it; may be given again.",
 )
 @click.option(
     "--index-pages",
-    "index_pages",
     metavar="COLUMN",
     multiple=True,
     help="Add the index pages of Parquet's first specification to one file: by key for this column "
@@ -53,16 +162,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--output",
-    "output",
     metavar="OUT",
     help="Write this file, and leave the source as it is.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be added, and its size.")
 @reporting
 def retrofit(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     blooms: tuple[str, ...],
     page_rows: int | None,
     sorting: tuple[str, ...],
@@ -82,24 +188,23 @@ def retrofit(
     from skipstone.parquet.writing.retrofit_needs import parse_bloom
 
     bloom = dict(parse_bloom(each) for each in blooms)
-    keys = sorting or None
     if interleave and not index_pages:
         raise click.UsageError("--interleave needs --index-pages")
-    if Path(table).is_file():
+    if Path(table.path).is_file():
         from skipstone.rewrite.retrofit_file import retrofit as retrofit_one
 
         one = retrofit_one(
-            table,
+            table.path,
             bloom=bloom,
             page_rows=page_rows,
-            sorting=keys,
+            sorting=sorting or None,
             output=output,
             dry_run=dry_run,
         )
         if index_pages:
             from skipstone.rewrite.index_pages_file import RetrofitWithIndexPages, add_index_pages
 
-            made = table if output is None or dry_run else output
+            made = table.path if output is None or dry_run else output
             added = add_index_pages(made, index_pages, interleave=interleave, dry_run=dry_run)
             out.result(RetrofitWithIndexPages(retrofit=one, index_pages=added))
             return
@@ -110,16 +215,14 @@ def retrofit(
     if output is not None:
         raise click.UsageError("--output is for one file: a table is rewritten in place")
     with out.progress("retrofit") as progress:
-        report = table_of(table, index_location, storage_options).retrofit(
+        report = table.open().retrofit(
             bloom=bloom,
             page_rows=page_rows,
-            sorting=keys,
+            sorting=sorting or None,
             dry_run=dry_run,
             progress=progress,
         )
-    out.result(report)
-    if not report.ok:
-        click.get_current_context().exit(FOUND)
+    out.verdict(report)
 
 
 @click.command()
@@ -128,9 +231,7 @@ def retrofit(
 @click.option("--dry-run", is_flag=True, help="Only show what would be written.")
 @reporting
 def migrate(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     destination: str | None,
     dry_run: bool,
     out: Output,
@@ -145,12 +246,8 @@ def migrate(
     A good _pm is not written again. Exit code 3 when some file gets none.
     """
     with out.progress("migrate") as progress:
-        report = table_of(table, index_location, storage_options).migrate(
-            destination, dry_run=dry_run, progress=progress
-        )
-    out.result(report)
-    if not report.ok:
-        click.get_current_context().exit(FOUND)
+        report = table.open().migrate(destination, dry_run=dry_run, progress=progress)
+    out.verdict(report)
 
 
 @click.command("write-metadata")
@@ -158,9 +255,7 @@ def migrate(
 @click.option("--dry-run", is_flag=True, help="Only show what would be written.")
 @reporting
 def write_metadata(
-    table: str,
-    index_location: str | None,
-    storage_options: dict[str, str],
+    table: TableArguments,
     dry_run: bool,
     out: Output,
 ) -> None:
@@ -171,7 +266,5 @@ def write_metadata(
     files. Run it after writing to the table.
     """
     with out.progress("write-metadata") as progress:
-        report = table_of(table, index_location, storage_options).write_metadata(
-            dry_run=dry_run, progress=progress
-        )
+        report = table.open().write_metadata(dry_run=dry_run, progress=progress)
     out.result(report)

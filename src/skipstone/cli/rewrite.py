@@ -1,63 +1,66 @@
-"""`encrypt`, `decrypt` and `rekey`: change the keys of Parquet files without decoding pages."""
+"""`encrypt`, `decrypt`, `rekey` and `salvage`: verbs on one Parquet file, or on those of a table.
+
+The first three change keys without decoding pages; `salvage` saves rows where a footer is lost.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.cli.errors import FOUND
-
 from .keys import (
     DecryptionOptions,
     EncryptionOptions,
-    KmsOption,
+    column_pairs,
     index_encryption_of,
     key_options,
     kms_from,
-    labels,
     pairs,
     table_options,
 )
-from .options import reporting, storage_option, table_of
+from .options import reporting, storage_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from skipstone.rewrite.table_report import TableReport
-    from skipstone.table import Table
 
+    from .options import TableArguments
     from .output import Output
 
 
-def run_table(
+def _run(
     out: Output,
     verb: str,
-    table: Table,
+    table: TableArguments,
     master: str | None,
-    output: str | None,
     do: Callable[..., TableReport],
 ) -> None:
     """Process the files of a table, here or with a session; exit code 3 when some file failed."""
     from .build import session
 
-    if output is not None and verb != "salvage":
-        raise click.UsageError(f"--output is for one file: a table is {verb}ed in place")
     with session(master or "", no_spark=master is None) as spark, out.progress(verb) as progress:
-        report = do(table, spark, progress=progress)
-    out.result(report)
-    if not report.ok:
-        click.get_current_context().exit(FOUND)
+        report = do(table.open(), spark, progress=progress)
+    out.verdict(report)
 
 
-def _output(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="For a FILE: write this file, and leave the source as it is.",
-    )(function)
+def _is_table(table: TableArguments, verb: str, output: str | None) -> bool:
+    """Whether to process a table, which takes no ``--output``."""
+    found = Path(table.path).is_dir()
+    if found and output is not None:
+        raise click.UsageError(f"--output is for one file: a table is {verb}ed in place")
+    return found
+
+
+_output = click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="For a FILE: write this file, and leave the source as it is.",
+)
 
 
 def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -122,7 +125,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
     "--index-key-metadata",
     metavar="COLUMN[:KIND]=LABEL",
     multiple=True,
-    callback=labels,
+    callback=column_pairs,
     help="For a TABLE: the label of the key for this index; may be given again.",
 )
 @click.option(
@@ -133,8 +136,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 @storage_option
 @reporting
 def encrypt(
-    table: str,
-    index_location: str | None,
+    table: TableArguments,
     master: str | None,
     output: str | None,
     keys: str | None,
@@ -142,7 +144,6 @@ def encrypt(
     index_footer_key: str | None,
     index_key_metadata: dict[str, str],
     index_plaintext_footer: bool,
-    storage_options: dict[str, str],
     out: Output,
     **asked: Any,
 ) -> None:
@@ -169,18 +170,17 @@ def encrypt(
     index_encryption = index_encryption_of(
         index_footer_key, index_key_metadata, plaintext_footer=index_plaintext_footer
     )
-    if index_encryption is not None and (plaintext_index or not Path(table).is_dir()):
+    if index_encryption is not None and (plaintext_index or not Path(table.path).is_dir()):
         raise click.UsageError(
             "--index-footer-key is for a TABLE whose index must not stay in the clear"
         )
     old = None if keys is None else DecryptionOptions(keys=keys)
-    if Path(table).is_dir():
-        run_table(
+    if _is_table(table, "encrypt", output):
+        _run(
             out,
             "encrypt",
-            table_of(table, index_location, storage_options),
+            table,
             master,
-            output,
             lambda target, spark, progress: target.encrypt(
                 spark,
                 encryption=encryption.anywhere(),
@@ -195,11 +195,11 @@ def encrypt(
 
     out.result(
         _encrypt(
-            table,
+            table.path,
             output,
             encryption=encryption(),
             decryption=None if old is None else old(),
-            storage_options=storage_options or None,
+            storage_options=table.storage_options,
         )
     )
 
@@ -211,11 +211,9 @@ def encrypt(
 @storage_option
 @reporting
 def decrypt(
-    table: str,
-    index_location: str | None,
+    table: TableArguments,
     master: str | None,
     output: str | None,
-    storage_options: dict[str, str],
     out: Output,
     **asked: Any,
 ) -> None:
@@ -225,13 +223,12 @@ def decrypt(
     the clear are skipped. Exit code 3 when some file failed.
     """
     decryption = DecryptionOptions(**asked)
-    if Path(table).is_dir():
-        run_table(
+    if _is_table(table, "decrypt", output):
+        _run(
             out,
             "decrypt",
-            table_of(table, index_location, storage_options),
+            table,
             master,
-            output,
             lambda target, spark, progress: target.decrypt(
                 spark, decryption=decryption.anywhere(), progress=progress
             ),
@@ -240,7 +237,7 @@ def decrypt(
     from skipstone.rewrite import decrypt as _decrypt
 
     out.result(
-        _decrypt(table, output, decryption=decryption(), storage_options=storage_options or None)
+        _decrypt(table.path, output, decryption=decryption(), storage_options=table.storage_options)
     )
 
 
@@ -265,15 +262,13 @@ def decrypt(
 @storage_option
 @reporting
 def rekey(
-    table: str,
-    index_location: str | None,
+    table: TableArguments,
     master: str | None,
     output: str | None,
     kms: str,
     new_kms: str | None,
     master_keys: dict[str, str],
     aad_prefix: str | None,
-    storage_options: dict[str, str],
     out: Output,
 ) -> None:
     """Wrap the data keys of a Parquet file, or of a TABLE, with new master keys; change no page.
@@ -282,17 +277,16 @@ def rekey(
     TABLE, files that no longer need an old master key are skipped.
     """
     prefix = None if aad_prefix is None else aad_prefix.encode()
-    if Path(table).is_dir():
-        run_table(
+    if _is_table(table, "rekey", output):
+        _run(
             out,
             "rekey",
-            table_of(table, index_location, storage_options),
+            table,
             master,
-            output,
             lambda target, spark, progress: target.rekey(
                 spark,
-                kms=KmsOption(kms),
-                new_kms=None if new_kms is None else KmsOption(new_kms),
+                kms=partial(kms_from, kms),
+                new_kms=None if new_kms is None else partial(kms_from, new_kms),
                 master_keys=master_keys,
                 aad_prefix=prefix,
                 progress=progress,
@@ -303,12 +297,95 @@ def rekey(
 
     out.result(
         _rekey(
-            table,
+            table.path,
             output,
             kms=kms_from(kms),
             new_kms=None if new_kms is None else kms_from(new_kms),
             master_keys=master_keys,
             aad_prefix=prefix,
-            storage_options=storage_options or None,
+            storage_options=table.storage_options,
         )
     )
+
+
+@click.command()
+@table_options
+@click.option("--schema", help="A Parquet file, an Arrow schema file, or text: message m { … }.")
+@click.option(
+    "--output",
+    metavar="OUT",
+    help="The new file, by default FILE.salvaged.parquet; for a TABLE, a directory.",
+)
+@click.option(
+    "--skip-bad-pages", is_flag=True, help="Put nulls for damaged pages of optional columns."
+)
+@click.option(
+    "--row-group-rows",
+    type=click.IntRange(min=1),
+    help="Rows of every row group but the last, where columns cannot be told apart.",
+)
+@click.option(
+    "--footer-only",
+    is_flag=True,
+    help="Only the footer is lost: the last page ends a row group.",
+)
+@key_options
+@reporting
+def salvage(
+    table: TableArguments,
+    master: str | None,
+    schema: str | None,
+    output: str | None,
+    skip_bad_pages: bool,
+    row_group_rows: int | None,
+    footer_only: bool,
+    out: Output,
+    **asked: Any,
+) -> None:
+    """Save what can be saved of a Parquet file whose footer is lost, torn or damaged.
+
+    salvage finds pages by their headers and decodes every page. All whole row groups go into a new
+    file. What is damaged or uncertain is left out, and named. The file itself is not changed. The
+    schema comes from --schema, from the rest of the footer, or from the files beside it.
+
+    With its keys an encrypted file is saved in the clear. For a TABLE, every file is read, and the
+    damaged ones are salvaged, beside themselves or below --output. With keys --output is required:
+    files in the clear never go among encrypted ones. Exit code 3 when something was left out.
+    """
+    keys = DecryptionOptions(**asked)
+    if Path(table.path).is_dir():
+        if row_group_rows is not None:
+            raise click.UsageError("--row-group-rows is for one file")
+        _run(
+            out,
+            "salvage",
+            table,
+            master,
+            lambda target, spark, progress: target.salvage(
+                spark,
+                output=output,
+                schema=schema,
+                skip_bad_pages=skip_bad_pages,
+                footer_only=footer_only,
+                decryption=keys.anywhere() if keys.given else None,
+                progress=progress,
+            ),
+        )
+        return
+    from skipstone.salvage import salvage as _salvage
+
+    report = _salvage(
+        table.path,
+        output=output,
+        schema=schema,
+        skip_bad_pages=skip_bad_pages,
+        row_group_rows=row_group_rows,
+        footer_only=footer_only,
+        decryption=keys() if keys.given else None,
+    )
+    if report.footer == "whole" and report.ok and report.output is not None:
+        out.warn(
+            f"the footer is whole, and nothing was lost: {report.output} has the same rows; inside"
+            " a table they would count twice"
+        )
+    out.verdict(report)
