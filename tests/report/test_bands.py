@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import ParquetFile
-from skipstone.report.bounds_scale import PLACES, bands
+from skipstone.report.file_page import PLACES, bands
 
 if TYPE_CHECKING:
     from pathlib import Path

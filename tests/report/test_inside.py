@@ -13,8 +13,7 @@ from skipstone import ParquetFile, report
 from skipstone.errors import SkipstoneError
 from skipstone.pruning import RowSet
 from skipstone.report import file_page as module
-from skipstone.report.bounds_scale import PLACES
-from skipstone.report.file_page import Budget, inside
+from skipstone.report.file_page import PLACES, Budget, inside
 from tests.report.data import parsed
 from tests.report.layered import WHERE
 

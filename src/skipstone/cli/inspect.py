@@ -97,7 +97,7 @@ def inspect(
 
     Exit code 3 when --verify finds something, or --no-crc shows a wrong CRC.
     """
-    from skipstone.inspect.dispatch import WrongOptionError, inspect_path
+    from skipstone.inspect import WrongOptionError, inspect_path
     from skipstone.inspect.inspection import InspectOptions
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 

@@ -84,7 +84,7 @@ def pairs(
     for each in values:
         name, _, value = split(each, "=")
         if not name or not value or name in found:
-            raise click.BadParameter(f"{param.metavar} is expected, each once", ctx, param)
+            raise click.BadParameter(f"not of the form {param.metavar}, or given twice", ctx, param)
         found[name] = value
     return found
 

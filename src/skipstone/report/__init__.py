@@ -7,8 +7,7 @@
 A page is one file and needs no network: it can be mailed, and opened years later.
 
 html_page     the files of a plan, by the level that skipped each; the page as text; writing it
-file_page     the row groups, columns and pages of a file
-bounds_scale  bounds of values as positions between the smallest and the largest
+file_page     the row groups, columns and pages of a file, and where their bounds lie
 page/         skeleton, style and script
 """
 
