@@ -21,16 +21,14 @@ they can be decoded without it, but most readers refuse to.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from skipstone.parquet.encodings.codecs import compress
 from skipstone.parquet.encodings.rle import encode_prefixed
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, FieldRepetitionType, PageType
-from skipstone.parquet.format.footer import MAGIC, Tail
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -40,6 +38,7 @@ from skipstone.parquet.format.metadata import (
     PageHeader,
     RowGroup,
 )
+from skipstone.parquet.writing.file_writer import FileWriter, page_checksum
 
 from .page_check import PageCheck
 from .page_walk import (
@@ -55,12 +54,13 @@ from .page_walk import (
 from .report import GroupReport
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     from skipstone.parquet.format.schema import Leaf, Node
     from skipstone.parquet.pages.column_values import LeafColumn
+    from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.storage.atomic_replace import ByteSink
 
     from .encrypted_row_groups import Image
@@ -73,17 +73,30 @@ if TYPE_CHECKING:
 
 
 _CREATED_BY: Final = "skipstone salvage"
-_BLOCK: Final = 8 << 20
 _DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 _CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
-class _Chunk:
+class WrittenPage(NamedTuple):
+    """A page of the new file: ``uncompressed`` counts its header too, ``num_values`` those of a
+    data page."""
+
+    header: bytes | memoryview
+    body: bytes | memoryview
+    uncompressed: int
+    encoding: int = Encoding.PLAIN
+    num_values: int = 0
+    dictionary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCopy:
     """Pages of a chunk to copy; ``instead`` has the null page for a bad one, ``None`` to drop
     it."""
 
-    def __init__(self, rows: I64, codec: int, instead: dict[int, NullPage | None]) -> None:
-        self.rows, self.codec, self.instead = rows, codec, instead
+    rows: I64
+    codec: int
+    instead: dict[int, WrittenPage | None]
 
     @property
     def lacks_dictionary(self) -> bool:
@@ -92,12 +105,36 @@ class _Chunk:
         coded = any(row[TYPE] in _DATA and row[ENCODING] in _CODED for row in kept)
         return coded and not any(row[TYPE] == PageType.DICTIONARY_PAGE for row in kept)
 
+    def pages(self, data: memoryview) -> Iterator[WrittenPage]:
+        """The pages to write; those that are copied are views of ``data``."""
+        if self.lacks_dictionary:
+            yield _empty_dictionary(self.codec)
+        for k, row in enumerate(self.rows):
+            kind = row[TYPE]
+            if kind == PageType.INDEX_PAGE:
+                continue  # it refers to offsets in the old file
+            if k in self.instead:
+                made = self.instead[k]
+                if made is not None:
+                    yield made
+                continue
+            body = int(row[OFFSET] + row[HEADER_LENGTH])
+            yield WrittenPage(
+                header=data[int(row[OFFSET]) : body],
+                body=data[body : body + int(row[COMPRESSED])],
+                uncompressed=int(row[HEADER_LENGTH] + row[UNCOMPRESSED]),
+                encoding=int(row[ENCODING]),
+                num_values=int(row[NUM_VALUES]) if kind in _DATA else 0,
+                dictionary=kind == PageType.DICTIONARY_PAGE,
+            )
 
+
+@dataclass(frozen=True, slots=True)
 class RowGroupCopy:
     """A row group to write."""
 
-    def __init__(self, num_rows: int, chunks: list[_Chunk]) -> None:
-        self.num_rows, self.chunks = num_rows, chunks
+    num_rows: int
+    chunks: list[ChunkCopy]
 
 
 class RowGroupCopier:
@@ -123,9 +160,7 @@ class RowGroupCopier:
     def examine(self, group: FoundRowGroup) -> tuple[GroupReport, RowGroupCopy]:
         """Decodes every page of a row group: the report, and what to write if it is saved."""
         made = RowGroupCopy(group.num_rows, [])
-        pages = sum(map(len, group.chunks))
         stop = max((_stop(rows[-1]) for rows in group.chunks if len(rows)), default=group.start)
-        stop = group.stop or stop
         why = group.why
         chunks = list(zip(self.leaves, group.chunks, strict=False))
         found: list[ChunkCheck] = []
@@ -141,31 +176,29 @@ class RowGroupCopier:
             why = why or checked.why
         nulls = 0
         for (leaf, rows), checked in zip(chunks, found, strict=True):
-            chunk = _Chunk(rows, checked.codec, {})
+            chunk = ChunkCopy(rows, checked.codec, {})
             made.chunks.append(chunk)
             if checked.bad:
                 first = self._placed(checked.bad[0])
-                lost = f"column {leaf.name}, byte {first.offset:,}: {first.why}"
+                where = f"column {leaf.name}, byte {first.offset:,}: {first.why}"
                 if self.skip_bad_pages and not why:
-                    lost = self._instead(group, leaf, found, chunk)
-                why = why or lost
+                    reason = self._instead(group, leaf, found, chunk)
+                    why = f"{where}; {reason}" if reason else ""
+                else:
+                    why = why or where
             nulls += sum(each.num_values for each in chunk.instead.values() if each is not None)
-        with_checksum = sum(each.with_checksum for each in found)
-        bad = [self._placed(each) for checked in found for each in checked.bad]
         if not why:
-            self.with_checksum += with_checksum
-        return (
-            GroupReport(
-                start=group.start,
-                stop=stop,
-                num_rows=group.num_rows,
-                pages=pages,
-                why=why,
-                bad_pages=tuple(bad),
-                values_made_null=nulls if not why else 0,
-            ),
-            made,
+            self.with_checksum += sum(each.with_checksum for each in found)
+        report = GroupReport(
+            start=group.start,
+            stop=group.stop or stop,
+            num_rows=group.num_rows,
+            pages=sum(map(len, group.chunks)),
+            why=why,
+            bad_pages=tuple([self._placed(each) for checked in found for each in checked.bad]),
+            values_made_null=0 if why else nulls,
         )
+        return report, made
 
     def _placed(self, bad: BadPage) -> BadPage:
         """The page with its offset in the file, if it was read from a decrypted image."""
@@ -175,17 +208,15 @@ class RowGroupCopier:
         return replace(bad, offset=self.image.place_of(bad.offset), why=why)
 
     def _instead(
-        self, group: FoundRowGroup, leaf: Leaf, found: Sequence[ChunkCheck], chunk: _Chunk
+        self, group: FoundRowGroup, leaf: Leaf, found: Sequence[ChunkCheck], chunk: ChunkCopy
     ) -> str:
         """Puts null pages in place of the bad ones; why that is impossible, or empty."""
         checked, rows = found[leaf.ordinal], chunk.rows
-        bad = {each.page: each for each in checked.bad}
-        first = self._placed(checked.bad[0])
-        where = f"column {leaf.name}, byte {first.offset:,}: {first.why}"
-        others = sibling_leaves(leaf, self.leaves)
-        sibling = self._kin(group, others, found)
+        bad = {each.page for each in checked.bad}
+        others = _sibling_leaves(leaf, self.leaves)
+        sibling = self._sibling(group, others, found)
         if others and sibling is None:
-            return f"{where}; no other column of its group is whole"
+            return "no other column of its group is whole"
         at = 0
         for k, row in enumerate(rows):
             kind = int(row[TYPE])
@@ -194,20 +225,20 @@ class RowGroupCopier:
                     chunk.instead[k] = None  # every page that refers to it is bad as well
                 continue
             if leaf.max_repetition_level and kind != PageType.DATA_PAGE_V2:
-                return f"{where}; how many rows it had is not known"
+                return "how many rows it had is not known"
             count = int(row[NUM_ROWS if leaf.max_repetition_level else NUM_VALUES])
             if k in bad:
                 same = None if sibling is None else (sibling[0].rows(at, at + count), sibling[1])
-                page = null_page(leaf, count, checked.codec, same)
+                page = _null_page(leaf, count, checked.codec, same)
                 if page is None:
-                    return f"{where}; no nulls can stand for it"
+                    return "no nulls can stand for it"
                 chunk.instead[k] = page
             at += count
         if at != group.num_rows:
-            return f"{where}; {at:,} rows instead of {group.num_rows:,}"
+            return f"{at:,} rows instead of {group.num_rows:,}"
         return ""
 
-    def _kin(
+    def _sibling(
         self, group: FoundRowGroup, others: Sequence[tuple[Leaf, Node]], found: Sequence[ChunkCheck]
     ) -> tuple[LeafColumn, Node] | None:
         """The first undamaged column, and the node that it shares."""
@@ -222,8 +253,8 @@ class RowGroupCopier:
 
     def write(self, out: ByteSink, groups: Sequence[RowGroupCopy]) -> None:
         """The whole new file."""
-        out.write(MAGIC)
-        made = [self._row_group(out, group, at) for at, group in enumerate(groups)]
+        writer = FileWriter(out)
+        made = [self._row_group(writer, group, at) for at, group in enumerate(groups)]
         footer = FileMetaData(
             version=1,
             schema=self.origin.elements,
@@ -231,70 +262,52 @@ class RowGroupCopier:
             row_groups=tuple(made),
             key_value_metadata=self.origin.pairs,
             created_by=_CREATED_BY,
-        ).to_bytes()
-        out.write(footer)
-        out.write(Tail(out.at + 8, len(footer), False).to_bytes())
-
-    def _row_group(self, out: ByteSink, group: RowGroupCopy, ordinal: int) -> RowGroup:
-        start = out.at
-        columns = tuple(
-            [self._chunk(out, leaf, c) for leaf, c in zip(self.leaves, group.chunks, strict=True)]
         )
-        metas = [each.meta_data for each in columns if each.meta_data is not None]
+        writer.write_footer(footer.to_bytes())
+
+    def _row_group(self, writer: FileWriter, group: RowGroupCopy, ordinal: int) -> RowGroup:
+        start = writer.out.at
+        columns = tuple(
+            [
+                self._chunk(writer, (ordinal, leaf.ordinal), leaf, chunk)
+                for leaf, chunk in zip(self.leaves, group.chunks, strict=True)
+            ]
+        )
+        ended = writer.end_row_group()
+        writer.write_indexes()
         return RowGroup(
             columns=columns,
-            total_byte_size=sum(each.total_uncompressed_size for each in metas),
+            total_byte_size=sum(each.size("total_uncompressed_size") for each in ended),
             num_rows=group.num_rows,
             file_offset=start,
-            total_compressed_size=sum(each.total_compressed_size for each in metas),
+            total_compressed_size=sum(each.size("total_compressed_size") for each in ended),
             ordinal=ordinal if ordinal < 1 << 15 else None,
         )
 
-    def _chunk(self, out: ByteSink, leaf: Leaf, chunk: _Chunk) -> ColumnChunk:
-        start, uncompressed = out.at, 0
-        first_data: int | None = None
-        dictionary: int | None = None
-        num_values = 0
+    def _chunk(
+        self, writer: FileWriter, key: ChunkKey, leaf: Leaf, chunk: ChunkCopy
+    ) -> ColumnChunk:
+        out = writer.chunk(key, leaf.path)
         encodings = {int(Encoding.RLE)}
-        if chunk.lacks_dictionary:
-            page = empty_dictionary(chunk.codec)
-            dictionary, uncompressed = start, page.uncompressed
-            encodings.add(int(Encoding.PLAIN))
-            out.write(page.data)
-        for k, row in enumerate(chunk.rows):
-            kind = int(row[TYPE])
-            if kind == PageType.INDEX_PAGE:
-                continue  # it refers to offsets in the old file
-            made = chunk.instead.get(k)
-            if k in chunk.instead and made is None:
-                continue
-            if kind in _DATA:
-                num_values += int(row[NUM_VALUES]) if made is None else made.num_values
-                first_data = out.at if first_data is None else first_data
-            else:
-                dictionary = out.at
-            if made is not None:
-                encodings.add(Encoding.PLAIN)
-                uncompressed += made.uncompressed
-                out.write(made.data)
-                continue
-            encodings.add(int(row[ENCODING]))
-            uncompressed += int(row[HEADER_LENGTH] + row[UNCOMPRESSED])
-            at, stop = int(row[OFFSET]), _stop(row)
-            for low in range(at, stop, _BLOCK):
-                out.write(self.data[low : min(low + _BLOCK, stop)])
+        uncompressed = num_values = 0
+        for page in chunk.pages(self.data):
+            out.page(page.header, page.body, page.dictionary)
+            encodings.add(page.encoding)
+            uncompressed += page.uncompressed
+            num_values += page.num_values
         meta = ColumnMetaData(
             type=leaf.type,
             encodings=tuple(sorted(encodings)),
             path_in_schema=leaf.path,
             codec=CompressionCodec(chunk.codec),
             num_values=num_values,
-            total_uncompressed_size=uncompressed,
-            total_compressed_size=out.at - start,
-            data_page_offset=start if first_data is None else first_data,
-            dictionary_page_offset=dictionary,
+            total_uncompressed_size=0,
+            total_compressed_size=0,
+            data_page_offset=0,
         )
-        return ColumnChunk(file_offset=0, meta_data=meta)
+        made = ColumnChunk(file_offset=0, meta_data=meta)
+        out.end(made, uncompressed)
+        return writer.metadata(out, made)
 
 
 def _stop(row: I64) -> int:
@@ -304,16 +317,7 @@ def _stop(row: I64) -> int:
 # -- null pages ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NullPage:
-    """A whole page, header and body, of ``num_values`` entries."""
-
-    data: bytes
-    num_values: int
-    uncompressed: int
-
-
-def sibling_leaves(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]]:
+def _sibling_leaves(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]]:
     """The leaves that share most groups with this one, and the last node that they share with it.
 
     Any of them will do. A leaf that shares fewer groups does not tell about the inner ones.
@@ -329,9 +333,9 @@ def sibling_leaves(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]
     return sorted(sibling, key=lambda pair: pair[0].max_repetition_level)
 
 
-def null_page(
+def _null_page(
     leaf: Leaf, rows: int, codec: int, sibling: tuple[LeafColumn, Node] | None
-) -> NullPage | None:
+) -> WrittenPage | None:
     """A page of ``rows`` rows without values of this leaf; ``None`` if no node may be null.
 
     ``sibling``: the same rows of another leaf, undamaged, and the last node that both share.
@@ -355,33 +359,34 @@ def null_page(
     if leaf.max_repetition_level:
         parts.append(encode_prefixed(repetition, leaf.max_repetition_level.bit_length()))
     parts.append(encode_prefixed(definition, leaf.max_definition_level.bit_length()))
-    plain = b"".join(parts)
+    count = len(definition)
     header = DataPageHeader(
-        num_values=len(definition),
+        num_values=count,
         encoding=Encoding.PLAIN,
         definition_level_encoding=Encoding.RLE,
         repetition_level_encoding=Encoding.RLE,
     )
-    return _page(PageType.DATA_PAGE, codec, plain, len(definition), data_page_header=header)
+    page = _page(PageType.DATA_PAGE, codec, b"".join(parts), data_page_header=header)
+    return page._replace(num_values=count)
 
 
-def empty_dictionary(codec: int) -> NullPage:
+def _empty_dictionary(codec: int) -> WrittenPage:
     """A dictionary of no values."""
     header = DictionaryPageHeader(num_values=0, encoding=Encoding.PLAIN)
-    return _page(PageType.DICTIONARY_PAGE, codec, b"", 0, dictionary_page_header=header)
+    page = _page(PageType.DICTIONARY_PAGE, codec, b"", dictionary_page_header=header)
+    return page._replace(dictionary=True)
 
 
-def _page(type: PageType, codec: int, plain: bytes, num_values: int, **header: Any) -> NullPage:
+def _page(type: PageType, codec: int, plain: bytes, **header: Any) -> WrittenPage:
     body = compress(codec, plain)
-    crc = zlib.crc32(body)
     made = PageHeader(
         type=type,
         uncompressed_page_size=len(plain),
         compressed_page_size=len(body),
-        crc=crc - (1 << 32) if crc >> 31 else crc,
+        crc=page_checksum(body),
         **header,
     ).to_bytes()
-    return NullPage(data=made + body, num_values=num_values, uncompressed=len(made) + len(plain))
+    return WrittenPage(header=made, body=body, uncompressed=len(made) + len(plain))
 
 
 def _shared(column: LeafColumn, node: Node) -> tuple[U8, U8]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.writing.file_writer import page_checksum
 
 from .encrypted_page_walk import ChunkOrdinals, walk_encrypted
 from .found_row_groups import FoundRowGroup, FoundRowGroups, known_boundaries
@@ -163,14 +164,12 @@ class _Decrypter:
         elif stated is not None and zlib.crc32(stored) != stated & 0xFFFFFFFF:
             why = "another checksum than its header states"
         body = bytes(stored) if plain is None else plain
-        crc: int | None = zlib.crc32(body)
+        crc: int | None = page_checksum(body)
         if why:
             self.image.damaged[self.at] = why
-            crc = zlib.crc32(body) ^ 1
+            crc = page_checksum(body) ^ 1
         elif self.file.ctr and stated is None:
             crc = None
-        if crc is not None and crc >> 31:
-            crc -= 1 << 32
         header = replace(page.header, compressed_page_size=len(body), crc=crc).to_bytes()
         self.image.places.append((self.at, page.start))
         self.at += len(header) + len(body)

@@ -8,13 +8,23 @@ A header tells the encoding, sizes and number of values, so which columns a page
 
 No header tells the codec. A codec fits a page if it makes of its body as many bytes as the header
 declares; where two fit with different bytes, what decodes decides, and if both do, nothing does.
+
+Values that decode may still be none of the column:
+
+    STRING, ENUM, JSON     UTF-8, all of it
+    INT(8), INT(16)        within their range, signed or not
+    PLAIN byte arrays      the last value ends with the page
+    statistics             of a page: as many nulls; bounds of a value's width; all values within
+
+Only what the specification requires of every writer is checked: a page that is wrongly excluded
+from its column could make a wrong division of the pages look certain.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,8 +32,20 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2
-from skipstone.parquet.format.enums import CompressionCodec, Encoding, PageType, Type
-from skipstone.parquet.pages.column_values import concat, decode_data_page, decode_dictionary_page
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.enums import (
+    PLAIN_WIDTHS,
+    CompressionCodec,
+    ConvertedType,
+    Encoding,
+    PageType,
+    Type,
+)
+from skipstone.parquet.pages.column_values import (
+    decode_data_page,
+    decode_dictionary_page,
+    decode_pages,
+)
 from skipstone.parquet.pages.page import Page, read_page
 
 from .page_walk import (
@@ -39,7 +61,6 @@ from .page_walk import (
     TYPE,
     UNCOMPRESSED,
 )
-from .plausibility import plausible_page, plausible_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,26 +68,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.format.metadata import Statistics
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
 
     I64 = npt.NDArray[np.int64]
 
 
-_WIDTHS: Final = {
-    Type.INT32: 4,
-    Type.INT64: 8,
-    Type.INT96: 12,
-    Type.FLOAT: 4,
-    Type.DOUBLE: 8,
-}
+_NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
+_TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
 _DICTIONARY: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 _TYPES: Final[dict[int, set[Type]]] = {
     Encoding.RLE: {Type.BOOLEAN},
     Encoding.DELTA_BINARY_PACKED: {Type.INT32, Type.INT64},
     Encoding.DELTA_LENGTH_BYTE_ARRAY: {Type.BYTE_ARRAY},
     Encoding.DELTA_BYTE_ARRAY: {Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY},
-    Encoding.BYTE_STREAM_SPLIT: {*_WIDTHS, Type.FIXED_LEN_BYTE_ARRAY} - {Type.INT96},
+    Encoding.BYTE_STREAM_SPLIT: {*_NUMBERS, Type.FIXED_LEN_BYTE_ARRAY},
 }
 # Brotli comes last and alone: it makes something of almost anything, slowly.
 _CODECS: Final = (
@@ -85,10 +102,11 @@ _TINY: Final = 64
 
 
 def _width(leaf: Leaf) -> int:
-    """Bytes of a value; 0 for byte arrays. Writers set ``type_length`` for other types too."""
+    """Bytes of a PLAIN value; 0 for byte arrays and bits. Writers set ``type_length`` for other
+    types too."""
     if leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
         return leaf.type_length
-    return _WIDTHS.get(leaf.type, 0)
+    return 0 if leaf.type is Type.BOOLEAN else PLAIN_WIDTHS.get(leaf.type, 0)
 
 
 def header_fits(row: I64, leaf: Leaf) -> bool:
@@ -244,7 +262,7 @@ class PageCheck:
         try:
             if page.type == PageType.DICTIONARY_PAGE:
                 values = decode_dictionary_page(page, leaf, codec, page.body)
-                return not check_values or plausible_values(leaf, values)
+                return not check_values or _plausible_values(leaf, values)
             if page.is_data and page.encoding in _DICTIONARY:
                 _levels(page, leaf, codec)
             elif page.is_data:
@@ -252,7 +270,7 @@ class PageCheck:
                 _check_counts(page, leaf, codec, column)
                 if check_values:
                     size = page.uncompressed_page_size - _levels(page, leaf, codec)
-                    return plausible_page(page, column, size)
+                    return _plausible_page(page, column, size)
         except (FormatError, MemoryError):
             return False
         except UnsupportedError:
@@ -307,14 +325,7 @@ class PageCheck:
 
     def column(self, rows: I64, leaf: Leaf, codec: int) -> LeafColumn:
         """All entries of a chunk whose pages are good."""
-        dictionary: Values | None = None
-        parts: list[LeafColumn] = []
-        for page in map(self.page, rows):
-            if page.type == PageType.DICTIONARY_PAGE:
-                dictionary = decode_dictionary_page(page, leaf, codec, page.body)
-            elif page.is_data:
-                parts.append(decode_data_page(page, leaf, codec, dictionary, page.body))
-        return concat(leaf, parts)
+        return decode_pages(map(self.page, rows), leaf, codec)
 
     def _codec(self, pages: Sequence[Page], leaf: Leaf, hint: int | None) -> int | None:
         """The codec of these pages; ``None`` if it may be one of several."""
@@ -385,3 +396,97 @@ def _check_counts(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> Non
                 expected=column.num_values * width,
                 got=page.uncompressed_page_size - at,
             )
+
+
+# -- plausible values ------------------------------------------------------------------------------
+
+
+def _plausible_page(page: Page, column: LeafColumn, values_size: int) -> bool:
+    """Whether ``column``, decoded from ``page``, may be that column. ``values_size``: the bytes of
+    the page from its values on."""
+    values: Any = column.values() if column.runs else None
+    if (
+        isinstance(values, ByteArrays)
+        and page.encoding == Encoding.PLAIN
+        and int(values.lengths.sum()) + 4 * len(values) != values_size
+    ):
+        return False
+    if values is not None and not _plausible_values(column.leaf, values):
+        return False
+    return _as_stated(page, column, values)
+
+
+def _plausible_values(leaf: Leaf, values: Values) -> bool:
+    """The same for values alone."""
+    if not len(values):
+        return True
+    if isinstance(values, ByteArrays):
+        return not _is_text(leaf) or _utf8(values)
+    return _in_range(leaf, values)
+
+
+def _is_text(leaf: Leaf) -> bool:
+    logical = leaf.element.logicalType
+    return leaf.element.converted_type in _TEXTS or (
+        logical is not None and logical.name in ("STRING", "ENUM", "JSON")
+    )
+
+
+def _utf8(values: ByteArrays) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.to_arrow(pa.binary()).cast(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _integer(leaf: Leaf) -> tuple[int, bool] | None:
+    """The bits of an annotated integer, and whether it is signed."""
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    if logical is not None and logical.INTEGER is not None:
+        return logical.INTEGER.bitWidth, logical.INTEGER.isSigned
+    sign, _, bits = getattr(converted, "name", "").partition("INT_")
+    return (int(bits), not sign) if bits else None
+
+
+def _in_range(leaf: Leaf, values: Any) -> bool:
+    integer = _integer(leaf)
+    if integer is None or integer[0] not in (8, 16) or leaf.type is not Type.INT32:
+        return True
+    bits, signed = integer
+    least = -(1 << bits - 1) if signed else 0
+    return bool(least <= values.min() and values.max() < least + (1 << bits))
+
+
+def _as_stated(page: Page, column: LeafColumn, values: Any) -> bool:
+    statistics = _statistics(page)
+    if statistics is None:
+        return True
+    leaf = column.leaf
+    nulls = statistics.null_count
+    if nulls is not None and not leaf.max_repetition_level and nulls != column.num_nulls:
+        return False
+    low, high = statistics.min_value, statistics.max_value
+    # The specification defines no bounds of INT96.
+    width = None if leaf.type is Type.INT96 else PLAIN_WIDTHS.get(leaf.type)
+    if width is not None and any(each is not None and len(each) != width for each in (low, high)):
+        return False
+    kind, (_, signed) = _NUMBERS.get(leaf.type), _integer(leaf) or (0, True)
+    if kind is None or low is None or high is None or values is None or not signed:
+        return True
+    held = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if not len(held):
+        return True
+    least, most = np.frombuffer(low, kind)[0], np.frombuffer(high, kind)[0]
+    return bool(least <= held.min() and held.max() <= most)
+
+
+def _statistics(page: Page) -> Statistics | None:
+    try:
+        header = page.header
+    except FormatError:
+        return None
+    data = header.data_page_header or header.data_page_header_v2
+    return None if data is None else data.statistics

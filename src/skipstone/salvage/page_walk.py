@@ -57,34 +57,43 @@ FIELDS: Final = 16
 
 # Field ids: compiled code wants plain constants.
 _PAGE: Final = field_ids(PageHeader)
-PAGE_TYPE: Final = _PAGE["type"]
-PAGE_UNCOMPRESSED: Final = _PAGE["uncompressed_page_size"]
-PAGE_COMPRESSED: Final = _PAGE["compressed_page_size"]
-PAGE_CRC: Final = _PAGE["crc"]
 PAGE_V1: Final = _PAGE["data_page_header"]
 PAGE_INDEX: Final = _PAGE["index_page_header"]
 PAGE_DICTIONARY: Final = _PAGE["dictionary_page_header"]
 PAGE_V2: Final = _PAGE["data_page_header_v2"]
 HEADERS: Final = (PAGE_V1, PAGE_INDEX, PAGE_DICTIONARY, PAGE_V2)
+V2_IS_COMPRESSED: Final = field_ids(DataPageHeaderV2)["is_compressed"]
 
-_V1: Final = field_ids(DataPageHeader)
-V1_NUM_VALUES: Final = _V1["num_values"]
-V1_ENCODING: Final = _V1["encoding"]
-V1_DEFINITION: Final = _V1["definition_level_encoding"]
-V1_REPETITION: Final = _V1["repetition_level_encoding"]
-
-_DICTIONARY: Final = field_ids(DictionaryPageHeader)
-DICTIONARY_NUM_VALUES: Final = _DICTIONARY["num_values"]
-DICTIONARY_ENCODING: Final = _DICTIONARY["encoding"]
-
-_V2: Final = field_ids(DataPageHeaderV2)
-V2_NUM_VALUES: Final = _V2["num_values"]
-V2_NUM_NULLS: Final = _V2["num_nulls"]
-V2_NUM_ROWS: Final = _V2["num_rows"]
-V2_ENCODING: Final = _V2["encoding"]
-V2_DEFINITION_LENGTH: Final = _V2["definition_levels_byte_length"]
-V2_REPETITION_LENGTH: Final = _V2["repetition_levels_byte_length"]
-V2_IS_COMPRESSED: Final = _V2["is_compressed"]
+_PLACES: Final = {
+    "type": TYPE,
+    "uncompressed_page_size": UNCOMPRESSED,
+    "compressed_page_size": COMPRESSED,
+    "crc": CRC,
+    "num_values": NUM_VALUES,
+    "encoding": ENCODING,
+    "definition_level_encoding": DEFINITION,
+    "repetition_level_encoding": REPETITION,
+    "num_nulls": NUM_NULLS,
+    "num_rows": NUM_ROWS,
+    "definition_levels_byte_length": DEFINITION_LENGTH,
+    "repetition_levels_byte_length": REPETITION_LENGTH,
+}
+# Ids from which on no field is of use, in any of the structs.
+IDS: Final = 9
+_STRUCTS: Final = {
+    0: PageHeader,
+    PAGE_V1: DataPageHeader,
+    PAGE_DICTIONARY: DictionaryPageHeader,
+    PAGE_V2: DataPageHeaderV2,
+}
+_BY_IDS: Final = {
+    (struct, id): _PLACES.get(name, -1)
+    for struct, kind in _STRUCTS.items()
+    for name, id in field_ids(kind).items()
+}
+#: The place in the row of a field, at its id + IDS * the id of its struct in PageHeader (0:
+#: PageHeader itself); -1 for other fields.
+PLACES: Final = tuple([_BY_IDS.get(divmod(at, IDS), -1) for at in range(IDS * IDS)])
 
 # Wire types whose value begins with a varint.
 VARINTS: Final = (I32, WIRE_I64, BINARY)
@@ -157,43 +166,13 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
                 at += value
             else:
                 number = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-                if depth == 0:
-                    if id == PAGE_TYPE:
-                        row[TYPE] = number
-                    elif id == PAGE_UNCOMPRESSED:
-                        row[UNCOMPRESSED] = number
-                    elif id == PAGE_COMPRESSED:
-                        row[COMPRESSED] = number
-                    elif id == PAGE_CRC:
-                        row[CRC] = number
+                struct = stack[0] if depth else 0
+                if depth <= 1 and id < IDS and struct < IDS:
+                    place = PLACES[struct * IDS + id]
+                    if place >= 0:
+                        row[place] = number
+                    if place == CRC:
                         row[HAS_CRC] = 1
-                elif depth == 1 and stack[0] == PAGE_V1:
-                    if id == V1_NUM_VALUES:
-                        row[NUM_VALUES] = number
-                    elif id == V1_ENCODING:
-                        row[ENCODING] = number
-                    elif id == V1_DEFINITION:
-                        row[DEFINITION] = number
-                    elif id == V1_REPETITION:
-                        row[REPETITION] = number
-                elif depth == 1 and stack[0] == PAGE_DICTIONARY:
-                    if id == DICTIONARY_NUM_VALUES:
-                        row[NUM_VALUES] = number
-                    elif id == DICTIONARY_ENCODING:
-                        row[ENCODING] = number
-                elif depth == 1 and stack[0] == PAGE_V2:
-                    if id == V2_NUM_VALUES:
-                        row[NUM_VALUES] = number
-                    elif id == V2_NUM_NULLS:
-                        row[NUM_NULLS] = number
-                    elif id == V2_NUM_ROWS:
-                        row[NUM_ROWS] = number
-                    elif id == V2_ENCODING:
-                        row[ENCODING] = number
-                    elif id == V2_DEFINITION_LENGTH:
-                        row[DEFINITION_LENGTH] = number
-                    elif id == V2_REPETITION_LENGTH:
-                        row[REPETITION_LENGTH] = number
         else:
             return -1
     page = row[TYPE]

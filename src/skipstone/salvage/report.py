@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from skipstone.human import SHOWN, Report, duration, first_of, of_total, percent, plural, size
@@ -78,8 +78,10 @@ class SalvageReport(Report):
     incomplete_pages: int = 0
     left_out: tuple[LeftOut, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     seconds: float = 0.0
+
+    computed = ("pages_saved", "values_made_null", "bytes_lost", "ok")
 
     @property
     def saved(self) -> tuple[GroupReport, ...]:
@@ -133,11 +135,7 @@ class SalvageReport(Report):
             "row_groups_saved": len(self.saved),
             "rows_found": sum(each.num_rows for each in self.row_groups),
             "rows_saved": self.num_rows,
-            "pages_saved": self.pages_saved,
             "pages_bad": len(self.bad_pages),
-            "values_made_null": self.values_made_null,
-            "bytes_lost": self.bytes_lost,
-            "ok": self.ok,
         }
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ group.
 
 Pages that cannot belong to a leaf are excluded in stages; a stage runs only if the one before left
 more than one division. The stages check the headers; decoding; and the values, by what the column
-may hold (``plausibility``), with the codec: a chunk has one.
+may hold (``page_check``), with the codec: a chunk has one.
 """
 
 from __future__ import annotations
