@@ -231,9 +231,7 @@ def looked(path: Path, raw: bytes) -> bool:
     """Whether all of the container can be shown; damage is one of two errors, and no other."""
     path.write_bytes(raw)
     try:
-        inspect_file_index(
-            str(path), InspectOptions(where="n >= 3 AND city = 'Oslo'", types=tuple(TYPES.items()))
-        )
+        inspect_file_index(str(path), InspectOptions(where="n >= 3 AND city = 'Oslo'", types=TYPES))
     except (FormatError, UnsupportedError, PredicateError):
         return False
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -65,21 +65,7 @@ if TYPE_CHECKING:
 @click.option("--no-crc", is_flag=True, help="_pm: show one whose CRC is wrong, too.")
 @index_key_options
 @reporting
-def inspect(
-    path: str,
-    storage_options: dict[str, str],
-    rows: int,
-    pages: bool,
-    columns: tuple[str, ...],
-    verify: bool,
-    keys: str | None,
-    where: str | None,
-    types: dict[str, str],
-    data: str | None,
-    parquet_size: int | None,
-    no_crc: bool,
-    out: Output,
-) -> None:
+def inspect(path: str, storage_options: dict[str, str], out: Output, **asked: Any) -> None:
     """Show what is inside STORE or FILE.
 
     A directory: the index of a table (data/_events.skipstone), a metadata directory of Xskipper of
@@ -103,16 +89,7 @@ def inspect(
 
     labelled = index_keys().get("index_keys")
     options = InspectOptions(
-        rows=rows,
-        columns=columns,
-        pages=pages,
-        verify=verify,
-        keys=keys,
-        where=where,
-        types=tuple(types.items()),
-        data=data,
-        parquet_size=parquet_size,
-        no_crc=no_crc,
+        **asked,
         storage_options=storage_options or None,
         index_keys=None if labelled is None else LabelledKeys(labelled),
     )

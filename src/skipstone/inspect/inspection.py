@@ -44,7 +44,7 @@ class InspectOptions:
     verify: bool = False
     keys: str | None = None
     where: str | None = None
-    types: tuple[tuple[str, str], ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
     data: str | None = None
     parquet_size: int | None = None
     no_crc: bool = False

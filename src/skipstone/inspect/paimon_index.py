@@ -128,7 +128,7 @@ def inspect_file_index(path: str, options: InspectOptions) -> FileIndexInspectio
 
 def _opened(path: str, options: InspectOptions) -> PaimonFileIndex:
     storage_options = options.storage_options
-    named = {name: PaimonType.parse(type) for name, type in options.types}
+    named = {name: PaimonType.parse(type) for name, type in options.types.items()}
     try:
         index = PaimonFileIndex(path, data=options.data, storage_options=storage_options)
     except FormatError:

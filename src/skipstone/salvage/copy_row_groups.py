@@ -43,13 +43,16 @@ from skipstone.parquet.writing.file_writer import FileWriter, page_checksum
 from .page_check import PageCheck
 from .page_walk import (
     COMPRESSED,
+    DATA_PAGES,
     ENCODING,
     HEADER_LENGTH,
+    INDICES,
     NUM_ROWS,
     NUM_VALUES,
     OFFSET,
     TYPE,
     UNCOMPRESSED,
+    page_stop,
 )
 from .report import GroupReport
 
@@ -68,13 +71,11 @@ if TYPE_CHECKING:
     from .page_check import BadPage, ChunkCheck
     from .schema_source import SchemaSource
 
-    I64 = npt.NDArray[np.int64]
     U8 = npt.NDArray[np.uint8]
+    from .page_walk import I64
 
 
 _CREATED_BY: Final = "skipstone salvage"
-_DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
-_CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
 class WrittenPage(NamedTuple):
@@ -102,7 +103,7 @@ class ChunkCopy:
     def lacks_dictionary(self) -> bool:
         """Whether pages refer to a dictionary that is not copied."""
         kept = [row for k, row in enumerate(self.rows) if k not in self.instead]
-        coded = any(row[TYPE] in _DATA and row[ENCODING] in _CODED for row in kept)
+        coded = any(row[TYPE] in DATA_PAGES and row[ENCODING] in INDICES for row in kept)
         return coded and not any(row[TYPE] == PageType.DICTIONARY_PAGE for row in kept)
 
     def pages(self, data: memoryview) -> Iterator[WrittenPage]:
@@ -124,7 +125,7 @@ class ChunkCopy:
                 body=data[body : body + int(row[COMPRESSED])],
                 uncompressed=int(row[HEADER_LENGTH] + row[UNCOMPRESSED]),
                 encoding=int(row[ENCODING]),
-                num_values=int(row[NUM_VALUES]) if kind in _DATA else 0,
+                num_values=int(row[NUM_VALUES]) if kind in DATA_PAGES else 0,
                 dictionary=kind == PageType.DICTIONARY_PAGE,
             )
 
@@ -160,7 +161,7 @@ class RowGroupCopier:
     def examine(self, group: FoundRowGroup) -> tuple[GroupReport, RowGroupCopy]:
         """Decodes every page of a row group: the report, and what to write if it is saved."""
         made = RowGroupCopy(group.num_rows, [])
-        stop = max((_stop(rows[-1]) for rows in group.chunks if len(rows)), default=group.start)
+        stop = max((page_stop(rows[-1]) for rows in group.chunks if len(rows)), default=group.start)
         why = group.why
         chunks = list(zip(self.leaves, group.chunks, strict=False))
         found: list[ChunkCheck] = []
@@ -220,7 +221,7 @@ class RowGroupCopier:
         at = 0
         for k, row in enumerate(rows):
             kind = int(row[TYPE])
-            if kind not in _DATA:
+            if kind not in DATA_PAGES:
                 if k in bad and kind == PageType.DICTIONARY_PAGE:
                     chunk.instead[k] = None  # every page that refers to it is bad as well
                 continue
@@ -308,10 +309,6 @@ class RowGroupCopier:
         made = ColumnChunk(file_offset=0, meta_data=meta)
         out.end(made, uncompressed)
         return writer.metadata(out, made)
-
-
-def _stop(row: I64) -> int:
-    return int(row[OFFSET] + row[HEADER_LENGTH] + row[COMPRESSED])
 
 
 # -- null pages ------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.modules import Cipher
     from skipstone.parquet.format.schema import Leaf
 
-    I64 = npt.NDArray[np.int64]
+    from .page_walk import I64
 
 
 _INDEXES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)

@@ -32,16 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy as np
-    import numpy.typing as npt
-
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.schema import Leaf
 
     from .encrypted_page_walk import EncryptedMap, EncryptedPage, PlaintextRun
-
-    I64 = npt.NDArray[np.int64]
+    from .page_walk import I64
 
 
 _FLUSH: Final = 4 << 20

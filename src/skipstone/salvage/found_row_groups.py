@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import Schema
@@ -33,13 +33,14 @@ from skipstone.parquet.pages.page import chunk_range
 
 from .page_map import FileMap, map_file
 from .page_walk import (
-    COMPRESSED,
+    DATA_PAGES,
     ENCODING,
-    HEADER_LENGTH,
+    INDICES,
     NUM_VALUES,
     OFFSET,
     TYPE,
     UNCOMPRESSED,
+    page_stop,
     walk_pages_of,
 )
 from .report import LeftOut
@@ -48,24 +49,19 @@ from .row_group_boundaries import KnownBoundaries, find_boundaries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.page_index import ColumnIndex
     from skipstone.parquet.format.schema import Leaf
 
     from .page_check import PageCheck
     from .page_map import Region
+    from .page_walk import I64
     from .report import FooterState
     from .row_group_boundaries import RowGroupBoundaries
 
-    I64 = npt.NDArray[np.int64]
-
 
 _MOST_ROW_GROUPS: Final = 1 << 20
-_INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 _FEW_BYTES: Final = 16
-_DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +177,10 @@ def _left_out(region: Region, boundaries: RowGroupBoundaries) -> list[LeftOut]:
     stops = [(each.boundaries[0], each.boundaries[-1]) for each in boundaries.row_groups]
     for first, after in [*stops, (len(region.rows), 0)]:
         if first > at:
-            last = region.rows[first - 1]
             found.append(
                 LeftOut(
                     start=int(region.rows[at, OFFSET]),
-                    stop=int(last[OFFSET] + last[HEADER_LENGTH] + last[COMPRESSED]),
+                    stop=page_stop(region.rows[first - 1]),
                     pages=first - at,
                     why=boundaries.why,
                     row_counts=boundaries.row_counts,
@@ -240,8 +235,7 @@ def _of_footer(
 def _needed(rows: I64, num_values: int) -> I64 | None:
     """The first pages that hold ``num_values``; ``None`` if no number of pages holds exactly
     that."""
-    data = (rows[:, TYPE] == PageType.DATA_PAGE) | (rows[:, TYPE] == PageType.DATA_PAGE_V2)
-    held = np.cumsum(np.where(data, rows[:, NUM_VALUES], 0))
+    held = np.cumsum(np.where(np.isin(rows[:, TYPE], DATA_PAGES), rows[:, NUM_VALUES], 0))
     if not num_values:
         return rows if not len(rows) or not held[-1] else None
     at = int(np.searchsorted(held, num_values))
@@ -259,7 +253,7 @@ def known_boundaries(region: Region, leaves: Sequence[Leaf], found: FileMap) -> 
     kinds = rows[:, TYPE].tolist()
     # Indices need a dictionary before them, except in pages of nulls, which have no indices.
     within = (rows[:, TYPE] == PageType.INDEX_PAGE) | (rows[:, NUM_VALUES] == 0)
-    indices = np.isin(rows[:, ENCODING], _INDICES) & (rows[:, TYPE] != PageType.DICTIONARY_PAGE)
+    indices = np.isin(rows[:, ENCODING], INDICES) & (rows[:, TYPE] != PageType.DICTIONARY_PAGE)
     within |= indices & (rows[:, UNCOMPRESSED] > _FEW_BYTES)
     known = KnownBoundaries(boundary=[*np.where(within, -1, 0).tolist(), 0], owner=[-1] * count)
     boundary = known.boundary
@@ -300,7 +294,7 @@ def _mark_chunk(known: KnownBoundaries, kinds: Sequence[int], first: int, stop: 
 def _by_column_indexes(
     known: KnownBoundaries, rows: I64, kinds: Sequence[int], indexes: Sequence[ColumnIndex]
 ) -> None:
-    data = [k for k, kind in enumerate(kinds) if kind in _DATA]
+    data = [k for k, kind in enumerate(kinds) if kind in DATA_PAGES]
     if not indexes or sum(len(each.null_pages) for each in indexes) != len(data):
         return
     values = rows[:, NUM_VALUES].tolist()
@@ -342,12 +336,9 @@ def _by_metadata(
     rows = region.rows
     last, held = first, 0
     while last < len(kinds) and int(rows[last, OFFSET]) < stop:
-        held += int(rows[last, NUM_VALUES]) if kinds[last] in _DATA else 0
+        held += int(rows[last, NUM_VALUES]) if kinds[last] in DATA_PAGES else 0
         last += 1
-    behind = rows[last - 1]
-    if int(behind[OFFSET] + behind[HEADER_LENGTH] + behind[COMPRESSED]) != stop:
-        return
-    if held != meta.num_values:
+    if page_stop(rows[last - 1]) != stop or held != meta.num_values:
         return
     known.boundary[first + 1 : last] = [-1] * (last - first - 1)
     known.boundary[first] = known.boundary[last] = 1

@@ -49,10 +49,10 @@ from skipstone.parquet.pages.column_values import (
 from skipstone.parquet.pages.page import Page, read_page
 
 from .page_walk import (
-    COMPRESSED,
+    DATA_PAGES,
     DEFINITION_LENGTH,
     ENCODING,
-    HEADER_LENGTH,
+    INDICES,
     NUM_NULLS,
     NUM_ROWS,
     NUM_VALUES,
@@ -60,24 +60,22 @@ from .page_walk import (
     REPETITION_LENGTH,
     TYPE,
     UNCOMPRESSED,
+    page_stop,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import numpy.typing as npt
 
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.metadata import Statistics
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
 
-    I64 = npt.NDArray[np.int64]
+    from .page_walk import I64
 
 
 _NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 _TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
-_DICTIONARY: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 _TYPES: Final[dict[int, set[Type]]] = {
     Encoding.RLE: {Type.BOOLEAN},
     Encoding.DELTA_BINARY_PACKED: {Type.INT32, Type.INT64},
@@ -120,7 +118,7 @@ def header_fits(row: I64, leaf: Leaf) -> bool:
         if encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
             return False
         return leaf.type is not Type.BOOLEAN and (not width or size == values * width)
-    if encoding not in _DICTIONARY and encoding != Encoding.PLAIN:
+    if encoding not in INDICES and encoding != Encoding.PLAIN:
         known = _TYPES.get(encoding)
         # An unknown encoding excludes nothing.
         if known is not None and leaf.type not in known:
@@ -177,8 +175,7 @@ class PageCheck:
     def page(self, row: I64) -> Page:
         """The page of one row of ``page_walk``."""
         start = int(row[OFFSET])
-        stop = start + int(row[HEADER_LENGTH]) + int(row[COMPRESSED])
-        return read_page(self.data[start:stop], base=start)
+        return read_page(self.data[start : page_stop(row)], base=start)
 
     def fitting_codecs(self, page: Page) -> list[int]:
         """The codecs that decompress the page to its declared size, each to different bytes."""
@@ -193,7 +190,7 @@ class PageCheck:
     def begins(self, row: I64, leaf: Leaf) -> tuple[int, bool] | None:
         """Rows that begin in a data page if it is of this column, and whether it continues a row;
         ``None`` if it cannot be of the column."""
-        if int(row[TYPE]) not in (PageType.DATA_PAGE, PageType.DATA_PAGE_V2):
+        if row[TYPE] not in DATA_PAGES:
             return 0, False
         if not leaf.max_repetition_level:
             return int(row[NUM_VALUES]), False
@@ -263,7 +260,7 @@ class PageCheck:
             if page.type == PageType.DICTIONARY_PAGE:
                 values = decode_dictionary_page(page, leaf, codec, page.body)
                 return not check_values or _plausible_values(leaf, values)
-            if page.is_data and page.encoding in _DICTIONARY:
+            if page.is_data and page.encoding in INDICES:
                 _levels(page, leaf, codec)
             elif page.is_data:
                 column = decode_data_page(page, leaf, codec, None, page.body)
@@ -308,7 +305,7 @@ class PageCheck:
                             raise FormatError("the first page of a chunk does not begin a row")
                         data_pages += 1
                         made.rows += column.num_rows
-                        if page.encoding not in _DICTIONARY:
+                        if page.encoding not in INDICES:
                             encodings.add(page.encoding)
                 except (FormatError, MemoryError) as error:
                     why = str(getattr(error, "message", error)) or "out of memory"

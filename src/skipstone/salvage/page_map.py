@@ -57,9 +57,7 @@ from .page_walk import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    I64 = npt.NDArray[np.int64]
+    from .page_walk import I64
 
 
 # Pages without checksums that must chain before they count as pages.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone._numba import CompiledKernels
-from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.metadata import (
     DataPageHeader,
     DataPageHeaderV2,
@@ -102,6 +102,10 @@ DATA_PAGE: Final = int(PageType.DATA_PAGE)
 INDEX_PAGE: Final = int(PageType.INDEX_PAGE)
 DICTIONARY_PAGE: Final = int(PageType.DICTIONARY_PAGE)
 DATA_PAGE_V2: Final = int(PageType.DATA_PAGE_V2)
+
+DATA_PAGES: Final = (DATA_PAGE, DATA_PAGE_V2)
+#: encodings of indices in a dictionary
+INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 # After this many pages compiled code is worth its import.
 _FEW: Final = 1 << 11
@@ -235,6 +239,11 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
             # A copy, because the last batch of a chain is mostly unused.
             parts.append(rows[:count].copy())
     return np.concatenate(parts), int(at)
+
+
+def page_stop(row: I64) -> int:
+    """The place after a page."""
+    return int(row[OFFSET] + row[HEADER_LENGTH] + row[COMPRESSED])
 
 
 def walk_few(data: memoryview, at: int, end: int, most: int) -> tuple[list[list[int]], int]:

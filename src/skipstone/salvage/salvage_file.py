@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import FileMetaData
     from skipstone.parquet.format.schema import Leaf
 
+    from .copy_row_groups import RowGroupCopy
     from .encrypted_row_groups import Image
     from .found_row_groups import FoundRowGroups
     from .page_map import FileMap
@@ -98,47 +99,43 @@ def salvage(
         shape = Schema.of(origin.elements)
         if not shape.leaves:
             raise UnsupportedError(f"{origin.what} has no columns")
-        image, found = None, None
+        leaves, image, found = shape.leaves, None, None
         if decryption is not None:
-            image, found = _decrypted(data, source, shape.leaves, decryption, target, footer_only)
-        if found is None:
-            found = find_row_groups(
-                data,
-                shape.leaves,
-                PageCheck(data),
-                footer,
-                found_map,
-                row_group_rows,
-                footer_only,
+            image, found = _decrypted(data, source, leaves, decryption, target, footer_only)
+
+        def walked(
+            part: memoryview, footer: FileMetaData | None, found_map: FileMap | None
+        ) -> FoundRowGroups:
+            check = PageCheck(part)
+            return find_row_groups(
+                part, leaves, check, footer, found_map, row_group_rows, footer_only
             )
-        work = RowGroupCopier(data, shape.leaves, origin, skip_bad_pages, image)
-        checked = [work.examine(each) for each in found.groups]
-        if footer is not None and not all(group.saved for group, _ in checked):
+
+        def examined(found: FoundRowGroups) -> _Examined:
+            work = RowGroupCopier(data, leaves, origin, skip_bad_pages, image)
+            return _Examined(found, work, [work.examine(each) for each in found.groups])
+
+        best = examined(walked(data, footer, found_map) if found is None else found)
+        if footer is not None and len(best.saved) < len(best.row_groups):
             # A footer that decodes may still place a chunk wrongly: the pages before it decide.
             before = data[: size - 8 - int.from_bytes(data[-8:-4], "little")]
-            leaves, pages = shape.leaves, PageCheck(before)
-            walked = find_row_groups(
-                before, leaves, pages, None, map_file(before), row_group_rows, footer_only
-            )
-            other = RowGroupCopier(data, leaves, origin, skip_bad_pages, image)
-            again = [other.examine(each) for each in walked.groups]
-            if _rows_saved(again) > _rows_saved(checked):
-                found, work, checked = walked, other, again
-        saved = any(group.saved for group, _ in checked)
-        if saved:
+            again = examined(walked(before, None, map_file(before)))
+            best = max(best, again, key=lambda each: each.num_rows)
+        if best.saved:
             with replace_atomically(target) as out:
-                work.write(out, [made for group, made in checked if group.saved])
+                best.work.write(out, best.saved)
     except FormatError as error:
         raise error.in_file(path) from error
+    found = best.found
     return SalvageReport(
         path=path,
-        output=str(target) if saved else None,
+        output=str(target) if best.saved else None,
         size=size,
         schema_from=origin.what,
         footer=found.footer,
-        row_groups=tuple([group for group, _ in checked]),
+        row_groups=tuple([group for group, _ in best.row_groups]),
         pages_found=found.pages_found,
-        pages_with_checksum=work.with_checksum,
+        pages_with_checksum=best.work.with_checksum,
         ambiguous_pages=found.ambiguous_pages,
         incomplete_pages=found.incomplete_pages,
         left_out=tuple(found.left_out),
@@ -148,8 +145,20 @@ def salvage(
     )
 
 
-def _rows_saved(checked: Sequence[tuple[GroupReport, object]]) -> int:
-    return sum(group.num_rows for group, _ in checked if group.saved)
+class _Examined(NamedTuple):
+    """The row groups that were found, decoded."""
+
+    found: FoundRowGroups
+    work: RowGroupCopier
+    row_groups: list[tuple[GroupReport, RowGroupCopy]]
+
+    @property
+    def saved(self) -> list[RowGroupCopy]:
+        return [made for group, made in self.row_groups if group.saved]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(made.num_rows for made in self.saved)
 
 
 def _schema(
@@ -166,12 +175,9 @@ def _schema(
             return None, given_schema(source, decryption)
         except (FormatError, UnsupportedError, OSError):
             return None, None
-    footer = None
-    if MAGIC_ENCRYPTED not in (data[:4], data[-4:]):
-        footer = whole_footer(data)
-    if footer is None and _looks_encrypted(data):
-        raise UnsupportedError(f"{source} is encrypted", hint=_GIVE_KEYS)
-    if footer is not None and footer.encryption_algorithm is not None:
+    footer = None if MAGIC_ENCRYPTED in (data[:4], data[-4:]) else whole_footer(data)
+    encrypted = footer is not None and footer.encryption_algorithm is not None
+    if encrypted or (footer is None and _looks_encrypted(data)):
         raise UnsupportedError(f"{source} is encrypted", hint=_GIVE_KEYS)
     if data[:4] != MAGIC and footer is None and data[-4:] != MAGIC:
         raise FormatError("no Parquet file", offset=0, expected="PAR1", got=bytes(data[:4]))
@@ -244,8 +250,9 @@ def _decrypted(
 def _schema_found(
     found: FileMap | None, source: Path, decryption: Decryption | None
 ) -> SchemaSource:
-    for _, stop, each in reversed(found.footers if found is not None else []):
-        return SchemaSource.of_footer(f"a footer that ends at byte {stop:,}", each)
+    if found is not None and found.footers:
+        _, stop, footer = found.footers[-1]
+        return SchemaSource.of_footer(f"a footer that ends at byte {stop:,}", footer)
     if found is not None and found.torn is not None:
         return SchemaSource(what="what is left of its footer", elements=found.torn.schema)
     other = adjacent_schema(source, decryption)

@@ -22,6 +22,7 @@ Annotations are names of converted types (``UTF8``, ``INT_8``, ``DECIMAL(9,2)``)
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -92,12 +93,8 @@ def given_schema(
     if isinstance(schema, str) and schema.lstrip().startswith("message"):
         return SchemaSource(what="the given text", elements=parse_schema(schema))
     path = Path(schema)
-    try:
-        footer = _footer(path, decryption)
-    except FormatError:
-        footer = None
-    if footer is not None:
-        return SchemaSource.of_footer(str(path), footer)
+    with suppress(FormatError):
+        return SchemaSource.of_footer(str(path), _footer(path, decryption))
     import pyarrow as pa
 
     if path.stat().st_size > _LARGEST_TEXT:
@@ -121,20 +118,22 @@ def adjacent_schema(path: Path, decryption: Decryption | None = None) -> SchemaS
     """The schema of the adjacent files of ``path``, or ``None``."""
     for name in _SUMMARIES:
         place = path.with_name(name)
-        if place.is_file() and place != path:
-            try:
-                return SchemaSource.of_footer(str(place), _footer(place, decryption))
-            except (FormatError, UnsupportedError, OSError):
-                continue
-    found: list[SchemaSource] = []
-    for place in _files(path):
-        try:
-            found.append(SchemaSource.of_footer(str(place), _footer(place, decryption)))
-        except (FormatError, UnsupportedError, OSError):
-            continue
+        source = _readable(place, decryption) if place.is_file() and place != path else None
+        if source is not None:
+            return source
+    sources = [_readable(place, decryption) for place in _files(path)]
+    found = [each for each in sources if each is not None]
     if not found or any(each.elements != found[0].elements for each in found):
         return None
     return found[0]
+
+
+def _readable(path: Path, decryption: Decryption | None) -> SchemaSource | None:
+    """The schema of a file, or ``None`` if its footer cannot be read."""
+    try:
+        return SchemaSource.of_footer(str(path), _footer(path, decryption))
+    except (FormatError, UnsupportedError, OSError):
+        return None
 
 
 def _files(path: Path) -> Iterator[Path]:
