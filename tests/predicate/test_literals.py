@@ -26,9 +26,8 @@ from skipstone.predicate.literals import (
     stored,
     to_domain,
 )
-from skipstone.predicate.text import Value, display, sql_text
 from skipstone.predicate.tree import Op
-from skipstone.predicate.types import Kind, kind_of
+from skipstone.predicate.types import Kind, Value, display, kind_of, sql_text
 from tests.oracle import sort_key, values_of
 from tests.strategies import ARROW_TYPES, SPARK_TYPES, columns, values
 

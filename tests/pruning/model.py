@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Fetched, Level, RowSet, Units
-from skipstone.pruning.source import Source
+from skipstone.pruning.evidence import Source
 from skipstone.storage import ByteRange, Listing
 
 Row = Mapping[str, int | None]

@@ -7,7 +7,7 @@ from datetime import date, datetime
 import pyarrow as pa
 import pytest
 
-from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP, ancient, proleptic
+from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP, ancient, proleptic
 
 VERSION = b"org.apache.spark.version"
 LEGACY = {b"org.apache.spark.legacyDateTime": b""}

@@ -24,14 +24,16 @@ from skipstone.pruning import (
     Units,
 )
 from skipstone.pruning.evaluation import (
+    MAX_FAILURES,
+    MAX_ROUNDS,
     Evaluation,
     RowTask,
     combine,
     evaluate,
     evaluate_rows,
+    no_fetch,
     row_constants,
 )
-from skipstone.pruning.questions import MAX_FAILURES, MAX_ROUNDS, no_fetch
 from skipstone.storage import ByteRange
 from tests.pruning.model import leaf
 

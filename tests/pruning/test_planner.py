@@ -27,8 +27,8 @@ from tests.pruning.model import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skipstone.pruning.evidence import Source
     from skipstone.pruning.plan import Plan
-    from skipstone.pruning.source import Source
 
 
 def selected(plan: Plan, table: ModelTable, file: int) -> RowSet:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skipstone.errors import SkipstoneError
-from skipstone.storage import directory_state as directory
-from skipstone.storage.directory_state import COMPILED, Names
+from skipstone.storage import listing as directory
+from skipstone.storage.listing import COMPILED, Names
 from skipstone.storage.local import LocalStorage
 
 if TYPE_CHECKING:

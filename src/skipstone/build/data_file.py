@@ -30,7 +30,7 @@ from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import MAGIC, read_footer
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
-from skipstone.pruning.calendar import ancient, overflown, proleptic
+from skipstone.pruning.column_types import ancient, overflown, proleptic
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 

@@ -24,7 +24,7 @@ from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_name, column_path
 from skipstone.pruning import Level, Units
-from skipstone.pruning.source import Source
+from skipstone.pruning.evidence import Source
 
 from .open_files import OpenFiles
 

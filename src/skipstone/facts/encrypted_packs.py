@@ -1,6 +1,6 @@
 """The format of the packs of an encrypted index, and how ranges of their plaintext are read.
 
-The plaintext of an encrypted pack is exactly a pack (``packs.py``). Offsets and lengths in fact
+The plaintext of an encrypted pack is exactly a pack (``encode.py``). Offsets and lengths in fact
 rows are of the plaintext, so sidecars are read in the same way as from a plaintext pack. The
 plaintext is cut into segments, each encrypted with the data key of one label: the blob of an index
 in a Paimon container has the index's label; everything else (a container's head, a ``_pm``) has the

@@ -3,7 +3,7 @@
     /data/events            /data/_events.skipstone/
     s3://bucket/p/events    s3://bucket/p/_events.skipstone/
       facts/part-<uuid>       fact parts (``parts.py``)
-      packs/<uuid>.pack       sidecars (``packs.py``)
+      packs/<uuid>.pack       sidecars (``encode.py``)
       xskipper/               a published Xskipper directory
       .../_*                  being written, or left by a crash; never read
 

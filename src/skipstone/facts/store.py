@@ -18,10 +18,9 @@ from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import open_storage
 
-from .encode import PartTarget, facts_to_parts
+from .encode import INLINE_LIMIT, PartTarget, facts_to_parts
 from .index_encryption import WriteEncryption
 from .location import Location
-from .packs import INLINE_LIMIT
 from .parts import PREFIX, open_part
 from .snapshot import Snapshot
 

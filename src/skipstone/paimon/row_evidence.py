@@ -42,7 +42,7 @@ from .format.partial_blob import MissingBytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from skipstone.predicate.text import Value
+    from skipstone.predicate.types import Value
     from skipstone.pruning import Fetched, Units
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange

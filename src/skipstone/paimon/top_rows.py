@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
     from skipstone.pruning import Fetched
+    from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.kind import Blob
     from skipstone.pruning.plan import SortKey
-    from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange
 
     from .format.keys import Key, PaimonType

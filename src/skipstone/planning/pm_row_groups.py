@@ -28,8 +28,8 @@ from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
-from skipstone.pruning.questions import fetch_round
-from skipstone.pruning.source import Source
+from skipstone.pruning.evaluation import fetch_round
+from skipstone.pruning.evidence import Source
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
 from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence
-    from skipstone.pruning.questions import Fetch
+    from skipstone.pruning.evaluation import Fetch
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import ByteRange, Listing
 

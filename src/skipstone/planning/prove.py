@@ -26,8 +26,8 @@ from skipstone.paimon.kinds import RowIndex
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op
 from skipstone.pruning import Cause, Level, Units
+from skipstone.pruning.evaluation import Question, fetch_wave
 from skipstone.pruning.kind import Builder, Built, Chunk, Index
-from skipstone.pruning.questions import Question, fetch_wave
 from skipstone.pruning.table_schema import schema_of_columns
 from skipstone.questdb.pm_of_data_file import made_as
 

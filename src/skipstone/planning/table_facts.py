@@ -11,9 +11,9 @@ from skipstone.paimon.kinds import IndexedRows
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
+from skipstone.pruning.evidence import RowSource, Source
 from skipstone.pruning.plan import Coverage, Plan, Step
 from skipstone.pruning.planner import FactCoverage, ObjectLevel, PlanInput, make_plan
-from skipstone.pruning.source import RowSource, Source
 
 from .fact_runs import Gathered, RunSettings, gather, sharpened
 from .pm_row_groups import PmRowGroups
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence, Fetched
+    from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.kind import Index
     from skipstone.pruning.partitions import PartitionColumns
-    from skipstone.pruning.questions import Fetch
     from skipstone.storage import ByteRange, Listing
 
 

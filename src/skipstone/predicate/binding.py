@@ -70,7 +70,7 @@ from .types import (
 from .zones import Zone, zone
 
 if TYPE_CHECKING:
-    from .text import Value
+    from .types import Value
 
 
 _FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

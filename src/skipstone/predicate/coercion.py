@@ -25,7 +25,7 @@ from .types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of, spark_name
 from .zones import DAY, UnknownLocalTime, known_zone, parse_date, parse_local, parse_timestamp
 
 if TYPE_CHECKING:
-    from .text import Value
+    from .types import Value
     from .zones import Zone
 
 

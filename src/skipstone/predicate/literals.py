@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .text import Value
+    from .types import Value
 
 
 Key: TypeAlias = "int | bytes"

@@ -21,8 +21,8 @@ from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, column_name, spark_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .text import Value
     from .tree import ColumnRef
+    from .types import Value
 
 
 # Functions that Spark calls without parentheses, where no column has the name.

@@ -51,7 +51,7 @@ from .zones import (
 )
 
 if TYPE_CHECKING:
-    from .text import Value
+    from .types import Value
     from .zones import Zone
 
 

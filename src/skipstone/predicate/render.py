@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from .literals import to_domain
-from .text import decimal_text, quote, sql_text
 from .tree import (
     And,
     Bound,
@@ -41,9 +40,12 @@ from .types import (
     Kind,
     MapKey,
     column_path,
+    decimal_text,
     kind_of,
+    quote,
     spark_name,
     spark_type,
+    sql_text,
 )
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .text import Value
+    from .types import Value
 
 
 class Op(StrEnum):
@@ -209,7 +209,7 @@ class Leaf:
     def __str__(self) -> str:
         if self.op in (Op.IS_NULL, Op.NOT_NULL):
             return f"{self.column} {self.op}"
-        from .text import display
+        from .types import display
 
         if self.op in (Op.IN, Op.NOT_IN):
             shown = ", ".join(display(v, self.type) for v in self.values[:5])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from . import Units
-    from .source import Source
+    from .evidence import Source
 
 
 EXPECTED = 0.5

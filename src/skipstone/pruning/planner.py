@@ -18,9 +18,8 @@ from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
 
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
-from .evaluation import Evaluation, LeafBounds, evaluate
+from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
 from .plan import Coverage, FileDetail, Plan, Step
-from .questions import Fetch, no_fetch
 from .row_level import RowLevel, failure
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-    from .source import RowSource, Source
+    from .evidence import RowSource, Source
 
 
 log = logging.getLogger("skipstone")

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .evaluation import Evaluation
+    from .evaluation import Evaluation, Fetch
+    from .evidence import RowSource
     from .plan import Step
-    from .questions import Fetch
-    from .source import RowSource
 
 
 log = logging.getLogger("skipstone")

@@ -23,8 +23,8 @@ import numpy as np
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.predicate.literals import order_keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
+from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import Intervals, interval_bounds
-from skipstone.pruning.source import Source
 
 from .evidence.opened_pm import OpenedPm, SnapshotCache
 from .evidence.row_groups import PmSource

@@ -31,7 +31,7 @@ from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP, proleptic
+from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP, proleptic
 from skipstone.storage import ByteRange
 
 from .evidence.opened_pm import element_of

@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipstone.predicate.zones import civil_day
 
 if TYPE_CHECKING:
-    from skipstone.predicate.text import Value
+    from skipstone.predicate.types import Value
     from skipstone.spark.session import JavaObject, Jvm
 
 

@@ -23,8 +23,7 @@ from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
 from .base import count_read, parent, runs
-from .directory_state import Directory
-from .listing import SUMMARY, Listing, hidden_by_spark, int64
+from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.predicate.text import Value
     from skipstone.predicate.tree import Leaf
+    from skipstone.predicate.types import Value
     from skipstone.pruning import BoolArray, Fetched, Units
 
     from .indexed_file import IndexedFile

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
-from skipstone.pruning.source import Source
+from skipstone.pruning.evidence import Source
 
 from .indexed_file import ColumnEvidence, bounds_of_parts, files_with
 from .sorted_pages import SortedEvidence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
-from skipstone.pruning.source import Source
+from skipstone.pruning.evidence import Source
 
 from .bloom import BloomEvidence
 from .dictionary import DictionaryEvidence

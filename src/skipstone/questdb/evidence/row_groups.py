@@ -33,8 +33,8 @@ from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
+from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import with_nulls
-from skipstone.pruning.source import Source
 from skipstone.questdb.format.statistics import ChunkStats
 from skipstone.storage import ByteRange
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.pruning.calendar import FIRST_DATE, FIRST_TIMESTAMP
+from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP
 
 from .naming import OBJ_NAME
 
