@@ -20,14 +20,13 @@ import pytest
 
 import skipstone
 from skipstone.facts import part_writer
-from skipstone.facts.part_batches import batches_over, column_bytes
+from skipstone.planning.fact_runs import batches_over, column_bytes
 from skipstone.pruning import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from skipstone.facts.part_batches import PartBatch
-    from skipstone.planning.fact_runs import RunAnswer, RunJob
+    from skipstone.planning.fact_runs import PartBatch, RunAnswer, RunJob
 
 FILES = 12
 

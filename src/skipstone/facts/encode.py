@@ -114,10 +114,6 @@ class PartTarget:
     inline_limit: int = INLINE_LIMIT
     encryption: WriteEncryption | None = None
 
-    def pack(self) -> PackWriter:
-        """A new pack in the same place."""
-        return PackWriter(self.location, self.storage, self.inline_limit, self.encryption)
-
 
 def facts_to_parts(
     facts: Iterable[FileFacts],
@@ -190,7 +186,7 @@ def _part(
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
         ROW_GROUPS: [fact.row_groups for fact in facts],
-        **_places(facts, target.pack(), definitions),
+        **_places(facts, PackWriter(target), definitions),
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
     for index, column in zip(definitions, fields, strict=False):
@@ -309,15 +305,8 @@ class SidecarPlace(NamedTuple):
 class PackWriter:
     """Collects sidecars and writes them as one object; nothing exists before ``close``."""
 
-    def __init__(
-        self,
-        location: Location,
-        storage: Storage,
-        inline_limit: int = INLINE_LIMIT,
-        encryption: WriteEncryption | None = None,
-    ) -> None:
-        self.location, self.storage, self.inline_limit = location, storage, inline_limit
-        self.encryption = encryption
+    def __init__(self, target: PartTarget) -> None:
+        self.target, self.encryption = target, target.encryption
         self.name = f"{uuid.uuid4()}.pack"
         self._segments: list[Segment] = []
         self._sidecars: list[bytes] = []
@@ -332,7 +321,7 @@ class PackWriter:
         """Take in one sidecar and return where it will lie; ``segments`` say how to encrypt it."""
         if self.encryption is not None:
             self._segments += segments
-        elif len(sidecar) <= self.inline_limit:
+        elif len(sidecar) <= self.target.inline_limit:
             return SidecarPlace(inline=sidecar)
         place = SidecarPlace(self.name, self._length, len(sidecar))
         self._sidecars.append(sidecar)
@@ -349,4 +338,4 @@ class PackWriter:
 
             footer, keys = self.encryption.encryption.footer_key, self.encryption.keys
             data = encrypt_pack(self.name, data, self._segments, footer, keys)
-        self.storage.put(self.location.pack(self.name), data)
+        self.target.storage.put(self.target.location.pack(self.name), data)

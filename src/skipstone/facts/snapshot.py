@@ -339,19 +339,17 @@ class MatchedFacts(FileMatch):
     snapshot: Snapshot
     listing: Listing
     fingerprint: str | None
+    _unusable: dict[Reason, None] = field(default_factory=dict, init=False, repr=False)
+    _evidence: dict[tuple[str, str, str], list[Index]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _known_rows: dict[str, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
+    _known_places: dict[str, Places] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why some facts say nothing; grows as evidence is made."""
         return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
-
-    @cached_property
-    def _unusable(self) -> dict[Reason, None]:
-        return {}
-
-    @cached_property
-    def _evidence(self) -> dict[tuple[str, str, str], list[Index]]:
-        return {}
 
     def evidence(self, columns: Collection[str]) -> list[Index]:
         """The indexes and null counts over ``columns``, read back; reads only their fact columns.
@@ -459,14 +457,6 @@ class MatchedFacts(FileMatch):
                 inline=inline.combine_chunks(),
             )
         return self._known_places[sidecar]
-
-    @cached_property
-    def _known_rows(self) -> dict[str, NDArray[np.int64]]:
-        return {}
-
-    @cached_property
-    def _known_places(self) -> dict[str, Places]:
-        return {}
 
     @cached_property
     def row_groups(self) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.evidence import RowSource, Source
 from skipstone.pruning.plan import Coverage, Plan, Step
-from skipstone.pruning.planner import FactCoverage, ObjectLevel, PlanInput, make_plan
+from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 
 from .fact_runs import Gathered, RunSettings, gather, sharpened
 from .pm_row_groups import PmRowGroups
@@ -135,7 +135,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
         below += data_files.sources
     fresh_count = int(fresh.sum())
     stale_count = int((stale & ~fresh).sum())
-    return make_plan(
+    plan = make_plan(
         PlanInput(
             tree=tree,
             listing=listing,
@@ -152,18 +152,19 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             rows=_Joined(sources) if sources else None,
             fetch=fetch,
             costs=request.costs,
-            facts=FactCoverage(
-                sidecars=used,
-                facts_fresh=fresh_count,
-                facts_stale=stale_count,
-                facts_missing=total - fresh_count - stale_count,
-                stale=stale & ~fresh,
-                missing=~(stale | fresh),
-                reasons=tuple(notes),
-                milliseconds=dict(request.milliseconds),
-                coverage=request.snapshot.coverage,
-            ),
         )
+    )
+    return replace(
+        plan,
+        sidecars=used,
+        facts_fresh=fresh_count,
+        facts_stale=stale_count,
+        facts_missing=total - fresh_count - stale_count,
+        stale=stale & ~fresh,
+        missing=~(stale | fresh),
+        reasons=tuple(dict.fromkeys((*notes, *plan.reasons))),
+        milliseconds={**request.milliseconds, **plan.milliseconds},
+        coverage=request.snapshot.coverage,
     )
 
 

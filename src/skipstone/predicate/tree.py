@@ -224,17 +224,22 @@ Expr: TypeAlias = (
 Bound: TypeAlias = "And | Or | Leaf | Const | Opaque"
 
 
-def leaves(tree: Bound) -> list[Leaf]:
-    """The distinct leaves of a bound tree, in order of first appearance."""
-    found: dict[Leaf, None] = {}
+def pieces(tree: Bound) -> list[object]:
+    """The nodes of a bound tree that have no children, in their order, without recursion."""
+    found: list[object] = []
     stack: list[object] = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, Leaf):
-            found.setdefault(node)
-        elif isinstance(node, And | Or):
+        if isinstance(node, And | Or):
             stack.extend(reversed(node.children))
-    return list(found)
+        else:
+            found.append(node)
+    return found
+
+
+def leaves(tree: Bound) -> list[Leaf]:
+    """The distinct leaves of a bound tree, in order of first appearance."""
+    return list(dict.fromkeys(node for node in pieces(tree) if isinstance(node, Leaf)))
 
 
 def flat(tree: And | Or) -> list[Expr | Bound]:

@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.coercion import Unusable
-from skipstone.predicate.preimage import carry_back, leaves_of, range_key, ranges_of
+from skipstone.predicate.preimage import carry_back, exact_cast, leaves_of, range_key, ranges_of
 from skipstone.predicate.tree import And, Const, Leaf, Op
 from skipstone.predicate.types import Kind, kind_of, spark_type
 
@@ -51,10 +51,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from skipstone.predicate.types import Value
-
-
-# Decimal digits that an integer type needs.
-_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def atomic(type: pa.DataType) -> bool:
@@ -83,19 +79,12 @@ def widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
         return True
     if t.is_date32(narrow):
         return bool(t.is_timestamp(wide) and wide.tz is None)
-    if t.is_float32(narrow):
-        return bool(t.is_float64(wide))
-    if t.is_decimal(narrow) and t.is_decimal(wide):
-        more = wide.precision - wide.scale >= narrow.precision - narrow.scale
-        return bool(more and wide.scale >= narrow.scale)
-    if t.is_signed_integer(narrow):
-        if t.is_signed_integer(wide):
-            return bool(wide.bit_width >= narrow.bit_width)
-        if t.is_float64(wide):
-            return bool(narrow.bit_width <= 32)
-        if t.is_decimal(wide):
-            return bool(wide.precision - wide.scale >= _DIGITS[narrow])
-        return bool(t.is_duration(wide) and narrow.bit_width == 64)
+    if atomic(narrow) and atomic(wide) and exact_cast(narrow, wide):
+        return True
+    if t.is_signed_integer(narrow) and t.is_float64(wide):
+        return bool(narrow.bit_width <= 32)
+    if t.is_int64(narrow):
+        return bool(t.is_duration(wide))
     return bool(t.is_binary(narrow) and t.is_string(wide))
 
 

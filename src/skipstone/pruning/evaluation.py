@@ -24,7 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -254,17 +254,13 @@ def combine(
         return unknown
     conjunction = isinstance(tree, And)
     result: Bounds[Any] | None = None
-    for child in _bound(tree.children):
-        part = combine(child, of, unknown, nothing, everything)
+    for child in tree.children:
+        part = combine(cast("Bound", child), of, unknown, nothing, everything)
         if result is None:
             result = part
         else:
             result = result.meet_and(part) if conjunction else result.meet_or(part)
     return result if result is not None else everything if conjunction else nothing
-
-
-def _bound(children: tuple[Any, ...]) -> tuple[Bound, ...]:
-    return children
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

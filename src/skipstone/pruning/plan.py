@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.human import of_total
+from skipstone.human import Report, of_total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class SortKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(Report):
     """How much of a table can be read: ``read`` of ``total`` partitions, without ``left_out``.
 
     Every result from a part of a table shows it.
@@ -101,10 +101,6 @@ class Coverage:
 
     def __str__(self) -> str:
         return of_total(self.read, self.total, "partitions")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {"read": self.read, "total": self.total, "left_out": list(self.left_out)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, Or, leaves
+from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
 
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
-from .plan import Coverage, FileDetail, Plan, Step
+from .plan import FileDetail, Plan, Step
 from .row_level import RowLevel, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,22 +52,6 @@ class ObjectLevel:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FactCoverage:
-    """How far facts cover the files, and the reasons and times from before planning. The fields
-    mean the same as in ``Plan``."""
-
-    sidecars: int = 0
-    facts_fresh: int = 0
-    facts_stale: int = 0
-    facts_missing: int = 0
-    stale: NDArray[np.bool_] | None = None
-    missing: NDArray[np.bool_] | None = None
-    reasons: tuple[Reason, ...] = ()
-    milliseconds: Mapping[str, float] = field(default_factory=dict)
-    coverage: Coverage | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlanInput:
     """The input of a plan for ``tree`` over the files of ``listing``.
 
@@ -84,7 +68,6 @@ class PlanInput:
     finer: Sequence[Source] = ()
     rows: RowSource | None = None
     fetch: Fetch = no_fetch
-    facts: FactCoverage = field(default_factory=FactCoverage)
     costs: Costs = FREE
 
 
@@ -140,8 +123,7 @@ def make_plan(given: PlanInput) -> Plan:
         failures.extend(level.reasons)
     dropped[(dropped < 0) & ~keep] = Level.ROW
 
-    facts = given.facts
-    reasons = (*facts.reasons, *failures, *gate.reasons, *_opaque_reasons(tree))
+    reasons = (*failures, *gate.reasons, *_opaque_reasons(tree))
     evaluation = (time.perf_counter() - started) * 1e3
     undecided = [
         file
@@ -160,14 +142,7 @@ def make_plan(given: PlanInput) -> Plan:
         steps=tuple(steps),
         dropped=dropped,
         reasons=tuple(dict.fromkeys(reasons)),
-        sidecars=facts.sidecars,
-        facts_fresh=facts.facts_fresh,
-        facts_stale=facts.facts_stale,
-        facts_missing=facts.facts_missing,
-        stale=facts.stale,
-        missing=facts.missing,
-        milliseconds={**facts.milliseconds, "evaluation": evaluation},
-        coverage=facts.coverage,
+        milliseconds={"evaluation": evaluation},
     )
 
 
@@ -355,17 +330,9 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
     return tuple(np.unique(mine.ordinal[hit]).tolist())
 
 
-def _opaque_reasons(tree: Bound) -> tuple[Reason, ...]:
+def _opaque_reasons(tree: Bound) -> list[Reason]:
     """A reason per part of the predicate that no index can use."""
-    found: dict[Reason, None] = {}
-    stack: list[Any] = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Opaque):
-            reason = Reason(cause=Cause.NOT_APPLICABLE, subject=node.sql, text=node.reason)
-            found.setdefault(reason)
-        elif isinstance(node, And | Or):
-            stack.extend(reversed(node.children))
-        elif isinstance(node, Const | Leaf):
-            continue
-    return tuple(found)
+    opaque = [node for node in pieces(tree) if isinstance(node, Opaque)]
+    return [
+        Reason(cause=Cause.NOT_APPLICABLE, subject=node.sql, text=node.reason) for node in opaque
+    ]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, isin, order_key, order_keys
-from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,17 +31,13 @@ BoolArray: TypeAlias = "NDArray[np.bool_]"
 
 def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
-    stack: list[object] = [tree]
-    while stack:
-        node = stack.pop()
+    for node in pieces(tree):
         if isinstance(node, Opaque):
             raise UnsupportedError(
                 f"cannot decide {node.sql}: {node.reason}",
                 hint="this reader takes comparisons of columns with literals, IN, LIKE, IS NULL; "
                 "read by what can be decided, and filter the rest in an engine",
             )
-        if not isinstance(node, Leaf | Const):
-            stack.extend(getattr(node, "children", ()))
 
 
 def matching(

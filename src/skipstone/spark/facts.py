@@ -56,9 +56,8 @@ if TYPE_CHECKING:
 
     from skipstone.facts import MatchedFacts
     from skipstone.facts.location import KeyedLocation, XskipperLocation
-    from skipstone.facts.part_batches import PartBatch
     from skipstone.paimon.adjacent_index import AdjacentRows
-    from skipstone.planning.fact_runs import RunAnswer, RunJob
+    from skipstone.planning.fact_runs import PartBatch, RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
     from skipstone.spark.relation import FileListing, FileStats

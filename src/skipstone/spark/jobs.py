@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.build.job import BuildJob, Outcome
-    from skipstone.facts.part_batches import PartBatch
-    from skipstone.planning.fact_runs import RunAnswer, RunJob, Runner
+    from skipstone.planning.fact_runs import PartBatch, RunAnswer, RunJob, Runner
     from skipstone.storage import Listing
 
 
