@@ -19,7 +19,7 @@ import pytest
 import skipstone
 from skipstone import Table
 from skipstone.errors import UnsupportedError
-from skipstone.facts.sidecar_export import export_containers
+from skipstone.facts.export import export_containers
 from skipstone.spark.relation import FILE_INDEX
 from tests.spark.layout import read_by_spark, read_remotely, rows
 

@@ -458,7 +458,7 @@ def test_at_no_moment_do_parts_of_different_columns_lie_side_by_side(
     table = built(tmp_path / "t", "Id:minmax")
     first = table.export()
     recorder = Recorder()
-    monkeypatch.setattr("skipstone.facts.xskipper_export.open_storage", lambda *_: recorder)
+    monkeypatch.setattr("skipstone.facts.export.open_storage", lambda *_: recorder)
     table.export()
     # The same columns: there is always a part.
     assert [len(each) for each in recorder.seen] == [1, 1]

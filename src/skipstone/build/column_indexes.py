@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.indexes.bloom import COMPILED, BloomBuilder
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, has_text_keys
 from skipstone.pruning.column_types import exactly
 from skipstone.pruning.kind import Builder, Built, Chunk, column_fields
-from skipstone.pruning.table_schema import has_text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -193,13 +193,7 @@ def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
     bytes_of = _bytes_by_field(snapshot)
     infos = []
     for definition in snapshot.definitions:
-        same = [
-            field
-            for field in snapshot.fields
-            if field.definition is not None
-            and (field.definition.kind, field.definition.columns, field.definition.params)
-            == (definition.kind, definition.columns, definition.params)
-        ]
+        same = [each for each in snapshot.fields if definition.same_index(each.definition)]
         files = np.zeros(len(matched.listing), np.bool_)
         for field in same:
             files |= with_value(matched, field)

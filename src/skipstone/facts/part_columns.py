@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,6 +126,14 @@ class Definition:
             types=pa.schema([pa.field(index.column, field.type)]),
             built=built,
             key_metadata=key_metadata,
+        )
+
+    def same_index(self, other: Definition | None) -> bool:
+        """Whether ``other`` is of the same kind, columns and parameters."""
+        return other is not None and (self.kind, self.columns, self.params) == (
+            other.kind,
+            other.columns,
+            other.params,
         )
 
     @property
@@ -264,13 +272,7 @@ class FactField:
 
     def renamed(self, name: str) -> FactField:
         """The same column under the name that it has in another part."""
-        return FactField(
-            arrow=self.arrow.with_name(name),
-            entry=self.entry,
-            definition=self.definition,
-            nulls=self.nulls,
-            types=self.types,
-        )
+        return replace(self, arrow=self.arrow.with_name(name))
 
 
 def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:

@@ -84,18 +84,15 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     identities = snapshot.identities
     matched = snapshot.match(list_data())
     keep = {
-        part.name: ~matched.dead_rows[start : start + part.rows]
+        part.name: ~matched.dead_rows[identities.starts[part.name] :][: part.rows]
         for part in identities.parts
-        for start in (identities.starts[part.name],)
     }
     rows_after, bytes_after, parts_after = 0, 0, 0
     for bin_ in _bins(identities.parts, keep):
         rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), encryption)
-        rows_after, bytes_after, parts_after = (
-            rows_after + rows,
-            bytes_after + size,
-            parts_after + parts,
-        )
+        rows_after += rows
+        bytes_after += size
+        parts_after += parts
     return Compaction(
         parts_before=len(snapshot.parts),
         parts_after=parts_after + len(snapshot.parts) - len(identities.parts),
@@ -195,15 +192,7 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
         dropped |= {each.key for each in snapshot.fields if each.nulls == column}
     touched = [part for part in snapshot.identities.parts if not dropped.isdisjoint(part.by_key)]
     keep = {part.name: np.ones(part.rows, np.bool_) for part in touched}
-    held = 0
-    bin_: list[Part] = []
-    for part in touched:
-        if bin_ and held + part.uncompressed > PART_BYTES:
-            _rewrite(store, snapshot, bin_, keep, dropped, encryption)
-            held, bin_ = 0, []
-        bin_.append(part)
-        held += part.uncompressed
-    if bin_:
+    for bin_ in _bins(touched, keep):
         _rewrite(store, snapshot, bin_, keep, dropped, encryption)
     return tuple(each.definition for each in gone if each.definition is not None)
 
@@ -264,10 +253,7 @@ def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
         try:
             before = store.part_names()
             snapshot = store.snapshot()
-            named: set[str] = set()
-            for sidecar in SIDECARS:
-                column = snapshot.own(place_columns(sidecar)[0])
-                named.update(text for text in column.unique().to_pylist() if text is not None)
+            named = _names_in(snapshot)
             unread = [r for r in snapshot.reasons if r.cause is not Cause.ABSENT]
             if unread:
                 reasons += unread
@@ -281,6 +267,14 @@ def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
     text = "parts change while they are read: packs are left for another time"
     reasons.append(Reason(cause=Cause.UNREADABLE, subject=store.location.root, text=text))
     return None
+
+
+def _names_in(snapshot: Snapshot, rows: NDArray[np.bool_] | None = None) -> set[str]:
+    """The packs that fact rows name: all of them, or those of the mask ``rows``."""
+    columns = [snapshot.own(place_columns(sidecar)[0]) for sidecar in SIDECARS]
+    if rows is not None:
+        columns = [column.filter(pa.array(rows)) for column in columns]
+    return {text for column in columns for text in column.unique().drop_null().to_pylist()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,12 +364,7 @@ def _chosen(paths: Sequence[str], mask: NDArray[np.bool_]) -> tuple[str, ...]:
 
 
 def _lost_packs(store: Store, dead: NDArray[np.bool_]) -> tuple[str, ...]:
-    snapshot = store.snapshot()
-    alive = pa.array(~dead)
-    named: set[str] = set()
-    for sidecar in SIDECARS:
-        column = snapshot.own(place_columns(sidecar)[0]).filter(alive)
-        named.update(text for text in column.unique().to_pylist() if text is not None)
+    named = _names_in(store.snapshot(), ~dead)
     if not named:
         return ()
     start = len(store.location.packs) + 1

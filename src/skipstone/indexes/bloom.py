@@ -105,10 +105,6 @@ class Bloom(PerFile):
             raise refuse(self.name, self.column, type, ("minmax", "valuelist"))
         return pa.binary()
 
-    def in_xskipper(self, type: pa.DataType) -> bool:
-        """Integers and strings."""
-        return bool(pa.types.is_signed_integer(type) or pa.types.is_string(type))
-
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """Keeps pairs of hashes up to the budget, then one filter."""
         self.stored_type(type)

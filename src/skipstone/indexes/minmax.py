@@ -70,11 +70,6 @@ class MinMax(PerFile):
             raise refuse(self.name, self.column, type, ())
         return range_type(type)
 
-    def in_xskipper(self, type: pa.DataType) -> bool:
-        """All but binary, local timestamps and intervals."""
-        local = pa.types.is_timestamp(type) and type.tz is None
-        return not (local or pa.types.is_binary(type) or pa.types.is_duration(type))
-
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """A builder that holds two values."""
         return RangeBuilder(type, self.truncate)

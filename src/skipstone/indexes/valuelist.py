@@ -91,11 +91,6 @@ class ValueList(PerFile):
             raise refuse(self.name, self.column, type, ())
         return pa.list_(pa.field("element", type))
 
-    def in_xskipper(self, type: pa.DataType) -> bool:
-        """All but local timestamps and intervals."""
-        local = pa.types.is_timestamp(type) and type.tz is None
-        return not (local or pa.types.is_duration(type))
-
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """Holds at most the limits' worth of values."""
         return _ValueListBuilder(

@@ -1,7 +1,7 @@
 """``bind``: from the tree as written to leaves over a table's columns.
 
 - Names are resolved as Spark does (nested fields, case), or ``PredicateError`` names the nearest.
-- A comparison's two types meet at Spark's common type (``coercion.py``); the literal is cast
+- A comparison's two types meet at Spark's common type (``operands.py``); the literal is cast
   there, and the comparison is carried back through the column's casts (``preimage.py``), exactly
   or not at all.
 - NOT is pushed to the leaves: ``bind`` of a node under NOT gives the rows for which the node is
@@ -19,9 +19,19 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
-from .coercion import Unusable, cast_constant, common_type, meets_elsewhere
 from .literals import order_key
-from .operands import BARE_FUNCTIONS, Column, Constant, literal_prefix, resolve, typed
+from .operands import (
+    BARE_FUNCTIONS,
+    Column,
+    Constant,
+    Unusable,
+    cast_constant,
+    common_type,
+    literal_prefix,
+    meets_elsewhere,
+    resolve,
+    typed,
+)
 from .preimage import (
     Ranges,
     carry_back,

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
-from .coercion import Unusable, cast_constant, float32_of
+from .operands import Unusable, cast_constant, float32_of
 from .tree import Cast, Literal
 from .types import TIMESTAMP, TIMESTAMP_NTZ
 from .zones import parse_date, parse_local

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from .coercion import Unusable
 from .literals import float_key, float_of_key
+from .operands import Unusable
 from .tree import And, Bound, Const, Leaf, Op, Or
 from .types import Kind, kind_of, spark_name
 from .zones import (

@@ -163,6 +163,21 @@ class MapKey(str):
         return f"MapKey({str(self)!r})"
 
 
+def value_of_key(map_: pa.Field | None, key: str) -> pa.Field | None:
+    """The value of ``key`` as a field; ``None`` for a field that is no map from strings.
+
+    What is said of the map (a collation, a default) holds for its values too.
+    """
+    if map_ is None or not has_text_keys(map_.type):
+        return None
+    return pa.field(str(key), map_.type.item_type, True, metadata=map_.metadata)
+
+
+def has_text_keys(type: pa.DataType) -> bool:
+    """True for a map from strings: those keys can be columns."""
+    return bool(pa.types.is_map(type) and spark_type(type.key_type) == pa.string())
+
+
 def column_name(path: tuple[str, ...]) -> str:
     """The dotted spelling of a path; a part that has a dot, a backquote or ``['`` is backquoted.
 

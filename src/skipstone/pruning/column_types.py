@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate.coercion import Unusable
+from skipstone.predicate.operands import Unusable
 from skipstone.predicate.preimage import carry_back, exact_cast, leaves_of, range_key, ranges_of
 from skipstone.predicate.tree import And, Const, Leaf, Op
 from skipstone.predicate.types import Kind, kind_of, spark_type

@@ -233,10 +233,6 @@ class Index(BaseEvidence, ABC):
         and that can still be read back."""
         return ()
 
-    def in_xskipper(self, type: pa.DataType) -> bool:
-        """True when Xskipper has this kind for a column of ``type``, so that it can be exported."""
-        return False
-
     @abstractmethod
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """A builder for one file's column of ``type`` that holds at most ``budget`` bytes."""

@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError
-from skipstone.predicate.types import TIMESTAMP, MapKey, column_path, schema_from_spark, spark_type
+from skipstone.predicate.types import (
+    TIMESTAMP,
+    MapKey,
+    column_path,
+    schema_from_spark,
+    value_of_key,
+)
 
 from .column_types import widens
 
@@ -80,11 +86,10 @@ def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
     path: list[pa.Field] = []
     for part in column_path(column):
         if isinstance(part, MapKey):
-            map_ = path[-1] if path else None
-            if map_ is None or not has_text_keys(map_.type):
+            value = value_of_key(path[-1] if path else None, part)
+            if value is None:
                 return None
-            # What is said of the map (a collation, a default) holds for its values too.
-            path.append(pa.field(str(part), map_.type.item_type, True, metadata=map_.metadata))
+            path.append(value)
             fields = []
             continue
         fits = [field for field in fields if field.name == part]
@@ -94,11 +99,6 @@ def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
         path.append(fits[0])
         fields = list(fits[0].type) if pa.types.is_struct(fits[0].type) else []
     return tuple(path)
-
-
-def has_text_keys(type: pa.DataType) -> bool:
-    """True for a map from strings: those keys can be columns."""
-    return bool(pa.types.is_map(type) and spark_type(type.key_type) == pa.string())
 
 
 def spelled_path(schema: pa.Schema, column: str) -> tuple[str, ...] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts.coverage import describe
+from skipstone.facts.export import export_containers, export_pms, publish
 from skipstone.facts.reports import (
     CheckReport,
     CompactReport,
@@ -20,9 +21,7 @@ from skipstone.facts.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.facts.sidecar_export import export_containers, export_pms
 from skipstone.facts.upkeep import check, compact, drop_index, vacuum
-from skipstone.facts.xskipper_export import publish
 from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.indexes.registry import kind as registered
 from skipstone.planning.prove import prove
