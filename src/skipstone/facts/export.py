@@ -120,8 +120,8 @@ def publish(
 ) -> ExportReport:
     """Write what ``matched`` knows of ``table`` as ``<base>/<sha256 of its identifier>/``.
 
-    A publication that is there is replaced (``writing.py``). ``UnsupportedError`` where nothing can
-    be published, and for facts that hang on options of the reader.
+    An earlier publication is replaced. ``UnsupportedError`` where nothing can be published, and for
+    facts that depend on options of the reader.
     """
     if matched.fingerprint is not None:
         raise UnsupportedError(

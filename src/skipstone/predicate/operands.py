@@ -39,7 +39,15 @@ from .types import (
     spark_name,
     value_of_key,
 )
-from .zones import DAY, UnknownLocalTime, known_zone, parse_date, parse_local, parse_timestamp
+from .zones import (
+    DAY,
+    SPACE,
+    UnknownLocalTime,
+    known_zone,
+    parse_date,
+    parse_local,
+    parse_timestamp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -334,7 +342,6 @@ _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
 _SPECIAL = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _TRUE, _FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
-_SPACE = "".join(map(chr, range(0x21))) + "\x7f"
 
 
 def cast_constant(
@@ -364,7 +371,7 @@ def _cast(
         case Kind.INTEGER, Kind.INTEGER, int() if source.bit_width < target.bit_width:
             return value
         case Kind.STRING, kind, str():
-            return _from_text(value.strip(_SPACE), kind, value, target, session)
+            return _from_text(value.strip(SPACE), kind, value, target, session)
         case Kind.DATE, Kind.TIMESTAMP_NTZ, int():
             return value * DAY
         case Kind.DATE, Kind.TIMESTAMP, int():

@@ -161,7 +161,8 @@ _DATE_ONLY = re.compile(_DATE % r"(?:[ T].*)?", re.DOTALL)
 _DATE_TIME = re.compile(
     _DATE % r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?\s*([A-Za-z+-].*)?)?"
 )
-_SPACE = "".join(map(chr, range(0x21))) + "\x7f"
+# Java's whitespace and control characters, which Spark trims.
+SPACE = "".join(map(chr, range(0x21))) + "\x7f"
 
 
 def civil_day(year: int, month: int, day: int) -> int | None:
@@ -176,7 +177,7 @@ def civil_day(year: int, month: int, day: int) -> int | None:
 
 def parse_date(text: str) -> int | None:
     """Days of a string as ``CAST(text AS DATE)`` reads it; ``None`` when that is not certain."""
-    match = _DATE_ONLY.fullmatch(text.strip(_SPACE))
+    match = _DATE_ONLY.fullmatch(text.strip(SPACE))
     if match is None:
         return None
     sign, year, month, day = match.groups()
@@ -208,7 +209,7 @@ def parse_timestamp(text: str, session: Zone | None) -> int | None:
 
 def _date_time(text: str) -> tuple[int, str | None] | None:
     """Local microseconds and the zone's name, if there is one."""
-    match = _DATE_TIME.fullmatch(text.strip(_SPACE))
+    match = _DATE_TIME.fullmatch(text.strip(SPACE))
     if match is None:
         return None
     sign, year, month, day, hour, minute, second, fraction, suffix = match.groups()

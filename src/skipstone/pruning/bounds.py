@@ -93,6 +93,14 @@ class Bounds(Generic[S]):
             return bool(np.array_equal(self.must, self.may))
         return bool(self.must == self.may)
 
+    @staticmethod
+    def over(part: Bounds[BoolArray], at: NDArray[Any], count: int) -> Bounds[BoolArray]:
+        """Bounds over the units ``at`` (mask or positions) as bounds over ``count`` units; the
+        others are unknown."""
+        found = Bounds.unknown(count)
+        found.must[at], found.may[at] = part.must, part.may
+        return found
+
     def meet_and(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of ``p AND q`` from bounds of ``p`` and of ``q``."""
         return Bounds(_and(self.must, other.must), _and(self.may, other.may))

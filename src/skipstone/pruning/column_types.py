@@ -8,8 +8,8 @@ that value**. Only the types decide, so a fact never depends on the values that 
     tinyint smallint int bigint      a wider integer, a decimal with room for all its digits
     tinyint smallint int             double
     float                            double
-    decimal(p, s)                    a decimal with as many digits on both sides of the point, or
-    more date                             timestamp_ntz (midnight)
+    decimal(p, s)                    a decimal with at least as many digits on both sides
+    date                             timestamp_ntz (midnight)
     binary                           string (Spark reads the bytes as they are)
     bigint                           interval day to second (its microseconds)
 

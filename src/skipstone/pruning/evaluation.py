@@ -325,7 +325,9 @@ def evaluate(
             answers = question.answers(wave)
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
-                    spread = _spread(answer.bounds, at, n)
+                    spread = answer.bounds
+                    if len(at) < n:
+                        spread = Bounds.over(spread, at, n)
                     known = found.get(leaf)
                     found[leaf] = spread if known is None else known.sharpen(spread)
             used = any(answer.bounds is not None for answer in answers)
@@ -420,12 +422,3 @@ def _by_column(tree: Bound) -> dict[str, list[Leaf]]:
     for leaf in leaves_of(tree):
         by_column.setdefault(leaf.column, []).append(leaf)
     return by_column
-
-
-def _spread(part: Bounds[Any], at: NDArray[np.int64], n: int) -> Bounds[Any]:
-    """Bounds over the units ``at`` as bounds over all ``n``; the others are unknown."""
-    if len(at) == n:
-        return part
-    must, may = np.zeros(n, np.bool_), np.ones(n, np.bool_)
-    must[at], may[at] = part.must, part.may
-    return Bounds(must, may)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.tree import Const, Op
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-
-    from . import Fetched, Units
 
 
 T = TypeVar("T")
@@ -76,9 +75,6 @@ class Chunk:
     def distinct(self) -> pa.Array:
         """The distinct non-null values, in any order; -0.0 and 0.0, and all NaNs, may still
         differ."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         values = self.values
         if pa.types.is_dictionary(values.type):
             used = pc.drop_null(pc.unique(values.indices))
@@ -414,9 +410,7 @@ class PerFile(Index):
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
         if held.all():
             return Answer(bounds=bounds, reasons=lacking)
-        must, may = np.zeros(len(held), np.bool_), np.ones(len(held), np.bool_)
-        must[held], may[held] = bounds.must, bounds.may
-        return Answer(bounds=Bounds(must, may), reasons=lacking)
+        return Answer(bounds=Bounds.over(bounds, held, len(held)), reasons=lacking)
 
     def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
         if not count:

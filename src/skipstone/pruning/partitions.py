@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.predicate.literals import order_keys
 
@@ -25,8 +27,6 @@ from .interval import Intervals, interval_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
 
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import ByteRange
@@ -108,9 +108,6 @@ def _pairs(folder: str) -> dict[str, str]:
 def _typed(texts: Sequence[str | None], wanted: pa.DataType | None) -> pa.Array:
     """The values as ``wanted``, else as the type that Spark infers; all null if they do not
     convert."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     strings = pa.array(texts, pa.string())
     type_ = wanted or _infer([text for text in texts if text is not None])
     if pa.types.is_string(type_):
@@ -127,8 +124,6 @@ def _unescaped(text: str) -> str:
 
 def _infer(texts: Sequence[str]) -> pa.DataType:
     """The type of a column with these values; ``null`` where it is ambiguous."""
-    import pyarrow as pa
-
     if texts and all(_INTEGER.fullmatch(text) for text in texts):
         widest = max(abs(int(text)) for text in texts)
         if widest < 2**31:
@@ -160,8 +155,6 @@ class PartitionValues(BaseEvidence):
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """Exact bounds per leaf; silent answers where the type depends on the session."""
-        import pyarrow as pa
-
         type_ = self.values.type
         if pa.types.is_null(type_) or pa.types.is_timestamp(type_):
             text = f"values of type {type_} depend on how the session reads them"

@@ -1,10 +1,10 @@
 """``RowSet``: a set of row positions of one file, as ranges or as a roaring bitmap.
 
 Positions are 0-based and below 2**63 - 1, so that every stop fits an int64. Invariants of the
-ranges form: starts ascend, every range is
-non-empty, and two ranges neither overlap nor touch (``stops[i] < starts[i + 1]``), so equal sets
-have equal arrays. The bitmap form is ``pyroaring.BitMap64``; which form a set has is not visible
-but for speed: few long runs stay ranges, scattered rows become a bitmap.
+ranges form: starts ascend, every range is non-empty, and two ranges neither overlap nor touch
+(``stops[i] < starts[i + 1]``), so equal sets have equal arrays. The bitmap form is
+``pyroaring.BitMap64``. The form of a set only affects speed: few long runs stay ranges, scattered
+rows become a bitmap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 _LAST = 2**63 - 1
 _NONE = np.empty(0, np.int64)
 _NONE.flags.writeable = False
-# Runs that a bitmap takes up sooner than it is taken apart itself.
+# Adding up to this many runs to a bitmap is faster than turning the bitmap into ranges.
 _FEW = 1_000
 _ONE_HALF = (1).to_bytes(8, "little") + (0).to_bytes(4, "little")
 
@@ -60,7 +60,7 @@ class RowSet:
             positions = np.fromiter(positions, np.int64)
         array = np.asarray(positions, np.int64)
         if array.ndim != 1 or not bool((array[1:] > array[:-1]).all()):
-            array = np.unique(array)  # takes many times as long as to see that it is not needed
+            array = np.unique(array)  # many times slower than the check
         if len(array):
             _check(int(array[0]), int(array[-1]))
         breaks = np.flatnonzero(np.diff(array) != 1)
@@ -251,7 +251,7 @@ def _covers(ranges: tuple[IntArray, IntArray], points: IntArray) -> NDArray[np.b
 def _normalise(starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:
     if starts.shape != stops.shape or starts.ndim != 1:
         raise ValueError(f"starts {starts.shape} and stops {stops.shape} must be equal and flat")
-    if len(starts) == 1:  # most files, told without what it takes to tell any ranges
+    if len(starts) == 1:  # most files: no sort is needed
         if stops[0] <= starts[0]:
             return _NONE, _NONE
         _check(int(starts[0]), 0)
