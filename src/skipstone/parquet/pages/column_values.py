@@ -27,20 +27,22 @@ from skipstone.parquet.encodings import decode_values
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.dictionary import decode_indices
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
-from skipstone.parquet.encodings.values import ByteArrays, gather
-from skipstone.parquet.format.enums import Encoding, PageType, Type
+from skipstone.parquet.encodings.values import concat as concat_values
+from skipstone.parquet.encodings.values import gather
+from skipstone.parquet.format.enums import Encoding, PageType
 
 from .page import walk_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from skipstone.parquet.encodings.kernels import I32, U8
     from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import Leaf
 
-    from .page import Page, PageDecryptor
+    from .page import Page
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,39 +210,24 @@ def _alike(a: Run, b: Run) -> bool:
 
 def join_values(parts: Sequence[Values], leaf: Leaf) -> Values:
     """The values of all parts of one leaf, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    texts = [part for part in parts if isinstance(part, ByteArrays)]
     if not parts:
         return no_values(leaf)
-    if len(texts) == len(parts):
-        return ByteArrays.concat(texts)
-    arrays = [part for part in parts if not isinstance(part, ByteArrays)]
-    if len(arrays) != len(parts) or len({(a.dtype, a.shape[1:]) for a in arrays}) > 1:
+    if (
+        len(
+            {
+                (each.dtype, each.shape[1:]) if isinstance(each, np.ndarray) else None
+                for each in parts
+            }
+        )
+        > 1
+    ):
         raise FormatError(f"values of two types in column {leaf.name}")
-    return np.concatenate(arrays)
+    return concat_values(parts)
 
 
 def no_values(leaf: Leaf) -> Values:
     """No values of the leaf's physical type."""
-    match leaf.type:
-        case Type.BYTE_ARRAY:
-            return ByteArrays(np.empty(0, np.uint8), np.zeros(1, np.int64))
-        case Type.FIXED_LEN_BYTE_ARRAY:
-            return np.empty((0, leaf.type_length), np.uint8)
-        case Type.INT96:
-            return np.empty((0, 12), np.uint8)
-        case _:
-            return np.empty(0, _NUMBERS[leaf.type])
-
-
-_NUMBERS: Mapping[Type, type[np.generic]] = {
-    Type.BOOLEAN: np.bool_,
-    Type.INT32: np.int32,
-    Type.INT64: np.int64,
-    Type.FLOAT: np.float32,
-    Type.DOUBLE: np.float64,
-}
+    return decode_values(Encoding.PLAIN, b"", 0, leaf.type, leaf.type_length)
 
 
 # A page of a few bytes may represent any number of equal values. Only hostile files have more than
@@ -261,8 +248,6 @@ def decode_dictionary_page(page: Page, leaf: Leaf, codec: int, body: memoryview)
     if page.encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
         raise UnsupportedError(f"a dictionary page of encoding {page.encoding}")
     data = _decompressed(codec, body, page.uncompressed_page_size)
-    if not page.num_values:
-        return no_values(leaf)
     return decode_values(Encoding.PLAIN, data, page.num_values, leaf.type, leaf.type_length)
 
 
@@ -329,7 +314,7 @@ def decode_chunk(
     leaf: Leaf,
     *,
     base: int = 0,
-    decryptor: PageDecryptor | None = None,
+    decryptor: ColumnDecryptor | None = None,
     verify_crc: bool = False,
 ) -> LeafColumn:
     """All entries of a chunk whose bytes (``page.chunk_range``) are ``data``, at byte ``base``.
@@ -364,7 +349,7 @@ def decode_pages(
     codec: int,
     *,
     dictionary: Values | None = None,
-    decryptor: PageDecryptor | None = None,
+    decryptor: ColumnDecryptor | None = None,
     verify_crc: bool = False,
 ) -> LeafColumn:
     """The entries of these pages together; other pages than data and dictionary pages hold none.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
@@ -32,6 +32,7 @@ from skipstone.parquet.thrift.structs import field_ids
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.thrift.structs import Declared
 
@@ -42,28 +43,6 @@ _WITHOUT_HEADER = re.compile(
     r"parquet-mr(?! version)|parquet-mr version 1\.([01]\.|2\.[0-8](?!\d))"
 )
 _HEADER_ALLOWANCE = 100
-
-
-class PageDecryptor(Protocol):
-    """The methods of ``encryption.column_decryptor.ColumnDecryptor`` that pages need."""
-
-    def decrypt_page_header(
-        self,
-        data: bytes | memoryview,
-        at: int,
-        page_ordinal: int,
-        *,
-        may_be_dictionary: bool,
-        base: int = 0,
-    ) -> tuple[bytes, int, bool]:
-        """The header at ``data[at:]``, where it ends, and whether it is a dictionary's."""
-        ...
-
-    def decrypt_page(
-        self, header: PageHeader, body: memoryview, page_ordinal: int | None, *, base: int = 0
-    ) -> bytes:
-        """The body as it was before encryption."""
-        ...
 
 
 class Page(NamedTuple):
@@ -117,7 +96,7 @@ class Page(NamedTuple):
         """Where the next page begins."""
         return self.offset + self.header_length + len(self.body)
 
-    def decrypted(self, decryptor: PageDecryptor | None) -> memoryview:
+    def decrypted(self, decryptor: ColumnDecryptor | None) -> memoryview:
         """The body as it was before encryption; the one stored without a ``decryptor``."""
         if decryptor is None:
             return self.body
@@ -178,7 +157,7 @@ def walk_pages(
     *,
     base: int = 0,
     num_values: int | None = None,
-    decryptor: PageDecryptor | None = None,
+    decryptor: ColumnDecryptor | None = None,
 ) -> Iterator[Page]:
     """The pages in ``data``, which begins with a page header at byte ``base`` of the file.
 
@@ -210,7 +189,7 @@ def read_page(
     *,
     base: int = 0,
     ordinal: int = 0,
-    decryptor: PageDecryptor | None = None,
+    decryptor: ColumnDecryptor | None = None,
     may_be_dictionary: bool = False,
 ) -> Page:
     """The page at ``data[at:]``; ``ordinal`` is its number if it turns out to be a data page.

@@ -40,10 +40,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _bytes_json(value: bytes) -> str:
-    return value.hex()
-
-
 BOOL = Wire(
     (thrift.TRUE, thrift.FALSE),
     lambda reader: reader.byte() == 1,
@@ -63,7 +59,7 @@ DOUBLE = Wire(
     lambda writer, value: writer.value(thrift.DOUBLE, value),
     lambda value: value if math.isfinite(value) else str(value),
 )
-BINARY = Wire((thrift.BINARY,), Reader.binary, Writer.binary, _bytes_json)
+BINARY = Wire((thrift.BINARY,), Reader.binary, Writer.binary, bytes.hex)
 STRING = Wire(
     (thrift.BINARY,),
     lambda reader: _text(reader.binary()),
@@ -87,11 +83,12 @@ def enum(kind: type[IntEnum]) -> Wire:
 
 def struct(kind: type[Declared]) -> Wire:
     """A nested struct."""
-    return Wire((thrift.STRUCT,), kind.read, lambda writer, value: value.write(writer), _to_dict)
-
-
-def _to_dict(value: Declared) -> dict[str, Any]:
-    return value.to_dict()
+    return Wire(
+        (thrift.STRUCT,),
+        kind.read,
+        lambda writer, value: value.write(writer),
+        lambda value: value.to_dict(),
+    )
 
 
 def list_of(item: Wire) -> Wire:
