@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from skipstone.questdb.format.pm_columns import KEY, QdbColumn, QdbMeta
 from skipstone.questdb.format.txn import Partition, Partitioning, Txn, created, directory
+from tests.questdb.questdb_json import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def day(path: Path, number: int, *, own: bool = True, **options: Any) -> Path:
     table = rows(number)
     if own:
         columns = [QdbColumn(column_type=type, id=at) for at, type in enumerate(TYPES)]
-        table = table.replace_schema_metadata({KEY: QdbMeta(schema=tuple(columns)).to_json()})
+        table = table.replace_schema_metadata({KEY: to_json(QdbMeta(schema=tuple(columns)))})
     given = {"bloom_filter_options": {"s": {"ndv": 10}, "n": {"ndv": 1_000}}, **options}
     pq.write_table(
         table,

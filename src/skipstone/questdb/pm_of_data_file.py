@@ -25,7 +25,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
-from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import SchemaElement
@@ -37,7 +37,7 @@ from skipstone.storage import ByteRange
 from .evidence.opened_pm import element_of
 from .format.footer_to_pm import HEADER_BYTES, BloomPlace, bloom_places, convert
 from .format.pm import Pm
-from .format.pm_columns import PmColumns
+from .format.pm_columns import PmColumns, logical_type
 from .format.types import ColumnType, Tag
 from .format.writer import PmFooter
 
@@ -192,18 +192,13 @@ def _ancient(footer: FooterArrays) -> Iterator[int]:
 
 def _first(leaf: Leaf) -> int | None:
     """The first value that both calendars agree on, in the leaf's unit; ``None``: any."""
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    logical = logical_type(leaf)
     if leaf.type is Type.INT32:
-        dated = logical is not None and logical.DATE is not None
-        return FIRST_DATE if dated or converted == ConvertedType.DATE else None
-    if leaf.type is not Type.INT64:
+        return None if logical.DATE is None else FIRST_DATE
+    if leaf.type is not Type.INT64 or logical.TIMESTAMP is None:
         return None
-    if logical is not None and logical.TIMESTAMP is not None:
-        unit = logical.TIMESTAMP.unit.arrow
-        return {"ms": FIRST_TIMESTAMP // 1_000, "us": FIRST_TIMESTAMP}.get(unit or "")
-    if converted == ConvertedType.TIMESTAMP_MILLIS:
-        return FIRST_TIMESTAMP // 1_000
-    return FIRST_TIMESTAMP if converted == ConvertedType.TIMESTAMP_MICROS else None
+    unit = logical.TIMESTAMP.unit.arrow
+    return {"ms": FIRST_TIMESTAMP // 1_000, "us": FIRST_TIMESTAMP}.get(unit or "")
 
 
 _GUESS: Final = 64 * 1024
@@ -219,23 +214,19 @@ class ParquetSource:
     bytes_read: int = 0
     _end: bytes = b""
 
-    def ranges(self, places: Sequence[tuple[int, int]]) -> list[bytes | None]:
-        """Bytes at (offset, length); ``None`` where the file has not so many."""
-        wanted = [ByteRange(self.path, offset, length) for offset, length in places]
-        got = self.storage.read_ranges(wanted) if wanted else {}
-        found = [bytes(got[each]) if each in got else None for each in wanted]
-        self.bytes_read += sum(len(each) for each in found if each is not None)
-        return found
+    def _read(self, offset: int, length: int) -> bytes:
+        need = ByteRange(self.path, offset, length)
+        data = self.fetch([need]).get(need)
+        if data is None:
+            raise FormatError("the file is shorter", file=self.path, expected=self.size)
+        return bytes(data)
 
     def tail(self) -> Tail:
         """The place of the footer."""
         if not self._end:
             # Reading a guessed length saves a request on a remote store.
             length = min(self.size, _GUESS if self.storage.remote else TAIL_LENGTH)
-            (end,) = self.ranges([(self.size - length, length)])
-            if end is None:
-                raise FormatError("the file is shorter", file=self.path, expected=self.size)
-            self._end = end
+            self._end = self._read(self.size - length, length)
         try:
             return Tail.from_bytes(self._end[-TAIL_LENGTH:], self.size)
         except FormatError as error:
@@ -249,13 +240,8 @@ class ParquetSource:
                 f"{self.path}: the footer is encrypted, and a _pm is not",
                 hint="files with encrypted footers are read without a _pm",
             )
-        first = self.size - len(self._end)
-        if tail.offset >= first:
-            return self._end[tail.offset - first : -TAIL_LENGTH]
-        (data,) = self.ranges([(tail.offset, tail.length)])
-        if data is None:
-            raise FormatError("the file is shorter", file=self.path, expected=self.size)
-        return data
+        footer = tail.footer_in(self._end)
+        return self._read(tail.offset, tail.length) if footer is None else bytes(footer)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Reads ranges, and counts the bytes."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -165,15 +165,8 @@ class TxnListing(Listing):
 
     @classmethod
     def _of(cls, plain: Listing, snapshot: TxnSnapshot) -> TxnListing:
-        return cls(
-            root=plain.root,
-            paths=plain.paths,
-            sizes=plain.sizes,
-            mtimes=plain.mtimes,
-            unit=plain.unit,
-            etags=plain.etags,
-            snapshot=snapshot,
-        )
+        known = {each.name: getattr(plain, each.name) for each in fields(Listing)}
+        return cls(**known, snapshot=snapshot)
 
     @cached_property
     def files(self) -> list[PartitionFile]:

@@ -228,7 +228,7 @@ class StorePart:
                 subject=f"{found.index.kind}({', '.join(found.index.columns)})",
                 text=found.reason,
             )
-        return IndexValues(*stored_values(found, own=self.footer.own), reason)
+        return IndexValues(*_values(found, own=self.footer.own), reason)
 
 
 def open_parts(
@@ -252,24 +252,21 @@ def open_parts(
         return list(pool.map(open_part, files))
 
 
-def stored_values(rows: IndexRows, *, own: bool) -> tuple[list[pa.Array], BoolArray]:
-    """The values as the kind stores them, in pieces, null where nothing is known; and a mask of the
-    files without any value. ``own``: Skipstone wrote them, so no ancient value is doubtful.
-
-    A column that was not understood gives no pieces.
-    """
-    if isinstance(rows, MinMaxRows):
-        ends = [rows.minimum, rows.maximum]
-        known = rows.empty | ~nulls(ends[0]) | ~nulls(ends[1])
-        if not own:
-            known &= ~ancient(rows.minimum)
-        fields = [pa.field(name, ends[0].type) for name in ("min", "max")]
-        return [pa.StructArray.from_arrays(ends, fields=fields, mask=pa.array(~known))], rows.empty
-    if isinstance(rows, ValueListRows):
-        lists = rows.values
-        return [lists if own else lists_without(lists, ancient(lists.flatten()))], rows.empty
-    if isinstance(rows, BloomRows):
-        return rows.blobs.chunks, np.zeros(len(rows.blobs), np.bool_)
+def _values(rows: IndexRows, *, own: bool) -> tuple[list[pa.Array], BoolArray]:
+    """``pieces`` and ``empty`` of ``IndexValues``; ``own``: no ancient value is doubtful."""
+    match rows:
+        case MinMaxRows(minimum=low, maximum=high, empty=empty):
+            known = empty | ~nulls(low) | ~nulls(high)
+            if not own:
+                known &= ~ancient(low)
+            fields = [pa.field(name, low.type) for name in ("min", "max")]
+            return [
+                pa.StructArray.from_arrays([low, high], fields=fields, mask=pa.array(~known))
+            ], empty
+        case ValueListRows(values=lists, empty=empty):
+            return [lists if own else lists_without(lists, ancient(lists.flatten()))], empty
+        case BloomRows(blobs=blobs):
+            return blobs.chunks, np.zeros(len(blobs), np.bool_)
     return [], np.zeros(0, np.bool_)
 
 

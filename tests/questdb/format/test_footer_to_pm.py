@@ -31,6 +31,7 @@ from skipstone.questdb.format.pm_columns import QdbColumn, QdbMeta, infer
 from skipstone.questdb.format.writer import read_row_groups
 from tests.questdb.format.converting import bloom_places, convert, doubtful_leaves, footer_of
 from tests.questdb.format.strategies import column_types
+from tests.questdb.questdb_json import to_json
 
 if TYPE_CHECKING:
     from skipstone.parquet.format.footer import Tail
@@ -93,7 +94,7 @@ def test_row_groups_that_disagree_on_the_order_leave_it_unsaid() -> None:
 
 def questdb(*types: int, **fields: Any) -> str:
     schema = tuple(QdbColumn(column_type=code, id=10 + i) for i, code in enumerate(types))
-    return QdbMeta(schema=schema, **fields).to_json()
+    return to_json(QdbMeta(schema=schema, **fields))
 
 
 def test_the_json_of_questdb_wins_over_the_sorting_columns() -> None:

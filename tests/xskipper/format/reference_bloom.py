@@ -25,6 +25,7 @@ from skipstone.xskipper.format.sketch import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from skipstone.xskipper.format.bloom_probe import BlobColumn, Items
     from skipstone.xskipper.format.sketch import U32
 
 # Java's arrays end here.
@@ -133,3 +134,9 @@ class SketchBuilder:
             words=self._bytes.view("<u8").astype(np.uint64),
             seed=self.seed,
         )
+
+
+def each_in(column: BlobColumn, items: Items) -> npt.NDArray[np.bool_]:
+    """Per item and filter of a column: False where the item is surely absent."""
+    found = [column.might_contain_any(items[at : at + 1]) for at in range(len(items))]
+    return np.array(found, np.bool_).reshape(len(items), len(column))

@@ -20,7 +20,7 @@ from skipstone.xskipper.format.schema import StoreSchema
 from skipstone.xskipper.format.sketch import SketchFilter
 from skipstone.xskipper.format.v4_store import BloomFacts, MinMaxFacts, ValueListFacts, published
 from tests.xskipper.format.parsed_names import parse_column_name, parse_obj_name, unclean
-from tests.xskipper.format.reference_bloom import SketchBuilder, might_contain_longs
+from tests.xskipper.format.reference_bloom import SketchBuilder, each_in, might_contain_longs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ def test_blobs_alone_and_in_a_column(data: bytes) -> None:
     read = survives(lambda: BloomFilterMetaData.from_bytes(data))
     column = BlobColumn(pa.array([BLOBS[0], data, BLOBS[1]], pa.binary()))
     items = np.arange(7, 12, dtype=np.int64)
-    found = column.might_contain(items)
+    found = each_in(column, items)
     assert column.ok.tolist()[::2] == [True, True]
     if column.ok[1]:
         # What the column understands, the parser does too, and both say the same.

@@ -35,7 +35,7 @@ from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import with_nulls
-from skipstone.questdb.format.statistics import ChunkStats
+from skipstone.questdb.format.pm import ChunkStats
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:

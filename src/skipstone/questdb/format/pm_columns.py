@@ -119,28 +119,6 @@ class QdbMeta:
             squash_tracker=_whole(document, "squash_tracker", _I64, -1),
         )
 
-    def to_json(self) -> str:
-        """The document as QuestDB writes it: what is absent is left out."""
-        schema = []
-        for column in self.schema:
-            entry: dict[str, Any] = {
-                "column_type": column.column_type,
-                "column_top": column.column_top,
-            }
-            if column.format is not None:
-                entry["format"] = column.format
-            if column.ascii is not None:
-                entry["ascii"] = column.ascii
-            if column.id >= 0:
-                entry["id"] = column.id
-            schema.append(entry)
-        document: dict[str, Any] = {"version": self.version, "schema": schema}
-        if self.unused_bytes:
-            document["unused_bytes"] = self.unused_bytes
-        if self.squash_tracker != -1:
-            document["squash_tracker"] = self.squash_tracker
-        return json.dumps(document)
-
 
 def _entry(entry: dict[str, Any]) -> QdbColumn:
     form = entry.get("format")
@@ -313,7 +291,7 @@ def _order(
         return sorting, -1
     first = schema.leaves[sorting[0][0]]
     tag = (ColumnType.of(types[first.ordinal]) or ColumnType(tag=Tag.BOOLEAN)).tag
-    stamped = first.type is Type.INT64 and _logical(first).TIMESTAMP is not None
+    stamped = first.type is Type.INT64 and logical_type(first).TIMESTAMP is not None
     designated = stamped and _never_null(first) and tag in (Tag.TIMESTAMP, Tag.DATE)
     return sorting, first.ordinal if designated else -1
 
@@ -347,7 +325,7 @@ def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> 
 
 def infer(leaf: Leaf) -> ColumnType | None:
     """The type that QuestDB takes the leaf for, ``None`` where it has none."""
-    logical = _logical(leaf)
+    logical = logical_type(leaf)
     if logical.DECIMAL is not None and leaf.type in _OF_DECIMALS:
         return ColumnType.decimal(logical.DECIMAL.precision, logical.DECIMAL.scale)
     match leaf.type:
@@ -371,7 +349,7 @@ def infer(leaf: Leaf) -> ColumnType | None:
     return ColumnType(tag=Tag.LONG256) if leaf.type_length == 32 else None
 
 
-def _logical(leaf: Leaf) -> LogicalType:
+def logical_type(leaf: Leaf) -> LogicalType:
     """The leaf's logical type, or else the one that its converted type stands for."""
     element = leaf.element
     if element.logicalType is not None:
@@ -379,7 +357,7 @@ def _logical(leaf: Leaf) -> LogicalType:
     if element.converted_type == ConvertedType.DECIMAL:
         decimal = DecimalType(scale=element.scale or 0, precision=element.precision or 0)
         return LogicalType(DECIMAL=decimal)
-    return _CONVERTED.get(element.converted_type, LogicalType())
+    return _CONVERTED.get(element.converted_type, _PLAIN)
 
 
 def _instant(unit: TimeUnit) -> LogicalType:
@@ -390,6 +368,7 @@ def _integer(bits: int, *, signed: bool) -> LogicalType:
     return LogicalType(INTEGER=IntType(bitWidth=bits, isSigned=signed))
 
 
+_PLAIN: Final = LogicalType()
 _CONVERTED: Final[dict[int | None, LogicalType]] = {
     ConvertedType.UTF8: LogicalType(STRING=Empty()),
     ConvertedType.DATE: LogicalType(DATE=Empty()),
@@ -408,7 +387,7 @@ def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
     """
     if type is None or leaf.type is Type.INT96:
         return False
-    integer = _logical(leaf).INTEGER
+    integer = logical_type(leaf).INTEGER
     unsigned = leaf.element.converted_type in _UNSIGNED or (
         integer is not None and not integer.isSigned
     )
@@ -426,7 +405,7 @@ def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
 
 
 def _int32(leaf: Leaf) -> ColumnType:
-    logical = _logical(leaf)
+    logical = logical_type(leaf)
     if logical.DATE is not None:
         return ColumnType(tag=Tag.DATE)
     tag = Tag.INT
@@ -436,7 +415,7 @@ def _int32(leaf: Leaf) -> ColumnType:
 
 
 def _int64(leaf: Leaf) -> ColumnType:
-    stamp = _logical(leaf).TIMESTAMP
+    stamp = logical_type(leaf).TIMESTAMP
     match None if stamp is None else stamp.unit.arrow:
         case "ms":
             return ColumnType(tag=Tag.DATE)

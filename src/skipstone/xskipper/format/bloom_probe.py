@@ -100,16 +100,6 @@ class BlobColumn:
     def __len__(self) -> int:
         return self.length
 
-    def might_contain(self, items: Items, among: Mask | None = None) -> Mask:
-        """Per item and filter, shape ``(len(items), n)``: False where the item is surely absent.
-
-        ``among`` limits the probe to these filters; the others count as "may".
-        """
-        found = np.ones((len(items), self.length), dtype=np.bool_)
-        for item in range(len(items)):
-            found[item] = self.might_contain_any(items[item : item + 1], among)
-        return found
-
     def might_contain_any(self, items: Items, among: Mask | None = None) -> Mask:
         """Per filter, shape ``(n,)``: False where every item is surely absent (no items: False).
 

@@ -45,22 +45,6 @@ class StoreEncryption:
         )
 
     @classmethod
-    def by_column(
-        cls,
-        footer_key: str,
-        labels: Mapping[str, str | None],
-        leaves: Mapping[str, Iterable[str]],
-        *,
-        plaintext_footer: bool = False,
-    ) -> StoreEncryption:
-        """From the label of each column, and its leaves; one without a label stays in the clear."""
-        column_keys: dict[str, list[str]] = {}
-        for name, label in labels.items():
-            if label is not None:
-                column_keys.setdefault(label, []).extend(leaves[name])
-        return cls.of(footer_key, column_keys, plaintext_footer=plaintext_footer)
-
-    @classmethod
     def from_json(cls, described: object) -> StoreEncryption | None:
         """From the metadata of ``obj_name``; ``FormatError`` for other values."""
         if described is None:

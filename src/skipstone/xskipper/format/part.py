@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.pruning.calendar import proleptic
 
 from .naming import OBJ_NAME
 from .schema import ROW_METADATA_KEY, StoreSchema
@@ -49,11 +50,9 @@ if TYPE_CHECKING:
 Source: TypeAlias = Any
 
 _SPARK_VERSION = "org.apache.spark.version"
-_LEGACY_INT96, _LEGACY_DATE = "org.apache.spark.legacyINT96", "org.apache.spark.legacyDateTime"
 _OWN = "skipstone.version"
 # Proleptic Gregorian for dates and INT96, in every Spark that reads this: true from 3.1 on.
 _WRITTEN_AS = "4.0.0"
-_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.|$|-)")
 _MASTER_KEY = re.compile(rb'"masterKeyID"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
 _MAX_TEXT = 1 << 26
 
@@ -68,11 +67,12 @@ class Calendar:
     @classmethod
     def of(cls, keys: Mapping[str, str]) -> Calendar:
         """From the keys of a footer, by Spark's own rules."""
-        match = _VERSION.match(keys.get(_SPARK_VERSION, ""))
-        version = (int(match.group(1)), int(match.group(2))) if match else (99, 0)
+        # Without a version Spark takes the values as they are.
+        said = {_SPARK_VERSION: _WRITTEN_AS, **keys}
+        known = {key.encode(): value.encode() for key, value in said.items()}
         return cls(
-            legacy_dates=version < (3, 0) or _LEGACY_DATE in keys,
-            legacy_timestamps=version < (3, 1) or _LEGACY_INT96 in keys,
+            legacy_dates=not proleptic(known, int96=False),
+            legacy_timestamps=not proleptic(known, int96=True),
         )
 
 

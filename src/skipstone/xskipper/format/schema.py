@@ -377,8 +377,12 @@ class StoreSchema:
             entry.name: key_metadata.get(entry.name) if entry.name in named else footer_key
             for entry in self.fields
         }
-        found = StoreEncryption.by_column(
-            footer_key, labels, leaves, plaintext_footer=plaintext_footer
+        column_keys: dict[str, list[str]] = {}
+        for name, label in labels.items():
+            if label is not None:
+                column_keys.setdefault(label, []).extend(leaves[name])
+        found = StoreEncryption.of(
+            footer_key, column_keys, plaintext_footer=plaintext_footer
         ).to_json()
         fields = []
         for entry in self.fields:
