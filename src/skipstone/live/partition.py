@@ -28,6 +28,7 @@ from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, PlacedRowGroups
+from skipstone.parquet.writing.file_writer import tail_behind
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.pm import Pm
@@ -123,10 +124,7 @@ def create(
         if footer is None:
             raise ValueError("a partition of no row groups")
         footer = _with(footer, placed)
-        footer_bytes = footer.to_bytes()
-        tail = Tail(at + len(footer_bytes) + TAIL_LENGTH, len(footer_bytes), encrypted=False)
-        disk.write(data, [footer_bytes, tail.to_bytes()], at)
-        disk.sync(data)
+        tail = _end(disk, data, (), footer, at)
     made = _pm_of(footer, tail, placed, unused=0)
     with disk.writing(f"{directory}/{PM}", create=True) as pm:
         disk.write(pm, [made], 0)
@@ -176,12 +174,8 @@ def edit(
         groups += put.row_groups
         at = put.stop
     footer = state.footer.with_row_groups(rows, groups)
-    footer_bytes = footer.to_bytes()
-    tail = Tail(at + len(footer_bytes) + TAIL_LENGTH, len(footer_bytes), encrypted=False)
     with disk.writing(f"{state.directory}/{DATA}") as data:
-        pieces = [piece for each in fresh for piece in each.pieces]
-        disk.write(data, [*pieces, footer_bytes, tail.to_bytes()], state.size)
-        disk.sync(data)
+        tail = _end(disk, data, fresh, footer, state.size)
     kept = {part for part in order if not isinstance(part, EncodedRowGroups)}
     unused = state.unused + state.footer_length + TAIL_LENGTH
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
@@ -215,6 +209,18 @@ def edit(
         lows=tuple(lows),
         highs=tuple(highs),
     )
+
+
+def _end(
+    disk: Disk, data: int, placed: Sequence[PlacedRowGroups], footer: FooterEditor, at: int
+) -> Tail:
+    """Write row groups, a footer and its tail at ``at``, durably."""
+    pieces = [piece for each in placed for piece in each.pieces]
+    written = footer.to_bytes()
+    tail = tail_behind(written, placed[-1].stop if placed else at)
+    disk.write(data, [*pieces, written, tail.to_bytes()], at)
+    disk.sync(data)
+    return tail
 
 
 def _with(footer: FooterEditor, placed: Sequence[PlacedRowGroups]) -> FooterEditor:

@@ -263,11 +263,16 @@ class FileWriter:
         """Write ``FileMetaData`` and its tail; encrypted or signed if the file is encrypted."""
         if self.encryptor is not None:
             footer = self.encryptor.encrypt_footer(footer)
-        if len(footer) > _MAX_SIZE:
-            raise UnsupportedError("a footer of more than 2 GiB", hint="write fewer row groups")
+        tail = tail_behind(footer, self.out.at, encrypted=self.magic == MAGIC_ENCRYPTED)
         self.out.write(footer)
-        size = self.out.at + TAIL_LENGTH
-        self.out.write(Tail(size, len(footer), self.magic == MAGIC_ENCRYPTED).to_bytes())
+        self.out.write(tail.to_bytes())
+
+
+def tail_behind(footer: bytes, at: int, *, encrypted: bool = False) -> Tail:
+    """The tail of a file whose footer begins at byte ``at``."""
+    if len(footer) > _MAX_SIZE:
+        raise UnsupportedError("a footer of more than 2 GiB", hint="write fewer row groups")
+    return Tail(at + len(footer) + TAIL_LENGTH, len(footer), encrypted)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -279,8 +279,8 @@ class PmRowGroup:
         chunks, block = stats.chunks[0], int(snapshot.block_offsets[row_group])
         used = block + 8 + CHUNK_SIZE * pm.column_count
         ends = []
-        for end in (stats.blobs("MIN"), stats.blobs("MAX")):
-            data, offsets, valid = end
+        for end in BOUNDS:
+            data, offsets, valid = stats.blobs(end)
             raw, edges = data.tobytes(), offsets.tolist()
             ends.append(
                 [
@@ -288,8 +288,7 @@ class PmRowGroup:
                     for i, there in enumerate(valid[0].tolist())
                 ]
             )
-        for end_name in ("MIN", "MAX"):
-            places, lengths = stats.places(end_name)
+            places, lengths = stats.places(end)
             used = max(used, int((places + lengths).max(initial=0)))
         blooms = dict[int, Bloom]()
         places, lengths = (array[row_group].tolist() for array in snapshot.bloom_places)
