@@ -143,7 +143,6 @@ def test_no_matching_row_is_lost(data: st.DataObject) -> None:
         rows=len(files),
         calendar=Calendar(),
         own=False,
-        created_by="",
         keys=(("org.apache.spark.version", "4.0.0"),),
     )
     if data.draw(st.booleans(), label="twice"):

@@ -15,12 +15,13 @@ reason. Columns are found by their names in the data file, as its readers do.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.literals import order_keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
 from skipstone.pruning.evidence import Source
@@ -130,18 +131,12 @@ class PartitionPms(Source):
             return OpenedPm.of(snapshot, path=file.path, schema=self.schema)
         except FileNotFoundError:
             self.absent += 1
-        except UnsupportedError as error:
-            self._lost(file, Cause.UNSUPPORTED, error.message)
-        except SkipstoneError as error:
-            self._lost(file, Cause.CORRUPT, error.message)
-        except (OSError, ValueError) as error:
-            self._lost(file, Cause.UNREADABLE, str(error))
+        except (SkipstoneError, OSError, ValueError) as error:
+            reason = Reason.of_error(f"_pm of {file.path}", error)
+            if not self.damaged:
+                _LOG.warning("the row groups of %s say nothing: %s", file.path, reason.text)
+            self.damaged.append(replace(reason, units=1))
         return None
-
-    def _lost(self, file: PartitionFile, cause: Cause, text: str) -> None:
-        if not self.damaged:
-            _LOG.warning("the row groups of %s say nothing: %s", file.path, text)
-        self.damaged.append(Reason(cause=cause, subject=f"_pm of {file.path}", text=text, units=1))
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -158,7 +153,6 @@ class PartitionPms(Source):
 
 
 _INT64: Final = np.iinfo(np.int64)
-_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -225,7 +219,7 @@ class PartitionTimes(BaseEvidence):
         """``times`` of these units in the unit of ``type``, rounded down as readers do."""
         import pyarrow as pa
 
-        step = 10**9 // _PER_SECOND[type.unit]
+        step = 10**9 // UNITS_PER_SECOND[type.unit]
         values = [None if time is None else time // step for time in times]
         held = [
             None if value is None or not _INT64.min <= value <= _INT64.max else value

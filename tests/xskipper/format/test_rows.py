@@ -27,7 +27,6 @@ def part(facts: list[Facts], *, names: list[str], own: bool, spark: str = "3.5.0
         rows=len(names),
         calendar=Calendar(),
         own=own,
-        created_by="",
         keys=(("org.apache.spark.version", spark),),
     )
     return read_part(to_bytes(table, schema, like=None if own else footer))

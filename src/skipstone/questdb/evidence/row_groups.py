@@ -26,7 +26,6 @@ import numpy as np
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.bloom import hashes_of
-from skipstone.parquet.evidence.indexed_file import why
 from skipstone.parquet.evidence.row_groups import FilesBounds, StatisticsEvidence
 from skipstone.parquet.evidence.stored_values import Form, no_keys
 from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
@@ -121,7 +120,7 @@ def _evidence(
             try:
                 known = file.stored(column)
             except (SkipstoneError, ValueError) as error:
-                reasons[column].setdefault(_why(error, column))
+                reasons[column].setdefault(Reason.of_error(f"{PmStatistics.name}({column})", error))
                 continue
             if known is not None:
                 asked.append((column, *known))
@@ -166,7 +165,7 @@ def _together(
         bounds = chunk_bounds(members[0][1], [part for _, _, part in members], rows)
     except (SkipstoneError, ValueError) as error:
         if len(members) == 1:
-            reasons.setdefault(_why(error, column))
+            reasons.setdefault(Reason.of_error(f"{PmStatistics.name}({column})", error))
             return []
         # Bisects, so that one damaged file of many silences only itself.
         half = len(members) // 2
@@ -178,10 +177,6 @@ def _together(
     sizes = np.cumsum([0, *(len(part.chunks) for _, _, part in members)])
     base[[ordinal for ordinal, _, _ in members]] = sizes[:-1]
     return [FilesBounds(bounds, base)]
-
-
-def _why(error: Exception, column: str) -> Reason:
-    return why(error, f"{PmStatistics.name}({column})")
 
 
 _BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
@@ -352,7 +347,7 @@ class PmBloomEvidence(BaseEvidence):
                 if known is not None and known[0] in file.snapshot.pm.bloom_columns:
                     filters[ordinal] = _PmFilters(file, *known)
             except (SkipstoneError, ValueError) as error:
-                reasons.setdefault(why(error, f"{cls.name}({column})"))
+                reasons.setdefault(Reason.of_error(f"{cls.name}({column})", error))
         return cls(column, filters, list(reasons)) if filters or reasons else None
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:

@@ -13,7 +13,6 @@ Bloom filters take bytes of the file: ``bloom_places`` says which.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -34,8 +33,8 @@ from .layout import (
     MAX_STAT_PRESENT,
     MIN_STAT_PRESENT,
     NULL_COUNT_PRESENT,
-    TRAILER,
 )
+from .writer import ended
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -154,14 +153,7 @@ def convert(
         for (group, column), at in bitset_places.items():
             offsets[group, column] = blocks[group] + block_head + at
         section = (offsets[:, used] >> 3).astype("<u4").tobytes()
-    last = end.to_bytes(previous=0, blocks=blocks, blooms=section)
-    out += last
-    body = memoryview(out)[8:]
-    crc = zlib.crc32(body)
-    body.release()
-    out += TRAILER.pack(crc, len(last) + 4)
-    out[:8] = struct.pack("<Q", len(out))
-    return bytes(out)
+    return ended(out, end.to_bytes(previous=0, blocks=blocks, blooms=section))
 
 
 def _encrypted(footer: FooterArrays) -> Bools:

@@ -157,9 +157,17 @@ def write(
             raise ValueError(f"{len(row_group.chunks)} chunks of {len(head.columns)} columns")
         blocks.add(row_group)
     tail = footer.to_bytes(previous=0, blocks=blocks.offsets, blooms=blocks.section())
-    body = start[8:] + blocks.data + tail
-    size = 8 + len(body) + TRAILER.size
-    return struct.pack("<Q", size) + body + TRAILER.pack(zlib.crc32(body), len(tail) + 4)
+    return ended(bytearray(start) + blocks.data, tail)
+
+
+def ended(out: bytearray, tail: bytes) -> bytes:
+    """The file of one snapshot: ``out`` up to its footer ``tail``, with its size and its CRC."""
+    out += tail
+    with memoryview(out) as view:
+        crc = zlib.crc32(view[8:])
+    out += TRAILER.pack(crc, len(tail) + 4)
+    out[:8] = struct.pack("<Q", len(out))
+    return bytes(out)
 
 
 def append(

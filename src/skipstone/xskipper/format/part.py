@@ -88,7 +88,6 @@ class Footer:
     rows: int
     calendar: Calendar
     own: bool
-    created_by: str
     keys: tuple[tuple[str, str], ...]
     metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
 
@@ -202,7 +201,6 @@ def _footer(reader: pq.ParquetFile, file: str | None) -> Footer:
         rows=metadata.num_rows,
         calendar=Calendar.of(keys),
         own=_OWN in keys,
-        created_by=metadata.created_by or "",
         keys=tuple(sorted(keys.items())),
         metadata=metadata,
     )
