@@ -102,7 +102,7 @@ class LiveDefinition:
 
     @property
     def unit(self) -> str:
-        """Of the designated timestamp: "ms", "us" or "ns"."""
+        """The unit of the designated timestamp: "ms", "us" or "ns"."""
         return str(self.schema.field(self.timestamp).type.unit)
 
     @property

@@ -83,7 +83,7 @@ class LiveTable:
     def __init__(
         self, root: str, definition: LiveDefinition, lock: WriterLock | None, disk: Disk
     ) -> None:
-        """For ``create`` and ``open``."""
+        """Only ``create`` and ``open`` call it."""
         self.root, self.definition = root, definition
         self._lock, self._disk = lock, disk
         self._states: dict[str, PartitionState] = {}
@@ -129,7 +129,7 @@ class LiveTable:
         disk.make_directory(root)
         lock = WriterLock(root)
         try:
-            refuse_taken(root)  # once more: another one may just have made it
+            refuse_taken(root)  # again: another writer may just have made it
             disk.put(f"{root}/{MARKER}", definition.to_json())
             disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
         except BaseException:

@@ -415,8 +415,7 @@ def _alone(root: str) -> Iterator[None]:
                 flock(descriptor, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 raise SkipstoneError(
-                    f"{owner} has {root} open ({path} is locked): its _pm files are not ours to"
-                    " replace",
+                    f"{owner} has {root} open ({path} is locked) and may append to its _pm files",
                     hint="stop it first, or name a directory outside the table to write them to",
                 ) from None
         yield

@@ -11,7 +11,7 @@ partitions is only in the names of their directories, and is inferred from them
 (``format/txn``).
 
 A commit may happen between any two steps. ``_txn`` is read until its version stays the same during
-the read. All is read once more if a directory is gone that the next commit no longer names.
+the read. If a directory is gone that the next commit no longer names, everything is read again.
 
 A partition that is not Parquet has its rows in files that only QuestDB reads. A live table's last
 one is always like that.
@@ -309,7 +309,7 @@ class TableFiles:
         return {each.name for each in Path(self.root).iterdir() if each.is_dir()}
 
     def identity(self, path: str) -> ObjectId:
-        """That of a file; ``FileNotFoundError`` for one that is not there."""
+        """The identity of a file; ``FileNotFoundError`` if it does not exist."""
         if self._listed is None:
             return self.storage.stat(path)
         if path not in self._listed:

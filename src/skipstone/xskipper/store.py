@@ -271,7 +271,7 @@ def _values(rows: IndexRows, *, own: bool) -> tuple[list[pa.Array], BoolArray]:
 
 
 def same_values(values: pa.Array, a: NDArray[np.int64], b: NDArray[np.int64]) -> BoolArray:
-    """For each pair of positions: are the values surely equal? Nulls are; a NaN is not."""
+    """Whether the values at each pair of positions are surely equal: nulls are, a NaN is not."""
     type_ = values.type
     if pa.types.is_struct(type_):
         children = [same_values(pc.struct_field(values, i), a, b) for i in range(len(type_))]

@@ -189,7 +189,7 @@ class PmSnapshot:
     footer_feature_flags: int
 
     def __init__(self, pm: Pm, size: int, footer_offset: int) -> None:
-        """Of the footer of ``pm`` at this place; ``Pm.snapshot`` finds it."""
+        """The snapshot whose footer begins there; ``Pm.snapshot`` finds the place."""
         self.pm, self.size, self.footer_offset = pm, size, footer_offset
         self.crc, self.footer_length = TRAILER.unpack_from(pm.data, size - 8)
         (

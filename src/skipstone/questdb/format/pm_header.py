@@ -31,7 +31,7 @@ from .layout import (
     Structs,
 )
 
-#: What a file may be handed in as.
+#: The content of a file in memory.
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
 
 _U32: Final = struct.Struct("<I")

@@ -17,7 +17,7 @@
 
 A commit writes the record that is not current, at byte 64 where it fits before the current one,
 else right behind it; then its place in BASE; then the version. So a reader takes the version, the
-record, and the version again: another one, or a record of another txn, means to read once more
+record, and the version again: another one, or a record of another txn, means to read again
 (``read`` gives ``None``). Rows of the last partition are the transient rows, whatever its entry
 says. The file never shrinks, and rests of older records lie between the two.
 
@@ -238,7 +238,7 @@ def read(data: Buffer, *, file: str | None = None) -> Txn | None:
     """The current record of a ``_txn`` that may be written to meanwhile (an mmap of it).
 
     ``None`` where a commit came in between, or the buffer is shorter than the file has become: map
-    the file and read once more. ``FormatError`` for what no commit explains.
+    the file and read again. ``FormatError`` for what no commit explains.
     """
     view = memoryview(data)
     if len(view) < _BASE:

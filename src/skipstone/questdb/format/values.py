@@ -74,7 +74,7 @@ class PmColumn:
 
     @property
     def descending(self) -> bool:
-        """As a sorting column: from the largest to the smallest."""
+        """Whether a sorting column goes from the largest to the smallest."""
         return bool(self.flags & COLUMN_DESCENDING)
 
     @property

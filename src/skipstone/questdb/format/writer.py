@@ -88,7 +88,7 @@ class PmFooter:
 
     @classmethod
     def of_parquet(cls, size: int, length: int, *, unused_bytes: int = 0) -> PmFooter:
-        """Of a Parquet file of ``size`` bytes whose footer has ``length``."""
+        """For a Parquet file of ``size`` bytes, ``length`` of them its FileMetaData."""
         return cls(
             parquet_footer_offset=size - 8 - length,
             parquet_footer_length=length,

@@ -90,7 +90,7 @@ IndexRows: TypeAlias = MinMaxRows | ValueListRows | BloomRows | UnreadRows
 class StoreRows:
     """The rows of a part. Arrays have one entry per row, in the order of the part.
 
-    ``path``: as ``obj_name`` has it, null where that is no name; ``mtime_ms``: int64, likewise;
+    ``path``: as ``obj_name`` has it, ``mtime_ms``: int64, both null where that is no name;
     ``virtual``: partition column -> its values; ``indexes``: in the order of the schema.
     """
 

@@ -232,7 +232,7 @@ def _refuse_unknown(column: str, missing: Mask) -> None:
 def _minmax(fact: MinMaxFacts, value: pa.DataType) -> pa.Array:
     low, high = fact.minimum.cast(value), fact.maximum.cast(value)
     _refuse_unknown(fact.column, (nulls(low) | nulls(high)) & ~fact.empty)
-    # Members of an empty file are null whatever was handed in; the struct itself is not.
+    # The bounds of an empty file are null whatever the caller gave; the struct itself is not.
     hide = pa.array(fact.empty)
     ends = [pc.if_else(hide, pa.scalar(None, value), end) for end in (low, high)]
     return pa.StructArray.from_arrays(ends, fields=[pa.field("min", value), pa.field("max", value)])
