@@ -3,7 +3,7 @@
 ``make_pm`` makes one for any file, in a build or a migration. Two rules keep a reader of the
 ``_pm`` alone from wrong conclusions. Leaves get no statistics if the reader would order them
 wrongly: those of ``PmColumns.doubtful``, and dates and timestamps before the calendars agree in a
-file that may use the old one (``pruning/calendar``). Leaves get no ID if the reader would give them
+file that may use the old one. Leaves get no ID if the reader would give them
 another type (unsigned integers, times of day, local timestamps, durations): a column without an ID
 does not count as QuestDB's (``evidence/opened_pm``), and the footer is read for it.
 

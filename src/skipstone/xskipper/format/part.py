@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.pruning.calendar import proleptic
+from skipstone.pruning.column_types import proleptic
 
 from .naming import OBJ_NAME
 from .schema import ROW_METADATA_KEY, StoreSchema
