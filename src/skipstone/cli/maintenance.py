@@ -45,7 +45,6 @@ class WouldDrop:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         return {
             "table": self.table,
             "dry_run": True,

@@ -111,7 +111,6 @@ class _Count:
         return str(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         return {"rows": self.rows}
 
 

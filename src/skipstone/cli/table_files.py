@@ -29,7 +29,6 @@ class Ingested:
     commit: Commit
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         return {"table": self.table, **asdict(self.commit)}
 
     def __str__(self) -> str:

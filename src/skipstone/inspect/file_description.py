@@ -54,7 +54,6 @@ class ChunkInspection(Report):
     trouble: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         found: dict[str, Any] = {"row_group": self.row_group, "column": self.column}
         found["page_headers"] = [dict(each) for each in self.page_headers]
         for name in CHUNK_PARTS:

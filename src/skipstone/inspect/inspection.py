@@ -98,7 +98,6 @@ class StoreInspection(InspectionReport):
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         return {
             "path": self.path,
             "format": self.format,

@@ -8,7 +8,7 @@ output cuts long lists and tells how much it left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -71,7 +71,6 @@ class CheckedSnapshot(Report):
         return self.crc == self.snapshot.crc
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         each = self.snapshot
         found: dict[str, Any] = {
             "committed_size": each.size,
@@ -158,19 +157,13 @@ class PmInspection(InspectionReport):
         descriptor = self.pm.descriptors[index]
         return {
             "index": index,
-            "name": column.name,
-            "id": column.id,
+            **asdict(column),
             "type": _type(column.type),
-            "flags": column.flags,
             "repetition": name_of(FieldRepetitionType, column.repetition),
             "local_key_is_global": column.local_key_is_global,
             "is_ascii": column.is_ascii,
             "descending": column.descending,
-            "physical_type": column.physical_type,
             "physical_type_name": name_of(Type, column.physical_type),
-            "fixed_byte_len": column.fixed_byte_len,
-            "max_rep_level": column.max_rep_level,
-            "max_def_level": column.max_def_level,
             "name_offset": int(descriptor["NAME_OFFSET"]),
             "name_length": int(descriptor["NAME_LENGTH"]),
             "reserved": int(descriptor["RESERVED"]),

@@ -114,7 +114,7 @@ class PlaintextRun:
 
 @dataclass(slots=True, kw_only=True)
 class EncryptedMap:
-    """What ``walk_encrypted`` found. ``lost`` are byte ranges that nothing is known of."""
+    """What ``EncryptedWalk`` found. ``lost`` are byte ranges that nothing is known of."""
 
     pages: list[EncryptedPage] = field(default_factory=list)
     plaintext: list[PlaintextRun] = field(default_factory=list)
@@ -145,14 +145,9 @@ def find_algorithm(data: memoryview) -> EncryptionAlgorithm | None:
     return None
 
 
-def walk_encrypted(
-    data: memoryview, leaves: Sequence[Leaf], decryption: Decryption, file: FileDecryptor
-) -> EncryptedMap:
-    """The pages of ``data``; none where no key opens any."""
-    return _Walk(data, leaves, decryption, file).run()
+class EncryptedWalk:
+    """Finds the pages of a file; none where no key opens any."""
 
-
-class _Walk:
     def __init__(
         self,
         data: memoryview,
@@ -178,6 +173,7 @@ class _Walk:
     # -- the walk ----------------------------------------------------------------------------------
 
     def run(self) -> EncryptedMap:
+        """What lies where."""
         found, end = self.found, len(self.data)
         at = len(MAGIC)
         last: EncryptedPage | None = None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.writing.file_writer import page_checksum
 
-from .encrypted_page_walk import ChunkOrdinals, walk_encrypted
+from .encrypted_page_walk import ChunkOrdinals, EncryptedWalk
 from .found_row_groups import FoundRowGroup, FoundRowGroups, known_boundaries
 from .page_check import PageCheck
 from .page_map import FileMap, Region
@@ -71,7 +71,7 @@ def decrypt_row_groups(
 
     The image is an unnamed file in ``folder``.
     """
-    found = walk_encrypted(data, leaves, decryption, file)
+    found = EncryptedWalk(data, leaves, decryption, file).run()
     if not found.pages:
         return None
     return _Decrypter(data, leaves, decryption, file, found, footer_only).run(folder)

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 _TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
+_TEXT_NAMES: Final = ("STRING", "ENUM", "JSON")
 _TYPES: Final[dict[int, set[Type]]] = {
     Encoding.RLE: {Type.BOOLEAN},
     Encoding.DELTA_BINARY_PACKED: {Type.INT32, Type.INT64},
@@ -316,7 +317,8 @@ class PageCheck:
                 made.bad.append(BadPage(offset=page.offset, page=number, column=leaf.name, why=why))
         # No writer falls back twice, so one of the headers has an overwritten encoding.
         if len(encodings) > 1:
-            names = ", ".join(sorted(map(_name, encodings)))
+            known = {int(each): each.name for each in Encoding}
+            names = ", ".join(sorted(known.get(each, str(each)) for each in encodings))
             made.why = f"column {leaf.name}: pages of one chunk in {names}"
         return made
 
@@ -360,10 +362,6 @@ def _decompressed(page: Page, *codecs: int) -> Iterator[tuple[int, bytes | memor
     for codec in codecs:
         with suppress(FormatError, UnsupportedError, MemoryError):
             yield codec, decompress(codec, page.body[at:], page.uncompressed_page_size - at)
-
-
-def _name(encoding: int) -> str:
-    return Encoding(encoding).name if encoding in set(Encoding) else str(encoding)
 
 
 def _levels(page: Page, leaf: Leaf, codec: int) -> int:
@@ -423,10 +421,8 @@ def _plausible_values(leaf: Leaf, values: Values) -> bool:
 
 
 def _is_text(leaf: Leaf) -> bool:
-    logical = leaf.element.logicalType
-    return leaf.element.converted_type in _TEXTS or (
-        logical is not None and logical.name in ("STRING", "ENUM", "JSON")
-    )
+    logical, converted = leaf.element.logicalType, leaf.element.converted_type
+    return converted in _TEXTS or (logical is not None and logical.name in _TEXT_NAMES)
 
 
 def _utf8(values: ByteArrays) -> bool:

@@ -126,7 +126,6 @@ class SalvageReport(Report):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         made = Report.to_dict(self)
         made["pages_ambiguous"] = made.pop("ambiguous_pages")
         made["pages_incomplete"] = made.pop("incomplete_pages")

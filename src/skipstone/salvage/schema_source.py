@@ -308,13 +308,9 @@ def _annotation(words: _Words, name: str, given: list[str]) -> dict[str, Any]:
                 DECIMAL=DecimalType(scale=scale, precision=precision)
             )
         elif name in ("TIME", "TIMESTAMP"):
-            unit, utc = _UNITS[given[0]], given[1] == "true"
-            if name == "TIME":
-                found["logicalType"] = LogicalType(TIME=TimeType(isAdjustedToUTC=utc, unit=unit))
-            else:
-                found["logicalType"] = LogicalType(
-                    TIMESTAMP=TimestampType(isAdjustedToUTC=utc, unit=unit)
-                )
+            kind = TimeType if name == "TIME" else TimestampType
+            made: Any = kind(isAdjustedToUTC=given[1] == "true", unit=_UNITS[given[0]])
+            found["logicalType"] = LogicalType(**{name: made})
         elif name in ("INTEGER", "INT"):
             bits, signed = int(given[0]), given[1] == "true"
             if bits not in (8, 16, 32, 64):
