@@ -9,10 +9,11 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import fields
 from decimal import Decimal
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 
 #: how many lines of a long list a text shows; ``to_dict`` has all of them
@@ -96,6 +97,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Decimal):
         return str(value)
     return value if isinstance(value, str | int | type(None)) else str(value)
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for notebooks: no script, no outside resource."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in headings)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 class Report:

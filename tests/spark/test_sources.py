@@ -24,7 +24,7 @@ from skipstone.indexes.registry import parse_index
 from skipstone.spark.facts import finder
 from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import skip
-from skipstone.spark.text_sources import Source, build_source, open_source
+from skipstone.spark.text_sources import FileSource, build_source, open_source
 from skipstone.storage import open_storage
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-CSV = Source(format="csv", options={"header": "true"}, schema="id int, name string, x double")
+CSV = FileSource(format="csv", options={"header": "true"}, schema="id int, name string, x double")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Indexed:
 
     spark: SparkSession
     root: Path
-    source: Source
+    source: FileSource
     indexes: Sequence[str]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
@@ -68,10 +68,10 @@ class Indexed:
         assert {Path(path).name for path in listing.paths} == set(self.outcomes)
         return self
 
-    def plain(self, source: Source | None = None) -> DataFrame:
+    def plain(self, source: FileSource | None = None) -> DataFrame:
         return (source or self.source).read(self.spark, str(self.root))
 
-    def read(self, where: str, source: Source | None = None) -> set[str]:
+    def read(self, where: str, source: FileSource | None = None) -> set[str]:
         """The files that ``where`` reads; its rows are those of plain Spark."""
         frame = self.plain(source).where(where)
         expected = rows(frame)
@@ -192,7 +192,9 @@ def test_partition_folders_and_their_values(spark: SparkSession, tmp_path: Path)
     write_csv(root, {"p=1/a.csv": ["1,a,1"], "p=2/b.csv": ["2,b,2"], "p=2/q r/c.csv": ["3,c,3"]})
     (root / "p=2" / "q r" / "c.csv").rename(root / "p=2" / "c.csv")
     (root / "p=2" / "q r").rmdir()
-    source = Source(format="csv", options={"header": "true"}, schema="id int, name string, x int")
+    source = FileSource(
+        format="csv", options={"header": "true"}, schema="id int, name string, x int"
+    )
     made = Indexed(spark, root, source, ["id:minmax"]).build()
     assert made.errors() == {}
     assert made.read("id = 3") == {"c.csv"}
@@ -278,7 +280,9 @@ def test_awkward_values_in_every_format(spark: SparkSession, tmp_path: Path, for
         (part,) = (out / f"n={number}").glob("part-*")
         part.rename(root / f"{number} é.{format}")
     options = {"header": "true"} if format == "csv" else {}
-    made = Indexed(spark, root, Source(format=format, options=options, schema=SCHEMA), EVERY_KIND)
+    made = Indexed(
+        spark, root, FileSource(format=format, options=options, schema=SCHEMA), EVERY_KIND
+    )
     made.build()
     assert made.errors() == {}
     assert all(dict(o.reasons) == {} for o in made.outcomes.values())
@@ -304,7 +308,7 @@ def test_nested_columns_of_json(spark: SparkSession, tmp_path: Path) -> None:
     (root / "3.json").write_text('{"s":{"n":30},"a.b":"x"}\n')
     schema = "s struct<n: int, m: array<int>>, `a.b` string, k int"
     indexes = ["s.n:minmax", "s.n:valuelist", "`a.b`:valuelist"]
-    made = Indexed(spark, root, Source(format="json", schema=schema), indexes).build()
+    made = Indexed(spark, root, FileSource(format="json", schema=schema), indexes).build()
     assert made.errors() == {}
     assert made.read("s.n = 2") == {"1.json"}
     assert made.read("s.n > 2") == {"3.json"}
@@ -344,7 +348,7 @@ def test_a_malformed_record_costs_its_file_the_facts(
         },
     )
     options = {"header": "true", "mode": mode}
-    made = Indexed(spark, root, Source(format="csv", options=options, schema=CSV.schema), KINDS)
+    made = Indexed(spark, root, FileSource(format="csv", options=options, schema=CSV.schema), KINDS)
     made.build()
     assert made.errors() == {
         "type.csv": "1 of 2 rows are malformed under these options",
@@ -372,7 +376,7 @@ def test_malformed_json_and_a_corrupt_record_column_of_the_users_own(
         ("a int, _corrupt_record string", {}),
         ("_bad string, a int", {"columnNameOfCorruptRecord": "_bad"}),
     ):
-        source = Source(format="json", schema=schema, options=options)
+        source = FileSource(format="json", schema=schema, options=options)
         made = Indexed(spark, root, source, ["a:minmax"]).build()
         assert set(made.errors()) == {"bad.json", "cut.json"}
         assert made.read("a = 1") == {"good.json", "bad.json", "cut.json"}
@@ -404,7 +408,7 @@ def test_an_orc_file_that_is_none(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(10).coalesce(1).write.orc(str(root))
     spark.range(0).coalesce(1).write.mode("append").orc(str(root))
     (root / "not.orc").write_bytes(b"PAR1 this is no ORC file PAR1" * 20)
-    source = Source(format="orc", schema="id bigint")
+    source = FileSource(format="orc", schema="id bigint")
     made = Indexed(spark, root, source, ["id:minmax"]).build()
     (text,) = made.errors().values()
     assert made.outcomes["not.orc"].error == text
@@ -418,7 +422,7 @@ def test_files_that_spark_does_not_read_there(spark: SparkSession, tmp_path: Pat
     root = tmp_path / "t"
     write_csv(root, {"a.csv": ["1,a,0"], "b.txt": ["2,b,0"]})
     options = {"header": "true", "pathGlobFilter": "*.csv"}
-    made = Indexed(spark, root, Source(format="csv", options=options, schema=CSV.schema), KINDS)
+    made = Indexed(spark, root, FileSource(format="csv", options=options, schema=CSV.schema), KINDS)
     made.build()
     assert made.errors() == {"b.txt": "not among the files that Spark reads as csv"}
     assert made.read("id = 1") == {"a.csv"}
@@ -474,7 +478,7 @@ def test_a_name_that_spark_spells_otherwise_is_no_empty_file(
 
 def test_what_has_no_facts_is_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="'avro' have no index"):
-        Source(format="avro")
+        FileSource(format="avro")
     root = tmp_path / "t"
     write_csv(root, {"a.csv": ["1,a,0"]})
     with pytest.raises(UnsupportedError, match="there is no column 'idd'"):
@@ -504,7 +508,7 @@ def test_indexed_as_int_and_asked_as_string_loses_nothing(
     write_csv(root, {"a.csv": ["10,a,0", "11,b,0"], "b.csv": ["3,c,0"]})
     made = Indexed(spark, root, CSV, ["id:minmax", "id:bloom"]).build()
     assert made.read("id < 3") == set()
-    text = Source(format="csv", options=CSV.options, schema="id string, name string, x double")
+    text = FileSource(format="csv", options=CSV.options, schema="id string, name string, x double")
     assert made.read("id < '2'", text) == {"a.csv", "b.csv"}
     assert made.plain(text).where("id < '2'").count() == 2
 
@@ -512,14 +516,16 @@ def test_indexed_as_int_and_asked_as_string_loses_nothing(
 @pytest.mark.parametrize(
     "source",
     [
-        Source(format="csv", options={"header": "false"}, schema=CSV.schema),
-        Source(format="csv", options={"header": "true", "sep": ";"}, schema=CSV.schema),
-        Source(format="csv", options={"header": "true", "nullValue": "low"}, schema=CSV.schema),
-        Source(format="csv", options={"header": "true"}, schema="name string, id int, x double"),
-        Source(format="json", schema=CSV.schema),
+        FileSource(format="csv", options={"header": "false"}, schema=CSV.schema),
+        FileSource(format="csv", options={"header": "true", "sep": ";"}, schema=CSV.schema),
+        FileSource(format="csv", options={"header": "true", "nullValue": "low"}, schema=CSV.schema),
+        FileSource(
+            format="csv", options={"header": "true"}, schema="name string, id int, x double"
+        ),
+        FileSource(format="json", schema=CSV.schema),
     ],
 )
-def test_other_options_find_no_facts(shared: Indexed, source: Source) -> None:
+def test_other_options_find_no_facts(shared: Indexed, source: FileSource) -> None:
     everything = {"low.csv", "a high.csv", "é=%.csv", "none.csv"}
     assert shared.read("id > 5", source) == everything
     text = str(last_scan(shared.spark))
@@ -541,14 +547,14 @@ def test_options_that_change_no_whole_record_find_the_facts(
     shared: Indexed, options: dict[str, str]
 ) -> None:
     inferred = "inferSchema" in options
-    source = Source(format="csv", options=options, schema=None if inferred else CSV.schema)
+    source = FileSource(format="csv", options=options, schema=None if inferred else CSV.schema)
     assert shared.read("id = 5", source) == {"low.csv"}
 
 
 def test_an_inferred_schema_is_the_schema(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     write_csv(root, {"a.csv": ["1,a,0.5"], "b.csv": ["2,b,1.5"]})
-    source = Source(format="csv", options={"header": "true", "inferSchema": "true"})
+    source = FileSource(format="csv", options={"header": "true", "inferSchema": "true"})
     made = Indexed(spark, root, source, ["id:minmax", "x:minmax"]).build()
     assert made.read("id = 2") == {"b.csv"}
     write_csv(root, {"c.csv": ["x3,c,2.5"]})
@@ -583,13 +589,13 @@ def test_text_in_another_zone_is_another_instant(
         line = f"{hour},{text}\n" if format == "csv" else f'{{"id":{hour},"t":"{text}"}}\n'
         (root / f"{hour}.txt").write_text(line)
     conf("spark.sql.session.timeZone", "UTC")
-    made = Indexed(spark, root, Source(format=format, schema=INSTANTS), ["t:minmax"]).build()
+    made = Indexed(spark, root, FileSource(format=format, schema=INSTANTS), ["t:minmax"]).build()
     instant = "t = timestamp_seconds({})"
     noon = 1704110400
     assert made.read(instant.format(noon)) == {"12.txt"}
     conf("spark.sql.session.timeZone", "Asia/Tokyo")
     assert made.read(instant.format(noon - 9 * 3600)) == {"1.txt", "12.txt"}
-    zoned = Source(format=format, schema=INSTANTS, options={"timeZone": "Asia/Tokyo"})
+    zoned = FileSource(format=format, schema=INSTANTS, options={"timeZone": "Asia/Tokyo"})
     made = Indexed(spark, root, zoned, ["t:minmax"]).build()
     assert made.read(instant.format(noon - 9 * 3600)) == {"12.txt"}
     conf("spark.sql.session.timeZone", "UTC")
@@ -604,7 +610,7 @@ def test_a_zone_that_changes_after_skip_is_heard(
     write_csv(
         root, {"1.csv": ["1,2024-01-01 01:00:00"], "12.csv": ["2,2024-01-01 12:00:00"]}, "a,t"
     )
-    source = Source(format="csv", options={"header": "true"}, schema="a int, t timestamp")
+    source = FileSource(format="csv", options={"header": "true"}, schema="a int, t timestamp")
     conf("spark.sql.session.timeZone", "UTC")
     made = Indexed(spark, root, source, ["t:minmax"]).build()
     frame = skip(made.plain(), finder()).where("t = timestamp_seconds(1704078000)")

@@ -47,7 +47,7 @@ _MAX_FILES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
+class _TableColumn:
     """A column of the table: its path, and its canonical type or why it has none."""
 
     path: tuple[str, ...]
@@ -106,19 +106,19 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
     )
 
 
-def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[_Column]:
+def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[_TableColumn]:
     for field in fields:
         path = (*above, field.name)
         type_ = indexable(field)
         if pa.types.is_struct(field.type):
             yield from _leaves(field.type, path)
         elif type_ is not None and atomic(type_):
-            yield _Column(path=path, shown=spark_name(type_), type=type_)
+            yield _TableColumn(path=path, shown=spark_name(type_), type=type_)
         else:
             nested = pa.types.is_nested(field.type)
             shown = str(field.type).partition("<")[0] if nested else str(field.type)
             why = "no index takes arrays and maps" if nested else "no index takes this type"
-            yield _Column(path=path, shown=shown, type=None, why=why)
+            yield _TableColumn(path=path, shown=shown, type=None, why=why)
 
 
 def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:
         yield f"of {footers:,} of the sampled files only the footer was read"
 
 
-def _column(column: _Column, files: Sequence[FileSample], listing: Listing) -> ColumnAdvice:
+def _column(column: _TableColumn, files: Sequence[FileSample], listing: Listing) -> ColumnAdvice:
     name = column_name(column.path)
     if column.type is None:
         return ColumnAdvice(column=name, type=column.shown, why=column.why)

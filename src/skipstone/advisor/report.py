@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import Report, aligned, of_total, percent, plural, size
+from skipstone.human import Report, aligned, html_table, of_total, percent, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 # Long predicates are cut after this many characters.
@@ -63,21 +63,13 @@ class _Proposal(Report):
         return f"{type(self).__name__}({self.table!r}, {listed})"
 
     def _repr_html_(self) -> str:
-        tables = "".join(_html(heads, rows) for heads, rows, _ in self._tables())
+        tables = "".join(html_table(heads, rows) for heads, rows, _ in self._tables())
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return (
             f"<div><p>{escape(self._sampled())}</p>{tables}"
             f"{f'<ul>{notes}</ul>' if notes else ''}<p><b>{escape(self._cost())}</b></p>"
             f"{f'<pre>{escape(self.command)}</pre>' if self.command else ''}</div>"
         )
-
-
-def _html(headings: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in headings)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 # -- by rules --------------------------------------------------------------------------------------

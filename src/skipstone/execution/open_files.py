@@ -210,12 +210,7 @@ class SummaryFooters:
 
         Reads nothing but the summary.
         """
-        with self._lock:
-            found = self._find(ids)
-            missing = sum(each is None for each in found)
-            if missing >= _FEW_FOOTERS and self._renew(missing):
-                found = self._find(ids)
-            summary = self._summary
+        summary, found = self._looked_up(ids)
         if summary is None:
             return [None] * len(ids)
         return [
@@ -229,12 +224,8 @@ class SummaryFooters:
         """Opens files of ``listing`` for their schema alone: from the summary, as files without
         rows, or by ``otherwise``. The caller will open ``opened`` files."""
         ids = {listing.paths[at]: listing.object_id(at) for at in opened}
-        with self._lock:
-            found = self._find(list(ids.values()))
-            if found.count(None) >= _FEW_FOOTERS and self._renew(found.count(None)):
-                found = self._find(list(ids.values()))
-            known = dict(zip(ids, found, strict=True))
-            summary = self._summary
+        summary, found = self._looked_up(list(ids.values()))
+        known = dict(zip(ids, found, strict=True))
 
         def open_(path: str) -> BinaryIO:
             at = known.get(path)
@@ -266,6 +257,15 @@ class SummaryFooters:
         files = of_total(lacking, len(listing), "files")
         text = f"{files} are new, or not as they were: their own footers are read"
         return (Reason(cause=Cause.STALE, subject=SUMMARY, text=text),)
+
+    def _looked_up(self, ids: Sequence[ObjectId]) -> tuple[Summary | None, list[int | None]]:
+        """The summary, read again where that pays, and the index of each file in it."""
+        with self._lock:
+            found = self._find(ids)
+            missing = found.count(None)
+            if missing >= _FEW_FOOTERS and self._renew(missing):
+                found = self._find(ids)
+            return self._summary, found
 
     def _renew(self, missing: int) -> bool:
         """Reads the summary again if it has changed and that pays for the ``missing`` files."""

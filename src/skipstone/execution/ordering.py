@@ -12,7 +12,7 @@ several sort keys, units that tie with the last row are read too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.parquet.evidence import PageSource
+from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
 
-from .plan_rows import Piece, TableReader
+from .plan_rows import Piece, TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class _Units:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class SortedRows:
     """Rows in order: their sort columns, file ordinals and row positions."""
 
     columns: tuple[pa.ChunkedArray, ...]
@@ -85,19 +86,19 @@ class Found:
     def __len__(self) -> int:
         return len(self.file)
 
-    def take(self, at: IntArray) -> Found:
+    def take(self, at: IntArray) -> SortedRows:
         places = pa.array(at)
-        return Found(
+        return SortedRows(
             tuple(column.take(places) for column in self.columns), self.file[at], self.row[at]
         )
 
-    def plus(self, others: Sequence[Found]) -> Found:
+    def plus(self, others: Sequence[SortedRows]) -> SortedRows:
         every = [self, *others]
         columns = tuple(
             pa.chunked_array([chunk for each in every for chunk in each.columns[at].chunks], type)
             for at, type in enumerate(column.type for column in self.columns)
         )
-        return Found(
+        return SortedRows(
             columns,
             np.concatenate([each.file for each in every]),
             np.concatenate([each.row for each in every]),
@@ -126,7 +127,7 @@ class _Top:
         self.type = types[0]
         self.bounds = bounds
 
-    def found(self) -> Found:
+    def found(self) -> SortedRows:
         """The first rows, in order."""
         best = self._empty()
         if self.limit is None:
@@ -164,7 +165,7 @@ class _Top:
         order = order[self.plan.keep[order]]
         return [order[at : at + _FILES] for at in range(0, len(order), _FILES)]
 
-    def _hopeful(self, files: IntArray, best: Found) -> IntArray:
+    def _hopeful(self, files: IntArray, best: SortedRows) -> IntArray:
         assert self._file_bounds is not None
         last = self._last(best)
         if last is None:
@@ -172,7 +173,7 @@ class _Top:
         only = len(self.orders) == 1
         return files[~self._file_bounds.hopeless(files, last, self.orders[0], only=only)]
 
-    def _last(self, best: Found) -> Keys | None:
+    def _last(self, best: SortedRows) -> Keys | None:
         """The key of the last row of the result, ``None`` while there are too few rows."""
         if self.limit is None or len(best) < self.limit:
             return None
@@ -180,15 +181,13 @@ class _Top:
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _search(self, among: IntArray, best: Found) -> Found:
+    def _search(self, among: IntArray, best: SortedRows) -> SortedRows:
         """The first rows among ``best`` and these files."""
         assert self.limit is not None
-        keep = np.zeros_like(self.plan.keep)
-        keep[among] = True
         sure: dict[int, bool] = {}
         files: dict[int, FileColumns] = {}
         alive: dict[int, RowSet] = {}
-        for piece in self.keys.pieces(replace(self.plan, keep=keep)):
+        for piece in self.keys.pieces(plan_of(self.plan, among)):
             ordinal = piece.file.ordinal
             sure[ordinal], files[ordinal] = piece.sure, piece.file
             rows = piece.rows if piece.rows is not None else RowSet.all(piece.file.opened.num_rows)
@@ -226,19 +225,19 @@ class _Top:
             size = min(2 * size, _MOST_ROWS)
         return best
 
-    def _empty(self) -> Found:
+    def _empty(self) -> SortedRows:
         none = np.empty(0, np.int64)
         columns = tuple(
             pa.chunked_array([], self.keys.schema.field(order.column).type) for order in self.orders
         )
-        return Found(columns, none, none)
+        return SortedRows(columns, none, none)
 
-    def _read(self, pieces: Iterable[Piece]) -> Iterator[Found]:
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[SortedRows]:
         yield from self.keys.files.ahead(self._one, pieces, lambda piece: piece.is_small)
 
-    def _one(self, piece: Piece) -> Found:
+    def _one(self, piece: Piece) -> SortedRows:
         rows, table = self.keys.read_with_rows(piece)
-        found = Found(
+        found = SortedRows(
             tuple(table.column(order.column) for order in self.orders),
             np.full(len(rows), piece.file.ordinal),
             rows,
@@ -247,7 +246,7 @@ class _Top:
             return found
         return found.take(np.sort(order_of(found.columns, self.orders, self.limit)))
 
-    def _sorted(self, found: Found) -> Found:
+    def _sorted(self, found: SortedRows) -> SortedRows:
         if not len(found):
             return found
         place = np.lexsort((found.row, found.file))
@@ -267,7 +266,7 @@ class _Top:
             starts = view.opened.row_starts
             file = indexed.get(ordinal)
             leaf = None if file is None else file.columns.get(column)
-            for group in _groups_of(alive[ordinal], starts):
+            for group in (each.row_group for each in group_rows(alive[ordinal], starts)):
                 first, rows = int(starts[group]), int(starts[group + 1] - starts[group])
                 if leaf is None:
                     missing = file is not None and view.path(column) is None
@@ -276,12 +275,10 @@ class _Top:
                     groups.append((ordinal, group))
         if not groups:
             return _Units.concat(parts)
-        file_of = np.array([each[0] for each in groups])
-        group_of = np.array([each[1] for each in groups])
-        first_of = np.array([int(files[o].opened.row_starts[g]) for o, g in groups])
-        rows_of = np.array(
-            [int(np.diff(files[o].opened.row_starts[g : g + 2])[0]) for o, g in groups]
-        )
+        starts_of = {ordinal: view.opened.row_starts for ordinal, view in files.items()}
+        file_of, group_of = np.array(groups).T
+        first_of = np.array([starts_of[at][group] for at, group in groups])
+        rows_of = np.array([starts_of[at][group + 1] for at, group in groups]) - first_of
         whole = Units(
             level=Level.ROW_GROUP,
             file=file_of,
@@ -291,16 +288,14 @@ class _Top:
         )
         pages = PageSource(indexed, self.keys.footers.fetch)
         pages.split(whole, frozenset([column]))  # reads the page indexes, all in one wave
-        for ordinal, group in groups:
+        for (ordinal, group), start, count in zip(groups, first_of, rows_of, strict=True):
             file = indexed[ordinal]
             leaf = file.columns[column]
-            start = int(files[ordinal].opened.row_starts[group])
             bounds = file.bounds_of_pages(group, leaf)
             firsts = file.first_rows(group, leaf)
             if isinstance(bounds, Reason) or firsts is None:
                 bounds = file.chunk_bounds(leaf).where(np.array([group]))
                 firsts = np.zeros(1, np.int64)
-            count = int(np.diff(files[ordinal].opened.row_starts[group : group + 2])[0])
             lengths = np.diff(firsts, append=count)
             parts.append(self._bounded(ordinal, firsts + start, lengths, bounds))
         return _Units.concat(parts)
@@ -330,7 +325,7 @@ def first_rows(
     orders: Sequence[SortKey],
     limit: int | None,
     bounds: FileBounds | None = None,
-) -> Found:
+) -> SortedRows:
     """The places of the first ``limit`` rows of ``plan``, in order; ``sorted_rows`` reads them.
 
     ``bounds`` gives bounds of a column over the files of the listing before they are opened.
@@ -351,9 +346,3 @@ def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
     back = np.empty(len(placed), np.int64)
     back[placed] = np.arange(len(placed))
     return pa.concat_tables(tables).take(pa.array(back))
-
-
-def _groups_of(rows: RowSet, starts: IntArray) -> list[int]:
-    from skipstone.parquet.reading.row_ranges import group_rows
-
-    return [group.row_group for group in group_rows(rows, starts)]

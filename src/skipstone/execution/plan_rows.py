@@ -11,7 +11,7 @@ indexes describe another version. A file that changes after it was opened is a `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +62,13 @@ class Piece:
     def is_small(self) -> bool:
         """Whether reading the piece takes less time than handing it to another thread."""
         return self.size < _SMALL
+
+
+def plan_of(plan: Plan, files: NDArray[np.int64] | Sequence[int]) -> Plan:
+    """``plan`` with those of its files alone."""
+    keep = np.zeros_like(plan.keep)
+    keep[files] = True
+    return replace(plan, keep=keep & plan.keep)
 
 
 class TableReader:
@@ -134,8 +141,9 @@ class TableReader:
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
         self._scans = int(np.count_nonzero(plan.keep)) > _FEW
-        small = _is_none if self._scans else _is_small
-        for found in self.files.ahead(self.read, self.pieces(plan), small):
+        for found in self.files.ahead(
+            self.read, self.pieces(plan), lambda piece: piece.is_small and not self._scans
+        ):
             if found.num_rows:
                 yield found
 
@@ -227,14 +235,16 @@ class TableReader:
         have: dict[str, pa.ChunkedArray] = {}
         for name in self._wanted:
             path = file.path(column_name((name,)))
-            if path is not None and self._is_leaf(file, path[0]):
+            if path is not None and not pa.types.is_nested(file.opened.schema.field(path[0]).type):
                 place = asked.schema.get_field_index(path[0])
                 if place >= 0:
                     have[name] = asked.column(place)
         if have and not every:
             taken = take_rows(pa.table(list(have.values()), names=list(have)), at)
             have = {name: taken.column(name) for name in have}
-        rest = [each for name, each in self._given() if name not in have]
+        rest = [
+            each for name, columns in self._wanted.items() if name not in have for each in columns
+        ]
         if not rest:
             return self._table(file, have, len(at))
         if not every and len(at) > _MANY * asked.num_rows:
@@ -244,16 +254,6 @@ class TableReader:
         for name in later.column_names:
             have[name] = later.column(name)
         return self._table(file, have, len(at))
-
-    def _given(self) -> Iterator[tuple[str, str]]:
-        for name, columns in self._wanted.items():
-            for each in columns:
-                yield name, each
-
-    @staticmethod
-    def _is_leaf(file: FileColumns, name: str) -> bool:
-        field = file.opened.schema.field(name)
-        return not pa.types.is_nested(field.type)
 
     def _columns(self, file: FileColumns, columns: Sequence[str], rows: RowSet | None) -> pa.Table:
         """Columns of the table for some rows of a file, in the table's types."""
@@ -289,14 +289,6 @@ class TableReader:
             else:
                 made.append(pa.chunked_array([pa.nulls(rows, field.type)]))
         return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))
-
-
-def _is_small(piece: Piece) -> bool:
-    return piece.is_small
-
-
-def _is_none(piece: Piece) -> bool:
-    return False
 
 
 def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

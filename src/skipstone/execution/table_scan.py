@@ -28,7 +28,7 @@ from skipstone.storage.base import metered
 
 from .engine_export import duckdb_relation, export_plan, polars_frame, pyarrow_dataset
 from .ordering import first_rows, sorted_rows
-from .plan_rows import TableReader, output_schema
+from .plan_rows import TableReader, output_schema, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,8 +155,6 @@ class TableScan:
         if query.orders:
             found = first_rows(reader, self.plan, query.orders, query.limit, query.bounds)
             yield sorted_rows(reader, found.file, found.row)
-        elif query.limit is None:
-            yield from reader.tables(self.plan)
         else:
             yield from limited(reader.tables(self.plan), query.limit)
 
@@ -166,9 +164,7 @@ class TableScan:
         if rest:
             query = self._query
             reader = TableReader(query.footers, query.tree, ())
-            keep = np.zeros_like(self.plan.keep)
-            keep[rest] = True
-            for piece in reader.pieces(replace(self.plan, keep=keep)):
+            for piece in reader.pieces(plan_of(self.plan, rest)):
                 if not piece.sure:
                     total += len(reader.read_with_rows(piece)[0])
                 elif piece.rows is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from skipstone.human import aligned, duration, of_total, percent, plural, size
+from skipstone.human import Report, aligned, duration, html_table, of_total, percent, plural, size
 from skipstone.pruning import Cause, Level
 
 if TYPE_CHECKING:
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 IMPLICIT = "nulls"
 # If the unopened files have fewer bytes than this in total, there is no note about them.
 _SMALL = 4_000_000
+_HEADINGS = ("level", "column", "index", "considered → kept", "asking took", "because")
 _FINER = {level.unit for level in (Level.ROW_GROUP, Level.PAGE)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class Amount(Report):
     """Bytes, and the number of requests; a request reads consecutive bytes."""
 
     bytes: int = 0
@@ -43,10 +44,6 @@ class Amount:
 
     def __str__(self) -> str:
         return f"{size(self.bytes)} in {plural(self.requests, 'request')}"
-
-    def to_dict(self) -> dict[str, int]:
-        """As JSON-ready values."""
-        return {"bytes": self.bytes, "requests": self.requests}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +107,70 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        """One line: how much is read, of how much."""
-        return one_line(self.plan, self.forecast)
+        """One line: how much is read, of how much.
+
+        ``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``; for a
+        single file ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``. The bytes depend
+        on the columns.
+        """
+        plan, found = self.plan, self.forecast
+        if _is_of_one_file(plan):
+            kept, total = plan.rows_kept, plan.rows_total
+            return (
+                f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
+                f"planned in {duration(sum(plan.milliseconds.values()))}"
+            )
+        # An upper bound can exceed the total.
+        skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
+        planned = duration(sum(plan.milliseconds.values()))
+        within = "" if plan.coverage is None else f" of {plan.coverage}"
+        bound = "" if found is None or not (found.possible or found.at_most) else "at most "
+        about = "about " if found is not None and found.about and plan.files_kept else ""
+        requests = "" if found is None else f" in {plural(plan.requests, 'request')}"
+        return (
+            f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "
+            f"{bound}{about}{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped)"
+            f"{requests}, planned in {planned}"
+        )
 
     def __str__(self) -> str:
-        return render(self.plan, self.forecast)
+        plan = self.plan
+        files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
+        head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
+        lines = [head + _freshness(plan), f"where {plan.predicate}"]
+        rows = _rows(plan)
+        # Empty columns are left out.
+        filled = [column for column in zip(*rows, strict=True) if any(column)]
+        if filled:
+            lines += [f"  {line}" for line in aligned(list(zip(*filled, strict=True))).splitlines()]
+        lines.extend(f"  note: {note}" for note in _notes(plan))
+        lines.extend(f"  {line}" for line in self._outlook())
+        lines.append(self.headline)
+        return "\n".join(lines)
+
+    def _outlook(self) -> list[str]:
+        """What is left, the residual predicate, and the forecast."""
+        plan, found = self.plan, self.forecast
+        lines = []
+        finer = any(step.level > Level.OBJECT for step in plan.steps)
+        if finer and plan.files_kept and not _is_of_one_file(plan):
+            lines.append(f"left: {_left(plan, found)}")
+        if plan.residual is not None and plan.files_kept:
+            lines.append(f"still to be checked row by row: {plan.residual}")
+        if found is not None and found.total:
+            lines.append(f"will read: {found}")
+        return lines
 
     def _repr_html_(self) -> str:
-        return render_html(self.plan, self.forecast)
+        plan = self.plan
+        notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(plan))
+        return (
+            f"<div><p><b>{escape(plan.table)}</b> where <code>{escape(plan.predicate)}</code><br>"
+            f"{escape(_freshness(plan))}</p>{html_table(_HEADINGS, _rows(plan))}"
+            f"{f'<ul>{notes}</ul>' if notes else ''}"
+            f"<p>{'<br>'.join(map(escape, self._outlook()))}</p>"
+            f"<p><b>{escape(self.headline)}</b></p></div>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan's values, with ``forecast``."""
@@ -171,32 +224,6 @@ class Analysis:
     def _repr_html_(self) -> str:
         lines = "<br>".join(escape(line) for line in self.lines)
         return f"{self.explanation._repr_html_()}<p>{lines}</p>"
-
-
-def one_line(plan: Plan, found: Forecast | None = None) -> str:
-    """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``.
-
-    For a single file: ``read 2,000 of 100,000 rows (98 % skipped), planned in 2 ms``. The bytes
-    depend on the columns.
-    """
-    if _is_of_one_file(plan):
-        kept, total = plan.rows_kept, plan.rows_total
-        return (
-            f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
-            f"planned in {duration(sum(plan.milliseconds.values()))}"
-        )
-    # An upper bound can exceed the total.
-    skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
-    planned = duration(sum(plan.milliseconds.values()))
-    within = "" if plan.coverage is None else f" of {plan.coverage}"
-    bound = "" if found is None or not (found.possible or found.at_most) else "at most "
-    about = "about " if found is not None and found.about and plan.files_kept else ""
-    requests = "" if found is None else f" in {plural(plan.requests, 'request')}"
-    return (
-        f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "
-        f"{bound}{about}{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped)"
-        f"{requests}, planned in {planned}"
-    )
 
 
 def _is_of_one_file(plan: Plan) -> bool:
@@ -268,7 +295,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
-def left(plan: Plan, found: Forecast | None) -> str:
+def _left(plan: Plan, found: Forecast | None) -> str:
     """``2 of 40 files, 2 of 80 row groups, 3 of 912 pages, 1,000 of 4,000,000 rows``: what is left
     at each level that is known."""
     parts = [of_total(plan.files_kept, plan.files_total, "files")]
@@ -297,49 +324,3 @@ def _notes(plan: Plan) -> list[str]:
         without = f", without {', '.join(lacking[:3])}{more}: not Parquet" if lacking else ""
         notes.insert(0, f"these are {plan.coverage}{without}")
     return notes
-
-
-def render(plan: Plan, found: Forecast | None = None) -> str:
-    """The whole explanation as text, ending with the line of ``one_line``."""
-    files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
-    head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
-    lines = [head + _freshness(plan), f"where {plan.predicate}"]
-    rows = _rows(plan)
-    # Empty columns are left out.
-    filled = [column for column in zip(*rows, strict=True) if any(column)]
-    if filled:
-        lines += [f"  {line}" for line in aligned(list(zip(*filled, strict=True))).splitlines()]
-    lines.extend(f"  note: {note}" for note in _notes(plan))
-    lines.extend(f"  {line}" for line in _outlook(plan, found))
-    lines.append(one_line(plan, found))
-    return "\n".join(lines)
-
-
-def _outlook(plan: Plan, found: Forecast | None) -> list[str]:
-    """What is left, the residual predicate, and the forecast."""
-    lines = []
-    finer = any(step.level > Level.OBJECT for step in plan.steps)
-    if finer and plan.files_kept and not _is_of_one_file(plan):
-        lines.append(f"left: {left(plan, found)}")
-    if plan.residual is not None and plan.files_kept:
-        lines.append(f"still to be checked row by row: {plan.residual}")
-    if found is not None and found.total:
-        lines.append(f"will read: {found}")
-    return lines
-
-
-def render_html(plan: Plan, found: Forecast | None = None) -> str:
-    """The same for notebooks: a table per plan, no script, no outside resource."""
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in _rows(plan)
-    )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(plan))
-    return (
-        f"<div><p><b>{escape(plan.table)}</b> where <code>{escape(plan.predicate)}</code><br>"
-        f"{escape(_freshness(plan))}</p><table><thead><tr><th>level</th><th>column</th>"
-        "<th>index</th><th>considered &rarr; kept</th><th>asking took</th><th>because</th></tr>"
-        f"</thead><tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
-        f"<p>{'<br>'.join(map(escape, _outlook(plan, found)))}</p>"
-        f"<p><b>{escape(one_line(plan, found))}</b></p></div>"
-    )

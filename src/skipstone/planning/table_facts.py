@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.facts import MatchedFacts
+    from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.evaluation import Fetch
@@ -68,7 +69,7 @@ class ObjectPlanRequest:
     facts_disabled: bool = False
     runs: RunSettings = field(default_factory=RunSettings)
     file_index: bool = True
-    adjacent: AdjacentSource | None = None
+    adjacent: AdjacentRows | None = None
     data_files: DataFileSources | None = None
     snapshot: SnapshotFacts = field(default_factory=SnapshotFacts)
     costs: Costs = FREE
@@ -77,64 +78,29 @@ class ObjectPlanRequest:
 def plan_objects(request: ObjectPlanRequest) -> Plan:
     """The plan for a predicate over the files of a listing."""
     tree, listing, matches = request.tree, request.listing, request.matches
-    adjacent, data_files = request.adjacent, request.data_files
-    file_index, disabled = request.file_index, request.facts_disabled
     columns = frozenset(leaf.column for leaf in leaves(tree))
-    named = {column.lower() for column in columns}
-    evidence: list[Evidence[Leaf]] = [*request.partitions.evidence(columns)]
-    total = len(listing)
-    fresh, stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
-    counts = request.snapshot.row_counts
-    rows = np.full(total, -1, np.int64) if counts is None else counts
-    used = 0
-    idle: dict[tuple[str, str], Step] = {}
-    notes: dict[Reason, None] = dict.fromkeys(request.reasons)
-    found: list[Gathered] = []
-    of_rows: list[Index] = []
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in request.partitions.values}
-    usable = frozenset(c for c in columns if c.lower() not in shadowed and not disabled)
+    used = not request.facts_disabled
+    usable = frozenset(c for c in columns if c.lower() not in shadowed and used)
+    facts = _Facts(request, columns, usable)
     for matched in matches:
-        gathered = _gathered(tree, matched, usable, request.runs, file_index)
-        if gathered is None:
-            asked = [i for i in matched.evidence(usable) if file_index or i.sidecar is None]
-            evidence += asked
-            of_rows += asked
-        else:
-            found.append(gathered)
-            notes.update(dict.fromkeys(gathered.reasons))
-        fresh |= matched.has_fact
-        stale |= matched.stale
-        rows = np.maximum(rows, matched.rows)
-        for definition in matched.snapshot.definitions:
-            # A foreign store has names in lower case.
-            if named.isdisjoint(column.lower() for column in definition.columns):
-                step = _idle(definition.kind, definition.column, total)
-                idle.setdefault((step.index, step.column), step)
-        notes.update(dict.fromkeys(matched.reasons))
-        if not file_index:
-            notes.update(dict.fromkeys(_switched_off(matched, usable)))
-    indexed = IndexedRows(of_rows)
-    sources: list[RowSource] = [indexed] if indexed else []
-    if adjacent is not None and file_index and not disabled:
-        rows = adjacent.row_counts(rows)
-        sources.append(_SomeColumns(adjacent, usable))
-        used = adjacent.used
-        if used and not fresh.any():
-            # Missing facts are not worth a note where sidecars index the files.
-            notes = {note: None for note in notes if note.cause is not Cause.ABSENT}
-        notes.update(dict.fromkeys(adjacent.reasons))
-    fetch = _fetch(matches, adjacent, data_files)
+        facts.add(matched)
+    adjacent = request.adjacent if request.file_index and used else None
+    if adjacent is not None:
+        facts.add_adjacent(adjacent)
+    fetch = _fetch(matches, request.adjacent, request.data_files)
     below: list[Source] = [*request.snapshot.sources]
     for matched in matches:
         row_groups = PmRowGroups.of(tree, matched, usable, fetch)
         if row_groups is not None:
             below += row_groups.sources
-    if data_files is not None:
+    if request.data_files is not None:
         # After the ``_pm``, which are of the same level: what those drop need not be opened.
-        below += data_files.sources
-    fresh_count = int(fresh.sum())
-    stale_count = int((stale & ~fresh).sum())
+        below += request.data_files.sources
+    fresh, stale = facts.fresh, facts.stale & ~facts.fresh
+    indexed = IndexedRows(facts.of_rows)
+    of_rows = _RowSources(indexed, adjacent, usable)
     plan = make_plan(
         PlanInput(
             tree=tree,
@@ -142,30 +108,92 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             table=request.table,
             predicate=request.predicate,
             objects=ObjectLevel(
-                row_counts=rows,
-                evidence=evidence,
-                inherited=sharpened(each.leaves for each in found),
-                asked=tuple(step for each in found for step in each.steps),
-                idle=tuple(idle.values()),
+                row_counts=facts.rows,
+                evidence=[*request.partitions.evidence(columns), *facts.of_rows],
+                inherited=sharpened(each.leaves for each in facts.gathered),
+                asked=tuple(step for each in facts.gathered for step in each.steps),
+                idle=tuple(facts.idle.values()),
             ),
             finer=below,
-            rows=_Joined(sources) if sources else None,
+            rows=of_rows if indexed or adjacent is not None else None,
             fetch=fetch,
             costs=request.costs,
         )
     )
     return replace(
         plan,
-        sidecars=used,
-        facts_fresh=fresh_count,
-        facts_stale=stale_count,
-        facts_missing=total - fresh_count - stale_count,
-        stale=stale & ~fresh,
+        sidecars=0 if adjacent is None else adjacent.used,
+        facts_fresh=int(fresh.sum()),
+        facts_stale=int(stale.sum()),
+        facts_missing=len(listing) - int((fresh | stale).sum()),
+        stale=stale,
         missing=~(stale | fresh),
-        reasons=tuple(dict.fromkeys((*notes, *plan.reasons))),
+        reasons=tuple(dict.fromkeys((*facts.notes, *plan.reasons))),
         milliseconds={**request.milliseconds, **plan.milliseconds},
         coverage=request.snapshot.coverage,
     )
+
+
+class _Facts:
+    """What the stores, and sidecars next to the data files, say about the files of a listing."""
+
+    def __init__(
+        self, request: ObjectPlanRequest, columns: frozenset[str], usable: frozenset[str]
+    ) -> None:
+        self.request, self.usable = request, usable
+        self.named = {column.lower() for column in columns}
+        total = len(request.listing)
+        self.fresh, self.stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
+        counts = request.snapshot.row_counts
+        self.rows = np.full(total, -1, np.int64) if counts is None else counts
+        self.of_rows: list[Index] = []
+        self.gathered: list[Gathered] = []
+        self.idle: dict[tuple[str, str], Step] = {}
+        self.notes: dict[Reason, None] = dict.fromkeys(request.reasons)
+
+    def add(self, matched: MatchedFacts) -> None:
+        """Adds what one store says."""
+        file_index = self.request.file_index
+        gathered = self._gathered(matched)
+        if gathered is None:
+            asked = matched.evidence(self.usable)
+            self.of_rows += [each for each in asked if file_index or each.sidecar is None]
+        else:
+            self.gathered.append(gathered)
+            self.notes.update(dict.fromkeys(gathered.reasons))
+        self.fresh |= matched.has_fact
+        self.stale |= matched.stale
+        self.rows = np.maximum(self.rows, matched.rows)
+        for definition in matched.snapshot.definitions:
+            # A foreign store has names in lower case.
+            if self.named.isdisjoint(column.lower() for column in definition.columns):
+                step = _idle(definition.kind, definition.column, len(self.fresh))
+                self.idle.setdefault((step.index, step.column), step)
+        self.notes.update(dict.fromkeys(matched.reasons))
+        if not file_index:
+            self.notes.update(dict.fromkeys(_switched_off(matched, self.usable)))
+
+    def add_adjacent(self, adjacent: AdjacentRows) -> None:
+        """Adds what sidecars next to the data files say."""
+        self.rows = adjacent.row_counts(self.rows)
+        if adjacent.used and not self.fresh.any():
+            # Missing facts are not worth a note where sidecars index the files.
+            for note in [each for each in self.notes if each.cause is Cause.ABSENT]:
+                del self.notes[note]
+        self.notes.update(dict.fromkeys(adjacent.reasons))
+
+    def _gathered(self, matched: MatchedFacts) -> Gathered | None:
+        """``gather``, failing open: where it fails, the facts say nothing, with the reason."""
+        request = self.request
+        try:
+            return gather(
+                request.tree, matched, self.usable, request.runs, file_index=request.file_index
+            )
+        except Exception as error:
+            text = f"not asked: {type(error).__name__}: {error}"
+            root = matched.snapshot.location.root
+            reason = Reason(cause=Cause.UNREADABLE, subject=f"facts at {root}", text=text)
+            return Gathered(leaves={}, steps=(), reasons=(reason,))
 
 
 class DataFileSources(Protocol):
@@ -179,49 +207,24 @@ class DataFileSources(Protocol):
         """Reads bytes of the data files, in the versions that were listed."""
 
 
-class AdjacentSource(RowSource, Protocol):
-    """Sidecars next to the data files, as evidence about their rows."""
-
-    @property
-    def used(self) -> int:
-        """The number of files with a usable sidecar."""
-
-    @property
-    def reasons(self) -> Sequence[Reason]:
-        """Why some sidecars are not used."""
-
-    def row_counts(self, known: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Row counts of all files: ``known``, and those that the footers state."""
-
-    def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
-        """Reads bytes of the sidecars."""
-
-
 @dataclass(frozen=True, slots=True)
-class _SomeColumns:
-    """A source of the row level, restricted to some columns."""
+class _RowSources:
+    """The row level: indexes of the stores, and of sidecars next to the data files."""
 
-    source: RowSource
-    columns: frozenset[str]
-
-    def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        asked = columns & self.columns
-        return self.source.evidence(file, asked) if asked else ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """Several sources of the row level as one."""
-
-    sources: Sequence[RowSource]
+    indexed: RowSource
+    adjacent: AdjacentRows | None
+    usable: frozenset[str]
 
     def evidence(self, file: int, columns: frozenset[str]) -> list[Evidence[Leaf]]:
-        return [each for source in self.sources for each in source.evidence(file, columns)]
+        found = [*self.indexed.evidence(file, columns)]
+        if self.adjacent is not None and columns & self.usable:
+            found += self.adjacent.evidence(file, columns & self.usable)
+        return found
 
 
 def _fetch(
     matches: Sequence[MatchedFacts],
-    adjacent: AdjacentSource | None,
+    adjacent: AdjacentRows | None,
     data_files: DataFileSources | None,
 ) -> Fetch:
     """Reads packed sidecars from the store whose facts refer to them, sidecars next to the data
@@ -259,19 +262,6 @@ def _switched_off(matched: MatchedFacts, columns: frozenset[str]) -> list[Reason
         and each.sidecar is not None
         and not columns.isdisjoint(each.definition.columns)
     ]
-
-
-def _gathered(
-    tree: Bound, matched: MatchedFacts, columns: frozenset[str], how: RunSettings, file_index: bool
-) -> Gathered | None:
-    """``gather``, failing open: where it fails, the facts say nothing, with the reason."""
-    try:
-        return gather(tree, matched, columns, how, file_index=file_index)
-    except Exception as error:
-        text = f"not asked: {type(error).__name__}: {error}"
-        root = matched.snapshot.location.root
-        reason = Reason(cause=Cause.UNREADABLE, subject=f"facts at {root}", text=text)
-        return Gathered(leaves={}, steps=(), reasons=(reason,))
 
 
 def _idle(kind: str, column: str, total: int) -> Step:

@@ -79,7 +79,7 @@ _PLANS = ("Subquery", "Exists", "ListQuery", "DynamicPruning")
 
 
 @dataclass(slots=True)
-class _Column:
+class _Attribute:
     """An attribute or a field of it; ``type`` as in Spark's JSON."""
 
     path: tuple[str, ...]
@@ -106,7 +106,7 @@ class _UnusableOperand(ValueError):
     """An operand that no index can use; its text is the reason."""
 
 
-_Node: TypeAlias = "_Column | _Pending | _Junction | Literal | Cast | Expr"
+_Node: TypeAlias = "_Attribute | _Pending | _Junction | Literal | Cast | Expr"
 
 
 def conjunction(
@@ -140,7 +140,7 @@ def to_expr(
     """
     try:
         nodes = json.loads(expression.toJSON())
-        return _Reader(jvm, expression, nodes, time_zone, unusable or {}).read()
+        return _TreeReader(jvm, expression, nodes, time_zone, unusable or {}).read()
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         return Opaque(_sql(expression), f"unknown form of expression: {error!r}")
 
@@ -165,7 +165,7 @@ def _sql(expression: JavaObject) -> str:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _TreeReader:
     jvm: Jvm
     expression: JavaObject
     nodes: list[dict[str, Any]]
@@ -203,7 +203,7 @@ class _Reader:
             return node.kind(tuple(self.predicate(child) for child in node.children))
         if isinstance(node, Literal):
             return Const(node.value) if isinstance(node.value, bool) else Truth(node)
-        if isinstance(node, _Column | _Pending | Cast):
+        if isinstance(node, _Attribute | _Pending | Cast):
             operand = self.operand(node)
             return operand if isinstance(operand, Opaque) else Truth(operand)
         return node
@@ -214,7 +214,7 @@ class _Reader:
             return self.fetch([node])[0]
         if isinstance(node, Literal | Cast | Opaque):
             return node
-        if isinstance(node, _Column):
+        if isinstance(node, _Attribute):
             for depth in range(len(node.path)):
                 if reason := self.unusable.get(node.path[: depth + 1]):
                     return Opaque(".".join(node.path), reason)
@@ -281,7 +281,7 @@ class _Reader:
         name = str(node["name"])
         if name.lower() in _METADATA_NAMES and self.is_metadata(index):
             return self.opaque(index, _METADATA)
-        return _Column((name,), node["dataType"])
+        return _Attribute((name,), node["dataType"])
 
     def is_metadata(self, index: int) -> bool:
         try:
@@ -291,25 +291,25 @@ class _Reader:
 
     def _GetStructField(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         (parent,) = children
-        if not isinstance(parent, _Column) or not isinstance(parent.type, dict):
+        if not isinstance(parent, _Attribute) or not isinstance(parent.type, dict):
             return self.opaque(index, "no index can use a field of an expression")
         inner = parent.type["fields"][int(node["ordinal"])]
         kind = inner["type"]
         if isinstance(kind, str) and "__COLLATIONS" in (inner.get("metadata") or {}):
             kind = f"{kind} with a collation"
-        return _Column((*parent.path, str(inner["name"])), kind)
+        return _Attribute((*parent.path, str(inner["name"])), kind)
 
     def _GetMapValue(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         parent, key = children
         if (
-            not isinstance(parent, _Column)
+            not isinstance(parent, _Attribute)
             or not isinstance(parent.type, dict)
             or parent.type.get("keyType") != "string"
             or not isinstance(key, Literal)
             or not isinstance(key.value, str)
         ):
             return self.opaque(index, "no index can use an element of an expression")
-        return _Column((*parent.path, MapKey(key.value)), parent.type["valueType"])
+        return _Attribute((*parent.path, MapKey(key.value)), parent.type["valueType"])
 
     # Of a map: NULL for a key that it lacks, also under ANSI rules.
     _ElementAt = _GetMapValue
@@ -335,7 +335,7 @@ class _Reader:
             return operand
         if type is None:
             return self.opaque(index, f"no index can use type {node['dataType']}")
-        if isinstance(child, _Column) and child.type == node["dataType"]:
+        if isinstance(child, _Attribute) and child.type == node["dataType"]:
             return child  # a cast to itself, which varchar(n) leaves
         if str(node["dataType"]).startswith("interval"):
             # A number of other units, or truncated to whole ones: one Arrow type, several meanings.
@@ -388,7 +388,7 @@ class _Reader:
 
     def type_of(self, node: _Node) -> pa.DataType | None:
         """The type of an operand that is not a literal."""
-        if isinstance(node, _Column):
+        if isinstance(node, _Attribute):
             return self.atomic(node.type)
         return node.type if isinstance(node, Cast) else None
 

@@ -22,15 +22,18 @@ once: ``load`` again to see new files. Encrypted files are refused (``session.lo
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.execution.ordering import first_rows, sorted_rows
-from skipstone.execution.plan_rows import TableReader
+from skipstone.execution.plan_rows import TableReader, output_schema, plan_of
 from skipstone.execution.table_files import Engine, Footers
 from skipstone.execution.table_scan import limited
 from skipstone.predicate.binding import bind
@@ -44,7 +47,6 @@ from .session import locked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql.types import StructType
 
@@ -108,15 +110,8 @@ class SkipstoneSource(DataSource):
 
     def schema(self) -> StructType:
         """The requested columns, with Spark's types."""
-        try:
-            return self._schema()
-        except NotImplementedError as error:
-            raise _seen_by_spark(error) from error
-        except KeyUnavailableError as error:
-            raise locked(error) from None
-
-    def _schema(self) -> StructType:
-        return spark_schema(self._table(), _names(self.options.get("columns")))
+        with _as_spark_takes_it():
+            return spark_schema(self._table(), _names(self.options.get("columns")))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         """A reader; it plans when Spark requests the partitions."""
@@ -133,79 +128,64 @@ class SkipstoneReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The scan tasks. Spark takes ``[]`` for one empty partition, so there is one at least."""
-        try:
-            return self._scan_tasks()
-        except NotImplementedError as error:
-            raise _seen_by_spark(error) from error
-        except KeyUnavailableError as error:
-            raise locked(error) from None
-
-    def _scan_tasks(self) -> list[InputPartition]:
-        if self.table.txn is not None:
-            # Tasks would read the footer at the end of a file, not at the end of its snapshot.
-            raise UnsupportedError(
-                f"{self.table.path} has a _txn: format skipstone reads no snapshots",
-                hint="read it with skipstone.Table(path).read(spark, where)",
+        with _as_spark_takes_it():
+            if self.table.txn is not None:
+                # Tasks would read the footer at the end of a file, not at the end of its snapshot.
+                raise UnsupportedError(
+                    f"{self.table.path} has a _txn: format skipstone reads no snapshots",
+                    hint="read it with skipstone.Table(path).read(spark, where)",
+                )
+            limit = self.options.get("limit")
+            scan: TableScan = self.table.scan(
+                self.options.get("where"),
+                columns=[column_name((name,)) for name in self.spark_schema.names],
+                order_by=self.options.get("orderby"),
+                limit=None if limit is None else _whole(limit),
+                time_zone=checked_zone(self.table, self.options),
             )
-        limit = self.options.get("limit")
-        scan: TableScan = self.table.scan(
-            self.options.get("where"),
-            columns=[column_name((name,)) for name in self.spark_schema.names],
-            order_by=self.options.get("orderby"),
-            limit=None if limit is None else _whole(limit),
-            time_zone=checked_zone(self.table, self.options),
-        )
-        assert scan.query is not None  # a table of Parquet files
-        made = scan_tasks(scan.plan, scan.query, self.table.storage_options)
-        return [ScanTaskPartition(each) for each in made] or [ScanTaskPartition(None)]
+            assert scan.query is not None  # a table of Parquet files
+            made = scan_tasks(scan.plan, scan.query, self.table.storage_options)
+            return [ScanTaskPartition(each) for each in made] or [ScanTaskPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a scan task, in exactly the schema that Spark was given."""
-        try:
-            yield from self._read(partition)
-        except KeyUnavailableError as error:
-            raise locked(error) from None
-
-    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         if partition.value is None:
             return
-        wanted = to_arrow_schema(self.spark_schema, timezone="UTC")
-        for table in partition.value.tables():
-            columns = [
-                _exactly(column, field.type)
-                for column, field in zip(table.columns, wanted, strict=True)
-            ]
-            exact = pa.Table.from_arrays(columns, schema=wanted)
-            yield from exact.to_batches(max_chunksize=_BATCH)
+        with _as_spark_takes_it():
+            wanted = to_arrow_schema(self.spark_schema, timezone="UTC")
+            for table in partition.value.tables():
+                columns = [
+                    _exactly(column, field.type)
+                    for column, field in zip(table.columns, wanted, strict=True)
+                ]
+                exact = pa.Table.from_arrays(columns, schema=wanted)
+                yield from exact.to_batches(max_chunksize=_BATCH)
 
 
 def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
     """``columns`` of a table (``None``: all) with Spark's types."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from skipstone.execution.plan_rows import output_schema
-
     arrow = output_schema(table.schema(table.listing()), columns)
     fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
     return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
-def _seen_by_spark(error: NotImplementedError) -> SkipstoneError:
-    """The error as another type: Spark takes ``NotImplementedError`` for "no partitions", and would
-    return no rows."""
-    if isinstance(error, SkipstoneError):
-        return SkipstoneError(error.message, hint=error.hint)
-    return SkipstoneError(f"not implemented: {error}", hint="read with skipstone.Table.read")
+@contextmanager
+def _as_spark_takes_it() -> Iterator[None]:
+    """Raises errors as Spark understands them: it takes ``NotImplementedError`` for "no
+    partitions", and would return no rows."""
+    try:
+        yield
+    except KeyUnavailableError as error:
+        raise locked(error) from None
+    except NotImplementedError as error:
+        if isinstance(error, SkipstoneError):
+            raise SkipstoneError(error.message, hint=error.hint) from error
+        hint = "read with skipstone.Table.read"
+        raise SkipstoneError(f"not implemented: {error}", hint=hint) from error
 
 
 def _canonical(type: pa.DataType, name: str) -> pa.DataType:
     """The Arrow type of Spark's type for ``type``; ``UnsupportedError`` where Spark has none."""
-    import pyarrow as pa
-
     t = pa.types
     if t.is_dictionary(type):
         return _canonical(type.value_type, name)
@@ -262,8 +242,6 @@ def _whole(text: str) -> int:
 
 
 def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     if column.type.equals(type):
         return column
     if pa.types.is_timestamp(type) and pa.types.is_timestamp(column.type):
@@ -371,9 +349,7 @@ def _of_files(whole: ScanTask, files: NDArray[np.int64]) -> ScanTask:
 def _cut(whole: ScanTask, query: TableQuery, file: int) -> list[ScanTask]:
     """The tasks of one large file: some row groups each."""
     reader = query.reader()
-    alone = np.zeros_like(whole.plan.keep)
-    alone[file] = True
-    pieces = list(reader.pieces(replace(whole.plan, keep=alone & whole.plan.keep)))
+    pieces = reader.pieces(plan_of(whole.plan, [file]))
     return [_rows_of(whole, file, piece.rows, sure=piece.sure) for piece in pieces]
 
 

@@ -77,7 +77,7 @@ Locations: TypeAlias = "Place | Mapping[str, Place] | None"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Joined:
+class MatchedListing:
     """A relation's files and the facts of each store about them."""
 
     listing: Listing
@@ -105,7 +105,7 @@ class FactsPruner(Pruner):
         self.file_index = (info.confs or {}).get(FILE_INDEX, "true").strip().lower() != "false"
         self.schema = schema_from_spark(info.schema)
 
-    def match(self, listing: FileListing) -> _Joined:
+    def match(self, listing: FileListing) -> MatchedListing:
         """The listing joined with the facts of every store."""
         started = time.perf_counter()
         root = self.info.roots[0] if self.info.roots else "/"
@@ -121,7 +121,7 @@ class FactsPruner(Pruner):
         sidecars = {} if self.sidecars is None else self.sidecars.find(files)
         partitions = self._partitions(files)
         spent = (time.perf_counter() - started) * 1e3
-        return _Joined(files, matches, partitions, spent, sidecars)
+        return MatchedListing(files, matches, partitions, spent, sidecars)
 
     def _partitions(self, files: Listing) -> PartitionColumns:
         types = {field.name: field.type for field in schema_from_spark(self.info.partition_schema)}
@@ -135,7 +135,7 @@ class FactsPruner(Pruner):
 
     def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
         """The plan for ``predicate``; its ``keep`` is over the listing that was matched."""
-        assert isinstance(matched, _Joined)
+        assert isinstance(matched, MatchedListing)
         tree = bind(
             predicate,
             self.schema,
@@ -184,7 +184,7 @@ class FactsPruner(Pruner):
         self, matched: object, indices: NDArray[np.int64], now: FileStats | None
     ) -> NDArray[np.bool_]:
         """False for local files whose inode or change time is not that of their facts."""
-        assert isinstance(matched, _Joined)
+        assert isinstance(matched, MatchedListing)
         valid = np.ones(len(indices), np.bool_)
         if now is None:
             return valid
@@ -342,7 +342,7 @@ class ListedSidecars:
     def __init__(self, relation: RelationInfo) -> None:
         self.relation = relation
         self.storage = open_storage(relation.roots[0])
-        self.beside = AdjacentIndexes(self.storage)
+        self.adjacent = AdjacentIndexes(self.storage)
 
     @classmethod
     def of(cls, relation: RelationInfo) -> ListedSidecars | None:
@@ -376,7 +376,7 @@ class ListedSidecars:
         self, files: Listing, sidecars: Mapping[str, ObjectId], columns: Iterable[str]
     ) -> AdjacentRows:
         """The evidence about columns over ``files``, an argument of ``find``."""
-        return self.beside.rows_of(files, columns, sidecars=sidecars)
+        return self.adjacent.rows_of(files, columns, sidecars=sidecars)
 
     def _around(self) -> list[ObjectId]:
         """The files named like sidecars around the relation's files now."""

@@ -145,10 +145,6 @@ class SkippingFileIndex:
             return result
         return result
 
-    def inputFiles(self) -> JavaObject:
-        """All files: there is no predicate here."""
-        return self.original.inputFiles()
-
     def refresh(self) -> None:
         """List and match again at the next query."""
         self.original.refresh()
@@ -158,14 +154,6 @@ class SkippingFileIndex:
     def sizeInBytes(self) -> int:
         """The size of the original, so that joins are planned as without an index."""
         return int(self.original.sizeInBytes())
-
-    def partitionSchema(self) -> JavaObject:
-        """The partition columns of the original."""
-        return self.original.partitionSchema()
-
-    def metadataOpsTimeNs(self) -> JavaObject:
-        """The original's time spent on the catalog, for Spark's own metrics."""
-        return self.original.metadataOpsTimeNs()
 
     def isTimeTravel(self) -> bool:
         """A method of newer interfaces than the oldest supported Spark's."""
@@ -194,7 +182,7 @@ class SkippingFileIndex:
         return f"Skipstone#{self.number}({', '.join(self.info.roots)}; see skipstone.explain(df))"
 
     def __getattr__(self, name: str) -> Any:
-        # Methods that later versions of the interface may have.
+        # All other methods of the interface, and those that later versions may have.
         if name.startswith("_") or name == "original":
             raise AttributeError(name)
         return getattr(self.original, name)

@@ -7,9 +7,9 @@ classic session, a standalone cluster and Spark Connect.
 
 Three jobs have this shape: builds (a task publishes its own parts of the index), verbs that do
 something with each file, and plans whose facts outgrow the driver. For the last, the store's runs
-of fact rows (``facts/runs.py``) are shared out by bytes. A task reads the columns that the
+of fact rows (``facts/part_batches.py``) are shared out by bytes. A task reads the columns that the
 predicate needs, evaluates the same tree with the same evidence as the driver would
-(``planning/runs.py``), and returns only bits per leaf.
+(``planning/fact_runs.py``), and returns only bits per leaf.
 """
 
 from __future__ import annotations
@@ -127,8 +127,6 @@ def _run(
     data = packed((work, parts))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from skipstone.spark.jobs import run_numbered
-
         return run_numbered(data, batches)
 
     return results_of(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, RESULT_SCHEMA))

@@ -24,12 +24,13 @@ from __future__ import annotations
 import logging
 import os.path
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.execution.plan_rows import plan_of
 from skipstone.execution.table_scan import io_forecast
 from skipstone.human import duration, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
@@ -42,7 +43,6 @@ from .relation import HARMLESS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.execution import TableScan
@@ -136,7 +136,7 @@ def by_cost(scan: TableScan) -> Choice:
     counted = kept[spread]
     table = query.reader()
     table.footers.open(counted.tolist())
-    some = _alone(plan, counted)
+    some = plan_of(plan, counted)
     try:
         pages = io_forecast(table, some, look=True, at_most=False).total.bytes
         chunks = sum(_chunks(table, some, at) for at in counted.tolist())
@@ -150,12 +150,6 @@ def by_cost(scan: TableScan) -> Choice:
         f"of row groups ({_seconds(native)}) in {of_total(len(kept), plan.files_total, 'files')}"
     )
     return Choice(paged < native, text)
-
-
-def _alone(plan: Plan, files: NDArray[np.int64]) -> Plan:
-    keep = np.zeros_like(plan.keep)
-    keep[files] = True
-    return replace(plan, keep=keep & plan.keep)
 
 
 def _chunks(table: TableReader, plan: Plan, at: int) -> int:

@@ -59,13 +59,10 @@ def _is(thing: Any, name: str) -> bool:
     )
 
 
-def default_session(
-    *, master: str = "local[*]", app_name: str = "skipstone", **conf: str
-) -> SparkSession:
+def default_session(master: str = "local[*]") -> SparkSession:
     """The active session, else a local one, without UI and progress bars.
 
     Workers run this Python: Spark would take ``python3`` of the PATH, which may lack Arrow.
-    ``conf`` are further settings, dots written as ``__``.
     """
     from pyspark.sql import SparkSession
 
@@ -76,12 +73,10 @@ def default_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.master(master)
-        .appName(app_name)
+        .appName("skipstone")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    for key, value in conf.items():
-        builder = builder.config(key.replace("__", "."), value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -40,9 +40,20 @@ from skipstone.facts.encode import FileFacts
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.kind import column_fields
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
 
-from .jobs import RESULT_SCHEMA, packed, parallelism, result_batch, results_of, unpacked, watched
+from .jobs import (
+    BYTES_PER_TASK,
+    RESULT_SCHEMA,
+    TASKS_PER_CORE,
+    packed,
+    parallelism,
+    result_batch,
+    results_of,
+    unpacked,
+    watched,
+)
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
 
@@ -62,7 +73,6 @@ if TYPE_CHECKING:
 # The most that one Spark job reads: a kill loses it, and a corrupt file repeats it.
 FILES_PER_WAVE = 1_000
 BYTES_PER_WAVE = 16 * 2**30
-BYTES_PER_TASK = 256 * 2**20
 # After so many failures the remaining files are tried in halves.
 _FAILURES = 3
 
@@ -75,7 +85,7 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+(?:: [^\n]*)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FileSource:
     """How a table is read: Spark's ``format``, reader ``options``, and ``schema`` if one is given.
 
     ``schema`` is DDL (``"id int, name string"``) or Spark's JSON; ``None`` lets Spark infer it.
@@ -113,7 +123,7 @@ class SourceTable:
     """
 
     root: str
-    source: Source
+    source: FileSource
     options: Mapping[str, str]
     data_schema: str
     read_schema: str
@@ -132,7 +142,7 @@ class SourceTable:
         return schema_from_spark(self.data_schema)
 
 
-def open_source(spark: SparkSession, root: str, source: Source) -> SourceTable:
+def open_source(spark: SparkSession, root: str, source: FileSource) -> SourceTable:
     """The schema, options and files of ``root`` as ``spark`` sees them under its settings now."""
     frame = source.read(spark, root)
     settings = session_settings(spark, source.format)
@@ -170,8 +180,6 @@ def _schema(text: str) -> StructType | str:
 
 
 def _without_partitions(schema: str, root: str, paths: Sequence[str]) -> str:
-    from skipstone.pruning.partitions import PartitionColumns
-
     names = {name.lower() for name in PartitionColumns.of_paths(root, paths).values}
     struct = json.loads(schema)
     struct["fields"] = [each for each in struct["fields"] if each["name"].lower() not in names]
@@ -295,7 +303,7 @@ class _Build:
         columns = list(dict.fromkeys(definition.column for definition in job.definitions))
         rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
         cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
-        parts = min(len(keys), max(3 * cores, size // BYTES_PER_TASK))
+        parts = min(len(keys), max(TASKS_PER_CORE * cores, size // BYTES_PER_TASK))
         work = packed((job, keys, columns))
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -313,8 +321,9 @@ class _Build:
             for each in silent
             if each.path not in listed
         ]
-        empty = [each for each in silent if each.path in listed]
-        return [*outcomes, *found, *job.publish(_facts_of_none(job, self.storage, empty))]
+        empty = (each for each in silent if each.path in listed)
+        facts = (_File(0, each, job).finish(self.storage) for each in empty)
+        return [*outcomes, *found, *job.publish(facts)]
 
 
 def _failed_file(error: Exception) -> str | None:
@@ -484,11 +493,3 @@ class _File:
             values=found.values,
             reasons=found.reasons,
         )
-
-
-def _facts_of_none(
-    job: BuildJob, storage: Storage, files: Sequence[ObjectId]
-) -> Iterator[FileFacts]:
-    """The facts of files that have no rows at all."""
-    for each in files:
-        yield _File(0, each, job).finish(storage)

@@ -2,7 +2,7 @@
 
 Spark's own ``InMemoryFileIndex`` receives a listing as if cached: one ``FileStatus`` per
 partition, with the snapshot's length. So Spark reads exactly the row groups of the snapshot
-(``questdb/txn_files.py``), and no other file in the table's directory. Every query first checks
+(``questdb/txn_snapshot.py``), and no other file in the table's directory. Every query first checks
 that Spark would still read the files right, and fails with the reason otherwise. A change between
 this check and the reading of a file is not detected.
 """
@@ -23,7 +23,7 @@ from skipstone.pruning import Cause, Reason
 from skipstone.questdb.txn_snapshot import ready_for_spark
 from skipstone.spark.relation import FileListing
 
-from .facts import FactsPruner, _Joined
+from .facts import FactsPruner, MatchedListing
 from .relation import Pruning
 from .scan_log import scan_log
 from .skip import _frame, _through, skip
@@ -82,13 +82,15 @@ class TxnPruner(FactsPruner):
         """``StaleError`` where Spark would read other rows than those of the snapshot."""
         ready_for_spark(self.listing.files, self.storage)
 
-    def match(self, listing: FileListing) -> _Joined:
+    def match(self, listing: FileListing) -> MatchedListing:
         """The snapshot's identities joined with the facts, in Spark's order of the files."""
         started = time.perf_counter()
         place = {path: at for at, path in enumerate(self.listing.paths)}
         files = self.listing.where([place[path] for path in listing.paths])
         matches = tuple(store.snapshot().match(files, self.fingerprint) for store in self.stores)
-        return _Joined(files, matches, self._times(files), (time.perf_counter() - started) * 1e3)
+        return MatchedListing(
+            files, matches, self._times(files), (time.perf_counter() - started) * 1e3
+        )
 
     def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
         """As for other tables; the report has the coverage."""

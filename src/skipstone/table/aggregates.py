@@ -9,14 +9,16 @@ the greatest value.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from operator import index as whole
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.execution.sorting import order_of
 from skipstone.human import of_total, plural
 from skipstone.paimon.kinds import RangeBitmap
 from skipstone.paimon.top_rows import TopCandidate, TopFile, top_rows
@@ -31,6 +33,7 @@ from .planning import PlanRequest, orders_of, scan_query, sort_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date, datetime, timedelta
 
     from numpy.typing import NDArray
 
@@ -42,6 +45,12 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange
 
     from .open_table import Where
+
+
+#: a value of a column, as pyarrow gives it; ``None`` for null
+ColumnValue: TypeAlias = (
+    "bool | int | float | str | bytes | Decimal | date | datetime | timedelta | None"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -121,7 +130,7 @@ class AggregateVerbs(OpenTable):
         count = scan.count()
         return count if plan.coverage is None else Partial(count, plan.coverage)
 
-    def min(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
+    def min(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> ColumnValue:
         """The least value of ``column`` among the rows that match; ``None`` where there is none.
 
         >>> table.min("ts", "user_id = 'u-8814'")
@@ -131,7 +140,7 @@ class AggregateVerbs(OpenTable):
         """
         return _extreme(self, column, where, time_zone, greatest=False)
 
-    def max(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> Any:
+    def max(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> ColumnValue:
         """The greatest value, as ``min``; NaN is the greatest of floats.
 
         >>> table.max("ts")
@@ -247,9 +256,9 @@ def _fetch(snapshot: Snapshot, adjacent: AdjacentRows | None) -> Any:
     return fetch
 
 
-def _extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool) -> Any:
-    from skipstone.execution.sorting import order_of
-
+def _extreme(
+    table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool
+) -> ColumnValue:
     way = "desc nulls last" if greatest else "asc nulls last"
     request = PlanRequest(
         where=where, columns=[column], order_by=[f"{column} {way}"], limit=1, time_zone=time_zone
@@ -282,7 +291,8 @@ def _extreme(table: OpenTable, column: str, where: Where, time_zone: str, *, gre
     if not len(every):
         return None
     order = SortKey(column, descending=greatest, nulls_first=False)
-    return every[int(order_of([every], [order], 1)[0])].as_py()
+    found_value: ColumnValue = every[int(order_of([every], [order], 1)[0])].as_py()
+    return found_value
 
 
 def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
@@ -295,8 +305,6 @@ def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
 def _scalar(value: Any, type: pa.DataType) -> pa.Scalar:
     """A value of the stored domain as a scalar of its type."""
     if pa.types.is_decimal(type):
-        from decimal import Decimal
-
         return pa.scalar(Decimal(value).scaleb(-type.scale), type)
     if pa.types.is_boolean(type):
         return pa.scalar(bool(value))

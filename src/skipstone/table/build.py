@@ -21,19 +21,20 @@ from skipstone.facts.upkeep import compact, drop_index, needs_merge
 from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.indexes.registry import parse_indexes
 from skipstone.paimon.kinds import Bsi, FileIndexOptions
+from skipstone.parquet.encryption.open_footer import encrypted_leaves
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 from skipstone.storage import open_storage
+from skipstone.xskipper.store import remove_plaintext
 
 from .file_format import ParquetFormat, bound
 from .open_table import OpenTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -260,8 +261,6 @@ def _refuse_in_clear(
     clear. In other files such columns are left out file by file."""
     if not len(listing):
         return
-    from skipstone.parquet.encryption.open_footer import encrypted_leaves
-
     path = listing.paths[0]
     try:
         with table.storage.open(path) as source:
@@ -361,6 +360,7 @@ class IndexAfterRewrite:
         self.table, self.spark, self.keys = table, spark, keys
         self.plaintext_index = plaintext_index
         self.dropped: list[Index] = []
+        self.notes: list[str] = []
 
     @property
     def _store(self) -> Store | None:
@@ -401,8 +401,6 @@ class IndexAfterRewrite:
 
     def unpublish(self, encryption: Encryption) -> bool:
         """Remove their Xskipper directory in the clear beside the index; whether there was one."""
-        from skipstone.xskipper.store import remove_plaintext
-
         if self._store is None:
             return False
         store = self._store
@@ -413,27 +411,28 @@ class IndexAfterRewrite:
         )
         return bool(gone)
 
-    def rebuilt(self, encryption: IndexEncryption) -> tuple[Any, str]:
-        """Build the dropped indexes again, encrypted: the report, or the reason why not."""
+    def rebuilt(self, encryption: IndexEncryption) -> BuildReport | None:
+        """Build the dropped indexes again, encrypted; ``notes`` say why not."""
         return self._tried(
             lambda: self.table.build(
                 self.spark, self.dropped, decryption=self.keys, encryption=encryption
             )
         )
 
-    def refreshed(self) -> tuple[Any, str]:
-        """Refresh the index: the report, or the reason why not."""
+    def refreshed(self) -> BuildReport | None:
+        """Refresh the index; ``notes`` say why not."""
         if self._store is None or not self.table.store.snapshot().definitions:
-            return None, ""
+            return None
         return self._tried(
             lambda: self.table.refresh(
                 self.spark, decryption=self.keys, plaintext_index=self.plaintext_index
             )
         )
 
-    def _tried(self, do: Callable[[], Any]) -> tuple[Any, str]:
+    def _tried(self, do: Callable[[], BuildReport]) -> BuildReport | None:
         try:
-            return do(), ""
+            return do()
         except (SkipstoneError, OSError) as error:
             why = error.message if isinstance(error, SkipstoneError) else str(error)
-            return None, f"the index was not refreshed: {why}"
+            self.notes.append(f"the index was not refreshed: {why}")
+            return None

@@ -6,6 +6,27 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.parquet.encryption.decryption import Decryption
+from skipstone.rewrite.encrypted_file_list import (
+    EncryptedFileList,
+    TablePrefix,
+    list_path,
+    new_beginning,
+    read_list,
+    remove_list,
+    write_list,
+)
+from skipstone.rewrite.file_jobs import (
+    DecryptFiles,
+    EncryptFiles,
+    RekeyFiles,
+    bound_to,
+    given,
+    unbound,
+)
+from skipstone.rewrite.rekey_file import rekey
+from skipstone.rewrite.table_report import TableReport
+from skipstone.storage.listing import SUMMARY
 
 from .build import IndexAfterRewrite
 from .file_format import HINT
@@ -17,12 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.facts.index_encryption import IndexEncryption
-    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
-    from skipstone.rewrite.encrypted_file_list import EncryptedFileList
     from skipstone.rewrite.file_jobs import Given
-    from skipstone.rewrite.table_report import FileResult, TableReport
+    from skipstone.rewrite.table_report import FileResult
 
     from .file_format import Progress
     from .open_table import OpenTable
@@ -65,9 +84,6 @@ class EncryptVerbs(RewriteVerbs):
         a table opened with ``index_keys``) the whole index is built again, encrypted. ``_metadata``
         and ``_common_metadata``, which hold the earlier footers, are removed.
         """
-        from skipstone.rewrite.file_jobs import EncryptFiles, given
-        from skipstone.rewrite.table_report import TableReport
-
         started = time.perf_counter()
         require_local(self, "encrypted")
         listing = self.listing()
@@ -105,11 +121,11 @@ class EncryptVerbs(RewriteVerbs):
             notes.append("file indexes (.index) beside the files are in the clear: remove them")
         if any(each.outcome != "failed" for each in done) and (removed := _remove_summaries(self)):
             notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
-        refreshed, note = None, ""
+        refreshed = None
         if index_encryption is not None and index.dropped:
-            refreshed, note = index.rebuilt(index_encryption)
+            refreshed = index.rebuilt(index_encryption)
         elif any(each.outcome == "done" for each in done):
-            refreshed, note = index.refreshed()
+            refreshed = index.refreshed()
         if plaintext_index and (kept := index.clear(made)):
             notes.append(f"kept in the clear, as requested: {', '.join(kept)}")
         if dropped and index_encryption is None and self.storage.has_children(self.location.packs):
@@ -124,7 +140,7 @@ class EncryptVerbs(RewriteVerbs):
             aad_prefix=None if listed is None else listed.beginning,
             dropped=dropped,
             refreshed=refreshed,
-            notes=(*notes, *([note] if note else [])),
+            notes=(*notes, *index.notes),
             seconds=time.perf_counter() - started,
         )
 
@@ -144,10 +160,6 @@ class EncryptVerbs(RewriteVerbs):
         the list of the files, which also has its version. Files in the clear are passed over. The
         list is removed after the last file, and the index is refreshed.
         """
-        from skipstone.rewrite.encrypted_file_list import read_list, remove_list
-        from skipstone.rewrite.file_jobs import DecryptFiles, given
-        from skipstone.rewrite.table_report import TableReport
-
         started = time.perf_counter()
         require_local(self, "decrypted")
         held = self.keys.get() if decryption is None else decryption
@@ -172,18 +184,17 @@ class EncryptVerbs(RewriteVerbs):
             if missing:
                 notes.append(f"on the list of files, but missing: {', '.join(missing[:_SHOWN])}")
             remove_list(self.path)
-        refreshed, note = None, ""
-        if any(each.outcome == "done" for each in done):
-            # The files are in the clear now, though the table was opened with keys.
-            clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
-            refreshed, note = IndexAfterRewrite(self, spark, clear).refreshed()
+        # The files are in the clear now, though the table was opened with keys.
+        clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
+        index = IndexAfterRewrite(self, spark, clear)
+        refreshed = index.refreshed() if any(each.outcome == "done" for each in done) else None
         return TableReport(
             table=self.path,
             verb="decrypt",
             files=tuple(done),
             aad_prefix=beginning,
             refreshed=refreshed,
-            notes=(*notes, *([note] if note else [])),
+            notes=(*notes, *index.notes),
             seconds=time.perf_counter() - started,
         )
 
@@ -205,12 +216,6 @@ class EncryptVerbs(RewriteVerbs):
         for ``encrypt``. Files without an old master key are passed over. ``aad_prefix`` is what the
         prefixes of the table begin with, where it is not stored.
         """
-        from skipstone.parquet.encryption.decryption import Decryption
-        from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
-        from skipstone.rewrite.file_jobs import RekeyFiles, bound_to, given
-        from skipstone.rewrite.rekey_file import rekey
-        from skipstone.rewrite.table_report import TableReport
-
         started = time.perf_counter()
         require_local(self, "rekeyed")
         master_keys = dict(master_keys or {})
@@ -240,20 +245,18 @@ class EncryptVerbs(RewriteVerbs):
             place, prefix = list_path(self.path), TablePrefix(self.path, known.beginning).of("")
             if not work.is_done(place, old, None if new_kms is None else new, prefix):
                 rekey(place, kms=old, new_kms=new, master_keys=master_keys, aad_prefix=prefix)
-        refreshed, note = None, ""
-        if any(each.outcome == "done" and each.output == each.path for each in done):
-            bound = bound_to(self.path, None, beginning)
-            keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
-            refreshed, note = IndexAfterRewrite(
-                self, None if callable(kms) else spark, keys
-            ).refreshed()
+        bound = bound_to(self.path, None, beginning)
+        keys = Decryption(kms=new, aad_prefix=bound)  # type: ignore[arg-type]
+        index = IndexAfterRewrite(self, None if callable(kms) else spark, keys)
+        replaced = any(each.outcome == "done" and each.output == each.path for each in done)
+        refreshed = index.refreshed() if replaced else None
         return TableReport(
             table=self.path,
             verb="rekey",
             files=tuple(done),
             aad_prefix=beginning,
             refreshed=refreshed,
-            notes=(note,) if note else (),
+            notes=tuple(index.notes),
             seconds=time.perf_counter() - started,
         )
 
@@ -262,7 +265,6 @@ def _remove_summaries(table: OpenTable) -> list[str]:
     """Remove the summaries of the earlier footers: they hold statistics of encrypted columns in the
     clear, and match no file any more."""
     from skipstone.rewrite.summary_files import COMMON
-    from skipstone.storage.listing import SUMMARY
 
     found = [name for name in (SUMMARY, COMMON) if table.storage.exists(f"{table.path}/{name}")]
     for name in found:
@@ -271,8 +273,6 @@ def _remove_summaries(table: OpenTable) -> list[str]:
 
 
 def _relative(table: OpenTable, paths: Iterable[str]) -> list[str]:
-    from skipstone.rewrite.encrypted_file_list import TablePrefix
-
     place = TablePrefix(table.path, b"-")
     return [place.relative(path) for path in paths]
 
@@ -298,8 +298,6 @@ class _FileList:
     @property
     def decryption(self) -> Decryption:
         """The keys of the files, each bound to its place."""
-        from skipstone.rewrite.encrypted_file_list import TablePrefix
-
         place = TablePrefix(self.table.path, self.beginning)
         return self.encryption.decryption().replaced(aad_prefix=place)
 
@@ -309,13 +307,6 @@ class _FileList:
     ) -> _FileList | None:
         """The list with the table's name, found or made, stored before the first file is encrypted;
         ``None`` where a function of the user returns the prefixes."""
-        from skipstone.rewrite.encrypted_file_list import (
-            EncryptedFileList,
-            TablePrefix,
-            new_beginning,
-        )
-        from skipstone.rewrite.file_jobs import unbound
-
         stated_prefix = unbound(made.aad_prefix)
         if stated_prefix is None and made.aad_prefix is not None:
             return None
@@ -338,8 +329,6 @@ class _FileList:
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Store the list with these files."""
-        from skipstone.rewrite.encrypted_file_list import EncryptedFileList, write_list
-
         write_list(
             self.table.path,
             EncryptedFileList(beginning=self.beginning, files=files),
@@ -377,9 +366,6 @@ def _known_list(
     table: OpenTable, made: Encryption, old: Decryption | None
 ) -> EncryptedFileList | None:
     """The existing list, opened with the new keys or the old ones."""
-    from skipstone.rewrite.encrypted_file_list import read_list
-    from skipstone.rewrite.file_jobs import unbound
-
     keys = [made.decryption(), *([] if old is None else [old])]
     why = ""
     for each in keys:

@@ -9,14 +9,17 @@ facts are stored, the job that builds facts, and how plain Spark reads the files
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.build.job import BuildJob, Outcome, run_here
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.execution.open_files import SummaryFooters
+from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.encryption.open_footer import footer_in_clear
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
 from skipstone.questdb.txn_snapshot import TxnListing, opener
+from skipstone.rewrite.file_jobs import bound_to, given
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,40 +36,11 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[int, int], None]
 
 
-class FileFormat(Protocol):
-    """See the module; ``spark`` is ``None`` without a session."""
-
-    def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
-        """The fingerprint of facts, ``None`` where they depend on the file only."""
-
-    def schema(
-        self,
-        listing: Listing,
-        needed: Collection[str],
-        spark: SparkSession | None,
-        store: Store,
-    ) -> pa.Schema:
-        """The columns in the files; ``needed`` are some that should be among them."""
-
-    def execute(
-        self,
-        spark: SparkSession | None,
-        job: BuildJob,
-        files: Listing,
-        progress: Progress | None,
-    ) -> list[Outcome]:
-        """Run a build job over ``files``."""
-
-    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-        """The table as plain Spark reads it."""
-
-
 class ParquetFormat:
     """Parquet files: their footers have the schema."""
 
-    def __init__(self, root: str, storage: Storage, keys: DataKeys | None = None) -> None:
-        self.root, self.storage = root, storage
-        self.keys = keys or DataKeys(root)
+    def __init__(self, root: str, storage: Storage, keys: DataKeys) -> None:
+        self.root, self.storage, self.keys = root, storage, keys
         #: the footers in the table's ``_metadata``
         self.summary = SummaryFooters(root, storage)
         #: the keys of a running build
@@ -108,9 +82,6 @@ class ParquetFormat:
         source = self.storage.open(path)
         if decryption is None:
             return source
-        from skipstone.parquet.encryption.key_material import key_material_path
-        from skipstone.parquet.encryption.open_footer import footer_in_clear
-
         footer = None
         try:
             footer = footer_in_clear(
@@ -165,10 +136,10 @@ class SparkFormat:
     def __init__(
         self, root: str, format: str, options: Mapping[str, str], schema: str | None
     ) -> None:
-        from skipstone.spark.text_sources import Source
+        from skipstone.spark.text_sources import FileSource
 
         self.root = root
-        self.source = Source(format=format, options=dict(options), schema=schema)
+        self.source = FileSource(format=format, options=dict(options), schema=schema)
 
     def _open(self, spark: SparkSession) -> SourceTable:
         from skipstone.spark.text_sources import open_source
@@ -222,21 +193,8 @@ class SparkFormat:
         return self.source.read(spark, self.root)
 
 
-def file_format_of(
-    root: str,
-    storage: Storage,
-    format: str,
-    options: Mapping[str, str] | None,
-    schema: str | None,
-    keys: DataKeys | None = None,
-) -> FileFormat:
-    """How the files below ``root`` are read; ``UnsupportedError`` for a format without an index."""
-    if format == "parquet":
-        return ParquetFormat(root, storage, keys)
-    if keys:
-        raise UnsupportedError(f"{root}: keys are for Parquet files, not for {format}")
-    return SparkFormat(root, format, options or {}, schema)
-
+#: how the files of a table are read
+FileFormat: TypeAlias = ParquetFormat | SparkFormat
 
 #: the hint for a file whose keys were not given
 HINT = (
@@ -288,8 +246,6 @@ class DataKeys:
 
 def bound(root: str, decryption: Decryption | Callable[[], Decryption]) -> Decryption:
     """Keys for the files of the table at ``root``; see the module."""
-    from skipstone.rewrite.file_jobs import bound_to, given
-
     made = _checked(given(decryption, "the keys of the data"))
     return made.replaced(aad_prefix=bound_to(root, made.aad_prefix, None))
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skipstone.errors import UnsupportedError
+from skipstone.execution import Engine
 from skipstone.facts.location import KeyedLocation
 from skipstone.facts.xskipper_store import find_store
 from skipstone.identity import canonical_path
@@ -29,7 +30,7 @@ from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, P
 from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
 from skipstone.storage import open_storage, table_format
 
-from .file_format import DataKeys, ParquetFormat, file_format_of
+from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.execution import Engine
     from skipstone.facts import Location, MatchedFacts, Store
     from skipstone.facts.location import XskipperLocation
     from skipstone.identity import ObjectId
@@ -80,7 +80,13 @@ class OpenTable:
         own = {key: value for key, value in given.items() if not is_option(key)}
         #: the keys of the data files
         self.keys = DataKeys(self.path, decryption)
-        self.file_format = file_format_of(self.path, self.storage, format, own, schema, self.keys)
+        self.file_format: FileFormat
+        if format == "parquet":
+            self.file_format = ParquetFormat(self.path, self.storage, self.keys)
+        elif self.keys:
+            raise UnsupportedError(f"{self.path}: keys are for Parquet files, not for {format}")
+        else:
+            self.file_format = SparkFormat(self.path, format, own, schema)
         keys = labelled_keys(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.partial = partial
@@ -183,8 +189,6 @@ class OpenTable:
 
         ``UnsupportedError`` for a table that only Spark reads.
         """
-        from skipstone.execution import Engine
-
         files = self.require_parquet("read it with Spark: Table.read(spark, where)")
         engine = Engine(self.storage, self.storage_options)
         if self.txn is not None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import numpy as np
 
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.execution import TableQuery, TableScan, unreadable
+from skipstone.execution.plan_rows import output_schema
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
     from skipstone.facts import MatchedFacts
     from skipstone.planning.fact_runs import Runner
@@ -91,8 +92,6 @@ class PlanRequest:
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     """See ``Table.scan``."""
-    from skipstone.execution import TableScan, unreadable
-
     milliseconds: dict[str, float] = {}
     clock = time.perf_counter()
 
@@ -246,9 +245,6 @@ def _query(
     Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for an unknown
     column of the result.
     """
-    from skipstone.execution import TableQuery
-    from skipstone.execution.plan_rows import output_schema
-
     if not isinstance(table.file_format, ParquetFormat):
         return None
     columns, limit = request.columns, request.limit

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.questdb.txn_snapshot import is_txn_table
+from skipstone.rewrite.encrypted_file_list import TablePrefix, read_list
+from skipstone.rewrite.file_jobs import bound_to, given, outcome_of
+from skipstone.rewrite.table_report import FileResult, TableReport
 
 from .build import BuildVerbs
 
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from skipstone.rewrite.file_jobs import Given
     from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
     from skipstone.rewrite.summary_files import SummaryReport
-    from skipstone.rewrite.table_report import FileResult, TableReport
     from skipstone.salvage.report import SalvageReport
     from skipstone.storage import Listing
 
@@ -179,10 +182,6 @@ class RewriteVerbs(BuildVerbs):
             footer_only=footer_only,
             decryption=self.keys.get() if decryption is None else decryption,
         )
-        from skipstone.rewrite.encrypted_file_list import read_list
-        from skipstone.rewrite.file_jobs import given
-        from skipstone.rewrite.table_report import TableReport
-
         started = time.perf_counter()
         require_local(self, "salvaged")
         keys = None
@@ -267,18 +266,12 @@ class SalvageFiles:
 
     def opened(self) -> Callable[[str, int], FileResult]:
         """The function that salvages a file."""
-        from skipstone.rewrite.file_jobs import given, outcome_of
-
         keys = None
         if self.decryption is not None:
             keys = _bound(self.root, given(self.decryption, "the keys"), self.beginning)
         return lambda path, size: outcome_of(path, lambda: self._one(path, size, keys))
 
     def _one(self, path: str, size: int, keys: Decryption | None) -> FileResult:
-        from pathlib import Path
-
-        from skipstone.rewrite.encrypted_file_list import TablePrefix
-        from skipstone.rewrite.table_report import FileResult
         from skipstone.salvage.salvage_file import damage_of, salvage
 
         target = f"{path.removesuffix('.parquet')}{_SUFFIX}"
@@ -323,16 +316,12 @@ class SalvageFiles:
 
 def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
     """Keys bound to the places of the files; files in the clear are read too."""
-    from skipstone.rewrite.file_jobs import bound_to
-
     prefix = bound_to(root, keys.aad_prefix, beginning)
     return keys.replaced(aad_prefix=prefix, allow_plaintext_files=True)
 
 
 def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> str | None:
     """A file with the schema of all: a summary, or any file if all agree."""
-    from pathlib import Path
-
     from skipstone.salvage.schema_source import given_schema
 
     for name in ("_common_metadata", "_metadata"):

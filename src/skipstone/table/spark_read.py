@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
@@ -77,7 +78,6 @@ def read_table(
 
 def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> None:
     """Raise if the first file is encrypted and Spark has no KMS client."""
-    from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
     from skipstone.spark.session import require_kms
 
     listing = table.listing()

@@ -27,6 +27,7 @@ from skipstone.indexes.registry import kind as registered
 from skipstone.planning.prove import prove
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.questdb.migrate import migrate
 from skipstone.questdb.txn_snapshot import is_txn_table
 from skipstone.rewrite.check_encrypted_files import check_encrypted_files
 
@@ -284,8 +285,6 @@ class UpkeepVerbs(OpenTable):
         ``pm/`` beside the facts. ``dry_run`` only reports what it would write; ``progress`` is
         called with files done and files to do.
         """
-        from skipstone.questdb.migrate import migrate
-
         if destination is None and not is_txn_table(self.path, self.storage):
             destination = f"{self.location.root}/pm"
         return migrate(
