@@ -253,12 +253,9 @@ class _Asker:
         self.fetch = matched.snapshot.read_ranges
 
     def __call__(self, evidence: Any) -> Sequence[Answer]:
-        question = Question(evidence, self.leaves, self.unit, _flags(evidence))
+        flags = None if evidence.level is Level.ROW else 1
+        question = Question(evidence, self.leaves, self.unit, flags)
         return question.answers(fetch_wave([question], self.fetch))
-
-
-def _flags(evidence: Any) -> int | None:
-    return None if evidence.level is Level.ROW else 1
 
 
 def _contradictions(

@@ -63,7 +63,7 @@ class _Snapshot:
     matched: object
     files: JavaObject | None = None
     values: JavaObject | None = None
-    known: JavaObject | None = None
+    known: JavaObject = None
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -202,7 +202,7 @@ class SkippingFileIndex:
         with self._lock:
             known = self._snapshot
             leaf_files = self.original.leafFiles()
-            if known is not None and self.jvm.same_object(known.known, leaf_files):
+            if known is not None and known.known.containsKey(leaf_files):
                 clock.lap("listing")
                 return known, False
             if self.partitioned:
@@ -360,7 +360,8 @@ class SkippingFileIndex:
             listed = {path for path, _ in _LISTED.findall(str(result.mkString("")))}
             if all(listing.spelled[i] in listed for i in scope[keep[scope]].tolist()):
                 return result
-        unwanted = self.jvm.negated(self.jvm.in_paths(listing.uris(skipped)))
+        negation = self.jvm.type("org.apache.spark.sql.catalyst.expressions.Not")
+        unwanted = negation(self.jvm.in_paths(listing.uris(skipped)))
         return current.index.listFiles(partition_filters, data_filters.appended(unwanted))
 
     # -- reporting ---------------------------------------------------------------------------------

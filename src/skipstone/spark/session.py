@@ -242,16 +242,8 @@ class Jvm:
         attribute = types.toAttribute(field)
         return self.type(f"{_EXPRESSIONS}.InSet")(attribute, self.string_literals(uris))
 
-    def negated(self, filter: JavaObject) -> JavaObject:
-        """``NOT filter``."""
-        return self.type(f"{_EXPRESSIONS}.Not")(filter)
-
-    def same_object(self, known: JavaObject, other: JavaObject) -> bool:
-        """True when ``other`` is in ``known``, a ``java.util.IdentityHashMap``: the same object."""
-        return bool(known.containsKey(other))
-
     def identity_set(self, item: JavaObject) -> JavaObject:
-        """A ``java.util.IdentityHashMap`` that holds ``item`` only."""
+        """A ``java.util.IdentityHashMap`` with ``item``: it finds the same object again."""
         known = self.type("java.util.IdentityHashMap")()
         known.put(item, True)
         return known
