@@ -46,13 +46,11 @@ _LEAST = 0.01
 _PAIRS = 60
 
 
-def advise_queries(
-    request: AdviceRequest, queries: Sequence[Query], *, time_zone: str = "UTC", budget: int = BYTES
-) -> Savings:
+def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     """What indexes would save ``queries`` over a table, by trying them on a sample of its files.
 
-    The sample has at most ``budget`` bytes. ``PredicateError`` names the place of a query that is
-    no predicate; ``FormatError`` where no file can be read.
+    The sample has at most ``BYTES``. ``PredicateError`` names the place of a query that is no
+    predicate; ``FormatError`` where no file can be read. Timestamps without a zone are in UTC.
     """
     listing, schema, name = request.listing, request.schema, request.shown
     if not len(listing):
@@ -69,8 +67,8 @@ def advise_queries(
     partitions = PartitionColumns.of_paths(listing.root, listing.paths)
     if schema is None:
         schema = table_schema(listing, request.storage.open, ())
-    trees = bound(queries, schema, time_zone)
-    chosen, notes = _sample(listing, request.sample, budget)
+    trees = bound(queries, schema)
+    chosen, notes = _sample(listing, request.sample)
     part = replace(request, listing=listing.where(chosen), schema=schema)
     columns = sorted({leaf.column for tree in trees for leaf in leaves(tree)})
     with Simulation(part) as simulation:
@@ -84,15 +82,15 @@ def advise_queries(
         return choice.savings(name, [*notes, *more])
 
 
-def _sample(listing: Listing, sample: int, budget: int) -> tuple[list[int], list[str]]:
-    """Ordinals of the sampled files, with a fixed seed, within the budget; at least one."""
+def _sample(listing: Listing, sample: int) -> tuple[list[int], list[str]]:
+    """Ordinals of the sampled files, with a fixed seed, within the limit of bytes; at least one."""
     order = np.random.default_rng(SEED).permutation(len(listing))[:sample]
-    fits = np.cumsum(listing.sizes[order]) <= budget
+    fits = np.cumsum(listing.sizes[order]) <= BYTES
     fits[0] = True
     notes = []
     if not fits.all():
         count = int(np.count_nonzero(fits))
-        notes.append(f"{count:,} of the {len(order):,} files asked for: {size(budget)} at most")
+        notes.append(f"{count:,} of the {len(order):,} files asked for: {size(BYTES)} at most")
     return sorted(order[fits].tolist()), notes
 
 

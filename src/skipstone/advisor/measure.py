@@ -233,9 +233,9 @@ def valuelist_bytes(
     return min(values * size, coded) + values / 8
 
 
-def bloom_bytes(distinct: float, fpp: float = FPP) -> float:
+def bloom_bytes(distinct: float) -> float:
     """Bytes of one file's filter."""
-    bits = -max(distinct, 1) * math.log(fpp) / math.log(2) ** 2
+    bits = -max(distinct, 1) * math.log(FPP) / math.log(2) ** 2
     return min(8 * math.ceil(bits / 64), BLOOM_BYTES) + _BLOOM_HEADER
 
 

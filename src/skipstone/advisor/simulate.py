@@ -303,13 +303,13 @@ def queries_of(given: Iterable[Any], unit: str = "query") -> list[Query]:
     return _some(found)
 
 
-def bound(queries: Sequence[Query], schema: pa.Schema, time_zone: str) -> list[Bound]:
+def bound(queries: Sequence[Query], schema: pa.Schema) -> list[Bound]:
     """The predicates over ``schema``; ``PredicateError`` with the place of a wrong one."""
     trees = []
     for query in queries:
         try:
             expr = parse_sql(query.where)
-            tree = bind(expr, schema, session_zone=time_zone, text=query.where, map_keys=True)
+            tree = bind(expr, schema, session_zone="UTC", text=query.where, map_keys=True)
         except PredicateError as error:
             raise PredicateError(f"{query.place}: {error.message}", hint=error.hint) from error
         trees.append(tree)
