@@ -1,7 +1,7 @@
 """The embedded engine: reads the rows of a plan as Arrow, without Spark.
 
 open_files     opens files concurrently, and keeps them while they are unchanged
-table_files    their columns, row groups and pages, for the planner; ``Engine`` keeps them
+table_files    the files of a table: columns, row groups and pages; ``Engine`` keeps them
 plan_rows      the rows of a plan, predicate columns first
 sorting        Spark's order over Arrow columns, and the bounds of units that limit what it reads
 ordering       ORDER BY and LIMIT: skips units that cannot hold a first row

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.execution.table_files import FileColumns
     from skipstone.parquet.evidence.value_bounds import ValueBounds
     from skipstone.predicate.literals import Keys
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan, SortKey
+
+    from .table_files import FileColumns
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.execution.table_files import FileColumns
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
-    from .table_files import Footers
+    from .table_files import FileColumns, Footers
 
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.

@@ -11,7 +11,6 @@ from skipstone.paimon.kinds import IndexedRows
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
-from skipstone.pruning.evidence import RowSource, Source
 from skipstone.pruning.plan import Coverage, Plan, Step
 from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.evaluation import Fetch
+    from skipstone.pruning.evidence import RowSource, Source
     from skipstone.pruning.kind import Index
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import ByteRange, Listing

@@ -47,7 +47,7 @@ from .literals import UnreadableLiteral, fetch_set, fetch_values, value_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.spark.session import JavaObject, Jvm
+    from .session import JavaObject, Jvm
 
 
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."

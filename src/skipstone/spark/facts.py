@@ -60,10 +60,9 @@ if TYPE_CHECKING:
     from skipstone.planning.fact_runs import PartBatch, RunAnswer, RunJob
     from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
-    from skipstone.spark.relation import FileListing, FileStats
     from skipstone.storage import Storage
 
-    from .relation import FindPruner, ReadSettings, RelationInfo
+    from .relation import FileListing, FileStats, FindPruner, ReadSettings, RelationInfo
 
 
 _LOG = logging.getLogger("skipstone")

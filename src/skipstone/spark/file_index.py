@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.pruning import Cause, Reason
-from skipstone.spark.relation import FileListing, FileStats
 
 from .catalyst import conjunction, mentions_metadata
-from .relation import HARMLESS, Pruning, ReadSettings
+from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
 from .scan_log import Scan
 
 if TYPE_CHECKING:
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.spark.session import JavaObject, Jvm
-
     from .relation import Pruner, RelationInfo
     from .scan_log import ScanLog
+    from .session import JavaObject, Jvm
 
 
 # The files of partition directories. Their text has no certain separator: used leniently, and where

@@ -18,7 +18,8 @@ from skipstone.predicate.zones import civil_day
 
 if TYPE_CHECKING:
     from skipstone.predicate.types import Value
-    from skipstone.spark.session import JavaObject, Jvm
+
+    from .session import JavaObject, Jvm
 
 
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")

@@ -28,7 +28,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from skipstone._cache import LruCache
 from skipstone.human import duration, of_total, percent, plural, size
 from skipstone.planning.explain import Explanation
-from skipstone.spark.session import Jvm
+
+from .session import Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from skipstone.planning.explain import Forecast
     from skipstone.pruning import Reason
     from skipstone.pruning.plan import Plan
-    from skipstone.spark.session import JavaObject
+
+    from .session import JavaObject
 
 
 _REMEMBERED = 1_000  # queries, and threads

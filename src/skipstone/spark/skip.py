@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
-from skipstone.spark.session import simple_name
 
 from .file_index import SkippingFileIndex
 from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, RelationInfo, session_settings
 from .scan_log import QueryScans, scan_log
-from .session import is_connect
+from .session import is_connect, simple_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
-    from skipstone.spark.session import JavaObject, Jvm
-
     from .relation import FindPruner
     from .scan_log import ScanLog
+    from .session import JavaObject, Jvm
 
 
 _LOG = logging.getLogger("skipstone")

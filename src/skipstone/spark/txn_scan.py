@@ -21,10 +21,9 @@ from skipstone.errors import UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.questdb.txn_snapshot import ready_for_spark
-from skipstone.spark.relation import FileListing
 
 from .facts import FactsPruner, MatchedListing
-from .relation import Pruning
+from .relation import FileListing, Pruning
 from .scan_log import scan_log
 from .skip import _frame, _through, skip
 
@@ -38,11 +37,10 @@ if TYPE_CHECKING:
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.plan import Coverage
     from skipstone.questdb.txn_snapshot import TxnListing
-    from skipstone.spark.relation import FileStats
-    from skipstone.spark.session import JavaObject, Jvm
     from skipstone.storage import Storage
 
-    from .relation import FindPruner, Pruner, ReadSettings, RelationInfo
+    from .relation import FileStats, FindPruner, Pruner, ReadSettings, RelationInfo
+    from .session import JavaObject, Jvm
 
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"

@@ -13,6 +13,13 @@ from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
 from skipstone.questdb.txn_snapshot import ready_for_spark
+from skipstone.spark.data_source import spark_schema
+from skipstone.spark.facts import FactsPruner, finder, store_cache
+from skipstone.spark.read_path import Choice, against_pages, by_cost, read_connect, undecidable
+from skipstone.spark.scan_log import Scan, scan_log
+from skipstone.spark.session import Jvm, is_connect, require_kms, require_session
+from skipstone.spark.skip import skip
+from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 
 from .planning import PlanRequest, orders_of, scan_query
 
@@ -24,11 +31,9 @@ if TYPE_CHECKING:
 
     from skipstone.execution import TableScan
     from skipstone.pruning.plan import Plan, SortKey
-    from skipstone.spark.read_path import Choice
     from skipstone.spark.relation import Pruner, RelationInfo
-    from skipstone.table.open_table import TxnTable
 
-    from .open_table import OpenTable
+    from .open_table import OpenTable, TxnTable
 
 
 _LOG = logging.getLogger("skipstone")
@@ -42,9 +47,6 @@ def read_table(
     table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
 ) -> DataFrame:
     """See ``Table.read``."""
-    from skipstone.spark.read_path import Choice
-    from skipstone.spark.session import require_session
-
     require_session(spark)
     where, columns, order_by = request.where, request.columns, request.order_by
     limit = request.limit
@@ -78,8 +80,6 @@ def read_table(
 
 def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> None:
     """Raise if the first file is encrypted and Spark has no KMS client."""
-    from skipstone.spark.session import require_kms
-
     listing = table.listing()
     for path in listing.paths[:1]:
         _, tail = table.storage.read_tail(path, len(MAGIC_ENCRYPTED))
@@ -94,8 +94,6 @@ def _against(
     table: OpenTable, spark: SparkSession, where: str | None, options: Mapping[str, str]
 ) -> str | None:
     """Why pages are not an option, whatever their cost."""
-    from skipstone.spark.read_path import against_pages
-
     if not table.is_parquet:
         return "source files"
     if table.txn is not None:
@@ -114,8 +112,6 @@ def _against(
 def _choice(
     table: OpenTable, spark: SparkSession, request: PlanRequest
 ) -> tuple[TableScan | None, Choice]:
-    from skipstone.spark.read_path import Choice, by_cost, undecidable
-
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     try:
         scan = scan_query(table, replace(request, time_zone=zone, inside=False))
@@ -151,8 +147,6 @@ def _check_columns(columns: Sequence[str] | None) -> None:
 
 def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
-    from skipstone.spark.session import is_connect
-
     hidden = partial(_without_sidecars, table, options)
     if is_connect(spark):
         return table.file_format.frame(spark, hidden())
@@ -174,8 +168,6 @@ def _without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str,
 
 def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
     """Whether Spark lists a file named like a sidecar; the names stay in the JVM."""
-    from skipstone.spark.session import Jvm
-
     jvm = Jvm.of(spark)
     files = jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(frame._jdf.inputFiles())
     text = jvm.type("scala.collection.mutable.StringBuilder")()
@@ -189,13 +181,9 @@ def _native(
     options: Mapping[str, str],
     choice: Choice | None,
 ) -> DataFrame:
-    from skipstone.spark.session import is_connect
-
     if table.txn is not None:
         return _snapshot(table, table.txn, spark, where, options)
     if is_connect(spark):
-        from skipstone.spark.read_path import read_connect
-
         return read_connect(
             spark,
             table.path,
@@ -203,9 +191,6 @@ def _native(
             where,
             _without_sidecars(table, options),
         )
-    from skipstone.spark.facts import FactsPruner, finder, store_cache
-    from skipstone.spark.skip import skip as skip_frame
-
     find = finder({table.path: table.index_location}, store_cache(spark))
 
     def find_with_choice(relation: RelationInfo) -> Pruner | None:
@@ -214,7 +199,7 @@ def _native(
             pruner.reasons = (*pruner.reasons, _reason(choice))
         return pruner
 
-    frame = skip_frame(_plain(table, spark, options), find_with_choice)
+    frame = skip(_plain(table, spark, options), find_with_choice)
     return frame if where is None else frame.where(where)
 
 
@@ -254,11 +239,6 @@ def _snapshot(
     options: Mapping[str, str],
 ) -> DataFrame:
     """The rows of one snapshot, also while a writer commits."""
-    from skipstone.spark.facts import finder, store_cache
-    from skipstone.spark.read_path import read_connect
-    from skipstone.spark.session import is_connect
-    from skipstone.spark.txn_scan import TxnPruner, read_txn_table
-
     listing = txn.listing()
     if not len(listing):
         raise UnsupportedError(
@@ -301,8 +281,6 @@ def _paged(
     table: OpenTable, spark: SparkSession, native: DataFrame, request: PlanRequest
 ) -> tuple[DataFrame | None, str]:
     """The rows by pages, in the columns of ``native``; or why that cannot be."""
-    from skipstone.spark.data_source import spark_schema
-
     names = native.columns
     try:
         own = spark_schema(table, [column_name((name,)) for name in names])
@@ -342,14 +320,9 @@ def _log_pages(
     spark: SparkSession, table: OpenTable, scan: TableScan, where: str | None, choice: Choice
 ) -> None:
     """Log the plan for ``last_scan``: Spark does not call back for pages."""
-    from skipstone.spark.scan_log import Scan
-    from skipstone.spark.session import is_connect
-
     _LOG.info("%s is read by %s", table.path, choice)
     if is_connect(spark):
         return
-    from skipstone.spark.scan_log import scan_log
-
     explanation = scan.explain(look=False)
     plan = explanation.plan
     scan_log(spark).planned(
