@@ -20,7 +20,7 @@ from tests.soak.trials import Finding, TableTrials, Totals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROUTES = {"embedded": EMBEDDED, "spark": SPARK, "connect": ("connect",)}
+ROUTES = {"embedded": EMBEDDED, "spark": SPARK}
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -30,7 +30,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, help="stop after so many trials")
     parser.add_argument("--tables", type=int, help="stop after so many tables")
     parser.add_argument(
-        "--routes", default="embedded", help="embedded, spark, connect, all, or names with commas"
+        "--routes", default="embedded", help="embedded, spark, all, or names with commas"
     )
     parser.add_argument("--features", default="all", help="all, a,b or all,-a,-b")
     parser.add_argument("--gaps", action="store_true", help="try what is known to fail, too")
@@ -69,14 +69,18 @@ class Run:
             self.kinds[each.kind] += 1
             if self.kinds[each.kind] > 1:
                 continue
-            small = shrunk(each, self.given.shrink) if self.given.shrink else None
-            again = "" if small is not None else " (not again)"
+            small, again = None, ""
+            if self.given.shrink and each.case.trial.route in EMBEDDED:
+                small = shrunk(each, self.given.shrink)
+                again = "" if small is not None else " (not again)"
             small = small or each
             out = Path(self.given.out)
             out.mkdir(parents=True, exist_ok=True)
             name = f"{each.case.trial.route}-{each.seed}-{len(self.kinds):03}.py"
             (out / name).write_text(script(small), encoding="utf-8")
             print(f"found{again}: {name}: {each.case.trial.route}: {small.wrong[:300]}")
+            if each.case.trial.column:
+                print(f"    form or column {each.case.trial.column}")
             print(f"    where {small.case.trial.where}; {sorted(small.used)}", flush=True)
 
     def over(self) -> bool:
@@ -117,12 +121,24 @@ def main(given: Sequence[str] | None = None) -> int:
     run, seed = Run(chosen), chosen.seed
     print(f"first seed {seed}, routes {', '.join(shape.routes)}", flush=True)
     embedded = replace(shape, routes=tuple(r for r in shape.routes if r in EMBEDDED))
+    in_spark = replace(shape, routes=tuple(r for r in shape.routes if r in SPARK), predicates=16)
+    session = None
+    if in_spark.routes:
+        from tests.soak.spark import SparkTrials
+        from tests.soak.spark import session as new_session
+
+        session = new_session()
     while not run.over():
-        with contextlib.redirect_stderr(io.StringIO()):
-            found = TableTrials(seed, embedded, run.totals).run()
-        run.keep(found)
+        if embedded.routes:
+            with contextlib.redirect_stderr(io.StringIO()):
+                found = TableTrials(seed, embedded, run.totals).run()
+            run.keep(found)
+        if session is not None:
+            run.keep(SparkTrials(session, seed, in_spark, run.totals).run())
         run.tell(seed)
         seed += 1
+    if session is not None:
+        session.stop()
     print(f"last seed {seed - 1}")
     print(run.summary())
     return 1 if run.kinds else 0

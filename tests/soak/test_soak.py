@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.soak.__main__ import main
-from tests.soak.shape import FEATURES, KNOWN_GAPS, Shape, chosen_features, without_gaps
+from tests.soak.shape import FEATURES, KNOWN_GAPS, SPARK, Shape, chosen_features, without_gaps
 from tests.soak.shrink import script, shrunk
+from tests.soak.spark import SparkTrials
 from tests.soak.trials import TableTrials, Totals
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.slow
@@ -26,6 +29,18 @@ def test_the_rows_are_those_in_memory(seed: int) -> None:
         findings = TableTrials(seed, shape, Totals()).run()
     told = [f"{each.case.trial.route}: {each.wrong}, {each.case.trial}" for each in findings]
     assert not told, "python -m tests.soak shrinks it: --tables 1 --seed " + str(seed)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_rows_in_spark_are_those_in_memory(spark: SparkSession, seed: int) -> None:
+    """One table each, a few predicates on each route of a session."""
+    features = without_gaps(chosen_features("all,-kill,-encrypt,-look_inside,-many_files"))
+    shape = Shape(features, routes=SPARK, predicates=5)
+    findings = SparkTrials(spark, seed, shape, Totals()).run()
+    told = [f"{each.case.trial.route}: {each.wrong}, {each.case.trial}" for each in findings]
+    assert not told, f"python -m tests.soak shows it: --routes spark --tables 1 --seed {seed}"
 
 
 def test_known_gaps_name_features() -> None:
