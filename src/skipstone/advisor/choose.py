@@ -21,7 +21,6 @@ from skipstone.errors import FormatError
 from skipstone.human import size
 from skipstone.predicate.tree import leaves
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.table_schema import table_schema
 
 from .measure import store_bytes
 from .report import CandidateSavings, QuerySavings, Savings
@@ -52,7 +51,7 @@ def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     The sample has at most ``BYTES``. ``PredicateError`` names the place of a query that is no
     predicate; ``FormatError`` where no file can be read. Timestamps without a zone are in UTC.
     """
-    listing, schema, name = request.listing, request.schema, request.shown
+    listing, name = request.listing, request.shown
     if not len(listing):
         return Savings(
             table=name,
@@ -65,8 +64,7 @@ def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
             notes=("the table has no files",),
         )
     partitions = PartitionColumns.of_paths(listing.root, listing.paths)
-    if schema is None:
-        schema = table_schema(listing, request.storage.open, ())
+    schema = request.table_schema()
     trees = bound(queries, schema)
     chosen, notes = _sample(listing, request.sample)
     part = replace(request, listing=listing.where(chosen), schema=schema)

@@ -25,7 +25,6 @@ from skipstone.indexes.valuelist import MAX_BYTES, MAX_VALUES
 from skipstone.predicate.types import column_name, indexable, spark_name
 from skipstone.pruning.column_types import atomic
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.table_schema import table_schema
 
 from .measure import Measured, bloom_bytes, measure, minmax_bytes, store_bytes, valuelist_bytes
 from .report import Advice, ColumnAdvice
@@ -61,7 +60,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
 
     Files that cannot be read are noted and passed over; ``FormatError`` where none can.
     """
-    listing, name, schema = request.listing, request.shown, request.schema
+    listing, name = request.listing, request.shown
     if not len(listing):
         return Advice(
             table=name,
@@ -72,8 +71,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
             columns=(),
             notes=("the table has no files",),
         )
-    if schema is None:
-        schema = table_schema(listing, request.storage.open)
+    schema = request.table_schema()
     columns = list(_leaves(schema, ()))
     typed = {column.path: column.type for column in columns if column.type is not None}
     files, unread = read_sample(request, typed, budget)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError
+from skipstone.execution.table_files import Engine
 from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.file import ParquetFile
@@ -62,6 +63,15 @@ class AdviceRequest:
     def shown(self) -> str:
         """The name of the table, by default its root."""
         return self.name or self.listing.root
+
+    def table_schema(self) -> pa.Schema:
+        """``schema``, or that of the files."""
+        if self.schema is not None:
+            return self.schema
+        engine = Engine(self.storage, self.storage_options)
+        if self.decryption is not None:
+            engine.files.opening = lambda id: {"decryption": self.decryption}
+        return engine.schema(self.listing).merged.spark
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -46,6 +46,7 @@ from skipstone.predicate.tree import leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.kind import column_fields
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import open_storage
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ class Simulation:
         engine = Engine(storage, self.options)
         if decryption is not None:
             engine.files.opening = lambda id: {"decryption": decryption}
-        self.footers: Footers = engine.footers(listing, schema, partitions)
+        self.footers: Footers = engine.footers(
+            listing, FileSchema(arrow=schema, spark=schema), partitions
+        )
         self.readable: NDArray[np.bool_] = np.ones(len(listing), np.bool_)
         self._matched: MatchedFacts | None = None
         self._spent: dict[tuple[Query, frozenset[str]], Spent] = {}

@@ -23,7 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, KeyUnavailableError, StaleError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    StaleError,
+    UnsupportedError,
+)
 from skipstone.facts.encode import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Index
+    from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import ByteRange, Storage
 
 
@@ -199,7 +206,20 @@ def _read(
         pm=pm,
         footer_length=len(footer.data),
         row_groups=footer.metadata.num_row_groups,
+        schema=_schema(object, footer.data),
     )
+
+
+def _schema(object: ObjectId, footer: bytes) -> FileSchema | None:
+    """The columns of a file with this footer; ``None`` where they cannot be told: readers of the
+    table open the file then."""
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.reading.selection import Selection
+
+    try:
+        return Selection(FooterArrays.scan(footer), object.path).file_schema
+    except SkipstoneError:
+        return None
 
 
 def _pm(
@@ -389,6 +409,7 @@ def _read_encrypted(
         reasons={**found.reasons, **pm},
         container=found.container,
         row_groups=file.num_row_groups,
+        schema=file.file_schema if settings.plaintext_index or not file.encrypted_footer else None,
         passing=passing,
     )
 

@@ -24,6 +24,9 @@ from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
+from skipstone.pruning.table_schema import spelled_path
+
+from .table_files import FileColumns, as_type, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +85,7 @@ class TableReader:
         self.asked = {leaf.column: leaf.type for leaf in leaves(tree)}
         self.schema = output_schema(table.schema, columns)
         names = [column_name((name,)) for name in table.schema.names]
-        self.columns = names if columns is None else list(columns)
+        self.columns = names if columns is None else resolved(table.schema, columns)
         self._wanted = _by_field(self.columns)
         # Arrow takes longer to begin, and less of the interpreter.
         self._scans = False
@@ -123,17 +126,9 @@ class TableReader:
     def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
         """Ordinals of the leaves to read for these columns of the table."""
         opened = file.opened
-        paths = [path for each in columns if (path := self._stored(file, each)) is not None]
+        paths = [path for each in columns if (path := file.read_path(each)) is not None]
         fields = opened.selection.of_paths(paths)
         return sorted({leaf for field in fields for leaf in field.shape.leaves})
-
-    def _stored(self, file: FileColumns, column: str) -> tuple[str, ...] | None:
-        """The path to read for ``column``; for a key of a map, the whole map."""
-        path = file.path(column)
-        if path is None:
-            return None
-        keys = [at for at, part in enumerate(path) if type(part) is not str]
-        return path[: keys[0]] if keys else path
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -192,10 +187,8 @@ class TableReader:
         predicate as read."""
         require_decidable(self.tree)
         file = piece.file
-        paths = [path for each in self.asked if (path := self._stored(file, each)) is not None]
-        fields = file.opened.selection.of_paths(list(dict.fromkeys(paths)))
-        names = [field.field.name for field in fields]
-        asked = self._rows_of(file, names, paths, piece.rows)
+        paths = [path for each in self.asked if (path := file.read_path(each)) is not None]
+        asked = self._rows_of(file, paths, piece.rows)
         count = asked.num_rows
         have = dict(zip(asked.column_names, asked.columns, strict=True))
         columns = {name: file.values(name, have, count, type) for name, type in self.asked.items()}
@@ -209,21 +202,18 @@ class TableReader:
         return rows, at, asked
 
     def _rows_of(
-        self,
-        file: FileColumns,
-        names: Sequence[str],
-        paths: Sequence[tuple[str, ...]],
-        rows: RowSet | None,
+        self, file: FileColumns, paths: Sequence[tuple[str, ...]], rows: RowSet | None
     ) -> pa.Table:
-        if not names:
+        """What lies at ``paths``: a column for each root."""
+        if not paths:
             count = file.opened.num_rows if rows is None else len(rows)
             return rows_alone(count)
-        names = [column_name(path) for path in dict.fromkeys(paths)]
+        fields = file.opened.selection.of_paths(list(dict.fromkeys(paths)))
         if self._scans and (rows is None or len(rows) == file.opened.num_rows):
-            whole = read_whole(file.opened, file.opened.selection.fields(names))
+            whole = read_whole(file.opened, fields)
             if whole is not None:
                 return whole
-        return file.opened.read_rows(names, rows)
+        return file.opened.read_fields(fields, rows)
 
     def _assembled(
         self, piece: Piece, found: RowSet, at: NDArray[np.int64], asked: pa.Table
@@ -234,10 +224,10 @@ class TableReader:
         have: dict[str, pa.ChunkedArray] = {}
         for name in self._wanted:
             path = file.path(column_name((name,)))
-            if path is not None and not pa.types.is_nested(file.opened.schema.field(path[0]).type):
-                place = asked.schema.get_field_index(path[0])
-                if place >= 0:
-                    have[name] = asked.column(place)
+            if path is None or path[0] not in asked.column_names:
+                continue
+            if not pa.types.is_nested(file.opened.schema.field(path[0]).type):
+                have[name] = asked.column(path[0])
         if have and not every:
             taken = take_rows(pa.table(list(have.values()), names=list(have)), at)
             have = {name: taken.column(name) for name in have}
@@ -256,14 +246,13 @@ class TableReader:
 
     def _columns(self, file: FileColumns, columns: Sequence[str], rows: RowSet | None) -> pa.Table:
         """Columns of the table for some rows of a file, in the table's types."""
-        paths = [path for each in columns if (path := self._stored(file, each)) is not None]
-        fields = file.opened.selection.of_paths(paths)
-        read = self._rows_of(file, [each.field.name for each in fields], paths, rows)
+        paths = [path for each in columns if (path := file.read_path(each)) is not None]
+        read = self._rows_of(file, paths, rows)
         have: dict[str, pa.ChunkedArray] = {}
         for name in _by_field(columns):
             path = file.path(column_name((name,)))
-            if path is not None:
-                have[name] = read.column(read.schema.get_field_index(path[0]))
+            if path is not None and path[0] in read.column_names:
+                have[name] = read.column(path[0])
         return self._table(file, have, read.num_rows, list(_by_field(columns)))
 
     def _table(
@@ -297,9 +286,52 @@ def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema
     """
     if columns is None:
         return schema
+    found = _by_field(resolved(schema, columns))
+    return pa.schema([_pruned(schema.field(name), below) for name, below in found.items()])
+
+
+def resolved(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
+    """Each of ``columns`` as ``schema`` spells it, found as Spark finds columns.
+
+    ``SkipstoneError`` for an unknown or ambiguous name.
+    """
     if isinstance(columns, str):
         raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
-    return pa.schema([_pruned(schema, name, below) for name, below in _by_field(columns).items()])
+    found = []
+    for each in columns:
+        path = spelled_path(schema, each)
+        if path is None:
+            raise _unknown(schema, column_path(each))
+        found.append(column_name(path))
+    return found
+
+
+def _unknown(schema: pa.Schema, path: tuple[str, ...]) -> SkipstoneError:
+    """The error for a path that ``schema`` does not have."""
+    import difflib
+
+    fields: list[pa.Field] = list(schema)
+    for at, part in enumerate(path):
+        names = [each.name for each in fields]
+        place = spelled(part, names)
+        if place is not None:
+            type = fields[place].type
+            fields = list(type) if pa.types.is_struct(type) else []
+            continue
+        name, above = column_name(path[: at + 1]), column_name(path[:at])
+        alike = [each for each in names if each.lower() == part.lower()]
+        if alike:
+            return SkipstoneError(
+                f"{name} is ambiguous: {' and '.join(alike)} differ only in case",
+                hint="spell it as one of them",
+            )
+        near = difflib.get_close_matches(part, names, 1)
+        shown = ", ".join(names[:20]) or "no fields"
+        told = f"the columns are {shown}" if not at else f"{above} has {shown}"
+        return SkipstoneError(
+            f"there is no column {name}", hint=f"did you mean {near[0]!r}?" if near else told
+        )
+    raise AssertionError(f"{path} is there")
 
 
 def _by_field(columns: Sequence[str]) -> dict[str, list[str]]:
@@ -310,21 +342,9 @@ def _by_field(columns: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _pruned(schema: pa.Schema, name: str, below: Sequence[str]) -> pa.Field:
-    at = schema.get_field_index(name)
-    if at < 0:
-        import difflib
-
-        near = difflib.get_close_matches(name, schema.names, 1)
-        shown = ", ".join(schema.names[:20])
-        raise SkipstoneError(
-            f"there is no column {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"the columns are {shown}",
-        )
-    field = schema.field(at)
-    if name in below:
-        return field
-    return _cut(field, [column_path(each)[1:] for each in below])
+def _pruned(field: pa.Field, columns: Sequence[str]) -> pa.Field:
+    """``field`` with only what ``columns`` name below it."""
+    return _cut(field, [column_path(each)[1:] for each in columns])
 
 
 def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
@@ -334,12 +354,6 @@ def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
     for path in paths:
         by_name.setdefault(path[0], []).append(path[1:])
     kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
-    if len(kept) != len(by_name):
-        lacking = next(name for name in by_name if field.type.get_field_index(name) < 0)
-        raise SkipstoneError(
-            f"there is no column {field.name}.{lacking}",
-            hint=f"{field.name} has {', '.join(each.name for each in field.type)}",
-        )
     return field.with_type(pa.struct(kept))
 
 
@@ -347,7 +361,7 @@ def _as(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)
+        return pa.chunked_array([as_type(each, field.type) for each in column.chunks], field.type)
     except pa.ArrowException as error:
         raise UnsupportedError(
             f"{field.name} of {path} is {column.type}, and the table's is {field.type}",

@@ -12,32 +12,32 @@ reader reports the error.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import StaleError, UnsupportedError
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_name, column_path
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning import Level, Units
 from skipstone.pruning.evidence import Source
+from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
 
 from .open_files import OpenFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.errors import SkipstoneError
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.pruning.table_schema import KnownSchemas
     from skipstone.storage import ByteRange, Listing, Storage
 
 
@@ -54,14 +54,13 @@ class TableColumns:
     defaults: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod
-    def of(
-        cls, canonical: pa.Schema, arrow: pa.Schema, partitions: PartitionColumns
-    ) -> TableColumns:
-        """``canonical`` is the schema that predicates are bound to, ``arrow`` that of the files."""
+    def of(cls, schema: FileSchema, partitions: PartitionColumns) -> TableColumns:
+        """``schema`` is that of the files."""
         folders = {name.lower() for name in partitions.values}
-        fields = [each for each in arrow if each.name.lower() not in folders]
+        # Where a folder and the files both have a column, Spark takes the folder's value.
+        fields = [each for each in schema.arrow if each.name.lower() not in folders]
         fields += [pa.field(name, each.type) for name, each in partitions.values.items()]
-        defaults = {each.name for each in canonical if EXISTS_DEFAULT in (each.metadata or {})}
+        defaults = {each.name for each in schema.spark if EXISTS_DEFAULT in (each.metadata or {})}
         return cls(schema=pa.schema(fields), partitions=partitions, defaults=frozenset(defaults))
 
     def of_files(self, files: Sequence[int]) -> TableColumns:
@@ -101,10 +100,23 @@ class FileColumns:
     def path(self, column: str) -> tuple[str, ...] | None:
         """The path of ``column`` in the file, ``None`` if the file lacks it."""
         if column not in self._paths:
-            self._paths[column] = self._find(column)
+            found = self._find(column)
+            whole = found is not None and len(found) == len(column_path(column))
+            self._paths[column] = found if whole else None
         return self._paths[column]
 
+    def read_path(self, column: str) -> tuple[str, ...] | None:
+        """What to read for ``column``: for a key of a map the whole map; for a field that the file
+        lacks, the structs above it, which say where it is in a null; ``None`` where the file has
+        none of these."""
+        path = self._find(column)
+        if path is None:
+            return None
+        keys = [at for at, part in enumerate(path) if isinstance(part, MapKey)]
+        return path[: keys[0]] if keys else path
+
     def _find(self, column: str) -> tuple[str, ...] | None:
+        """The path of ``column`` as far as the file has it, ``None`` for none of it."""
         if column_path(column)[0] in self.table.partitions.values:
             return None
         fields: list[pa.Field] = list(self.opened.schema)
@@ -114,24 +126,23 @@ class FileColumns:
                 path.append(part)
                 fields = []
                 continue
-            fits = [each for each in fields if each.name == part]
-            fits = fits or [each for each in fields if each.name.lower() == part.lower()]
-            if len(fits) > 1:
+            found = spelled(part, [each.name for each in fields])
+            if found is None and part.lower() in {each.name.lower() for each in fields}:
                 raise UnsupportedError(
                     f"several columns of {self.opened.path} are called {part!r} but for case",
                     hint="read this file by itself, by its own names",
                 )
-            if not fits:
+            if found is None:
                 if column_path(column)[0] in self.table.defaults:
                     raise UnsupportedError(
                         f"{self.opened.path} lacks {column!r}, for which Spark has a default",
                         hint="read the table with Spark: Table.read(spark, where)",
                     )
-                return None
-            path.append(fits[0].name)
-            type = fits[0].type
+                break
+            path.append(fields[found].name)
+            type = fields[found].type
             fields = list(type) if pa.types.is_struct(type) else []
-        return tuple(path)
+        return tuple(path) or None
 
     def leaves(self, columns: frozenset[str]) -> dict[str, int]:
         """Ordinals of the file's leaves for these columns of the table."""
@@ -143,7 +154,7 @@ class FileColumns:
             except UnsupportedError:
                 continue
             keyed = path is None or any(isinstance(part, MapKey) for part in path)
-            leaf = None if path is None or keyed else tree.leaf(column_name(path))
+            leaf = None if path is None or keyed else tree.leaf(path)
             if leaf is not None:
                 found[column] = leaf.ordinal
         return found
@@ -151,7 +162,8 @@ class FileColumns:
     def values(
         self, column: str, have: Mapping[str, pa.ChunkedArray], rows: int, type: pa.DataType
     ) -> pa.ChunkedArray | pa.Array:
-        """``rows`` values of a predicate's column; ``have`` are the columns read from the file.
+        """``rows`` values of a predicate's column; ``have`` are the columns read from the file, by
+        their names in it.
 
         A column that the file lacks is all null; a partition column has one value throughout.
         """
@@ -172,21 +184,71 @@ class FileColumns:
         return values
 
 
+def spelled(name: str, names: Sequence[str]) -> int | None:
+    """The position of ``name`` among ``names`` as Spark finds it: the exact spelling, else the only
+    one that is equal without case; ``None`` for none, or several."""
+    fits = [at for at, each in enumerate(names) if each == name]
+    fits = fits or [at for at, each in enumerate(names) if each.lower() == name.lower()]
+    return fits[0] if len(fits) == 1 else None
+
+
+def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """``values`` of a file as ``type``, which the table has: every value is kept exactly.
+
+    Fields of structs are matched by name, as Spark does; a field that the file lacks is null.
+    Raises ``pa.ArrowException`` where a value does not fit.
+    """
+    t = pa.types
+    if values.type.equals(type):
+        return values
+    if isinstance(values.type, pa.BaseExtensionType) and not isinstance(type, pa.BaseExtensionType):
+        return as_type(values.storage, type)
+    if t.is_struct(values.type) and t.is_struct(type):
+        names = [each.name for each in values.type]
+        children = []
+        for each in type:
+            at = spelled(each.name, names)
+            if at is None:
+                children.append(pa.nulls(len(values), each.type))
+            else:
+                children.append(as_type(values.field(at), each.type))
+        fields = [each.with_nullable(True) for each in type]
+        made = pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
+        return made if made.type.equals(type) else made.cast(type)
+    if _has_offsets(values.type) and t.is_list(type):
+        offsets, mask = _offsets(values, pc.list_value_length(values))
+        items = as_type(pc.list_flatten(values), type.value_type)
+        return pa.ListArray.from_arrays(offsets, items, type=type, mask=mask)
+    if t.is_map(values.type) and t.is_map(type):
+        entries = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+        offsets, mask = _offsets(values, pc.list_value_length(entries))
+        both = pc.list_flatten(entries)
+        keys = as_type(both.field(0), type.key_type)
+        items = as_type(both.field(1), type.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
+    return values.cast(type)
+
+
+def _has_offsets(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type))
+
+
+def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Offsets of lists of these ``lengths``, without gaps, and which lists are null."""
+    counts = np.asarray(pc.fill_null(lengths, 0).cast(pa.int64()))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    return offsets, values.is_null() if values.null_count else None
+
+
 class Footers:
     """The opened files of one listing."""
 
-    def __init__(
-        self, files: OpenFiles, listing: Listing, table: Callable[[], TableColumns]
-    ) -> None:
-        self.files, self.listing, self._table = files, listing, table
+    def __init__(self, files: OpenFiles, listing: Listing, table: TableColumns) -> None:
+        self.files, self.listing, self.table = files, listing, table
         self.opened: dict[int, FileColumns] = {}
         self.failed: dict[int, Exception] = {}
         self.indexed: dict[int, IndexedFile] = {}
-
-    @cached_property
-    def table(self) -> TableColumns:
-        """The table's columns; finding them opens some files."""
-        return self._table()
 
     @property
     def sources(self) -> tuple[FooterRowGroups, PageIndexes]:
@@ -318,51 +380,64 @@ def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bo
     return bool(units.first_row[at] == first and units.rows[at] == stop - first)
 
 
-# Number of files, spread over the listing, whose schemas give the table's.
-_SAMPLE = 16
-
-
 class Engine:
     """Opened files and the schema of the files of one table."""
 
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self.files = OpenFiles(storage, storage_options)
-        self._columns: tuple[Listing, pa.Schema, TableColumns] | None = None
+        self._schema: tuple[Listing, TableSchema] | None = None
 
-    def columns(
-        self, listing: Listing, canonical: pa.Schema, partitions: PartitionColumns
-    ) -> TableColumns:
-        """The table's columns; ``canonical`` is the schema that predicates are bound to."""
-        known = self._columns
-        if known is not None and known[1].equals(canonical) and known[0].same_files(listing):
-            return known[2]
-        found = TableColumns.of(canonical, self._arrow(listing, canonical), partitions)
-        self._columns = listing, canonical, found
-        return found
+    def schema(self, listing: Listing, facts: KnownSchemas | None = None) -> TableSchema:
+        """The schema of all files of ``listing``: from ``facts`` where they know it, else from the
+        footers, which are opened together and stay open.
 
-    def _arrow(self, listing: Listing, canonical: pa.Schema) -> pa.Schema:
-        """The Arrow types of the files where they agree, else the canonical types."""
+        Files that cannot be opened are passed over: reading them reports the error. If none can,
+        the first one's error is raised. ``UnsupportedError`` where types do not merge. An empty
+        listing has an empty schema.
+        """
+        if self._schema is not None and self._schema[0].same_files(listing):
+            return self._schema[1]
         n = len(listing)
-        spread = sorted({round(i * (n - 1) / max(_SAMPLE - 1, 1)) for i in range(min(n, _SAMPLE))})
-        fields: dict[str, pa.Field] = {}
-        differ: set[str] = set()
-        for file in self.files.open([listing.object_id(at) for at in spread]):
-            if isinstance(file, Exception):
-                continue
-            for each in file.schema:
-                known = fields.setdefault(each.name, each.with_nullable(True))
-                if known.type != each.type:
-                    differ.add(each.name)
-        made = []
-        for each in canonical:
-            found = fields.get(each.name)
-            if found is None or each.name in differ:
-                found = pa.field(each.name, each.type)
-            made.append(found.remove_metadata())
-        return pa.schema(made)
+        found: dict[FileSchema, str] = {}
+        if facts is not None:
+            number = facts.number
+            used, first = np.unique(number[number >= 0], return_index=True)
+            where = np.flatnonzero(number >= 0)[first]
+            for each, at in zip(used.tolist(), where.tolist(), strict=True):
+                found.setdefault(facts.schemas[each], listing.paths[at])
+            left = np.flatnonzero(number < 0).tolist()
+        else:
+            left = list(range(n))
+        failures: list[Exception] = []
+        for at, file in zip(
+            left, self.files.open([listing.object_id(i) for i in left]), strict=True
+        ):
+            try:
+                if isinstance(file, Exception):
+                    raise file
+                found.setdefault(file.file_schema, listing.paths[at])
+            except (SkipstoneError, OSError, ValueError, LookupError) as error:
+                failures.append(_said(error, listing.paths[at]))
+        if failures and not found:
+            raise failures[0]
+        in_order = sorted(found.items(), key=lambda each: each[1])
+        made = TableSchema(
+            merged=merge_schemas([(path, schema) for schema, path in in_order]),
+            distinct=len(found),
+            files_total=n,
+            from_facts=n - len(left),
+            from_footers=len(left) - len(failures),
+        )
+        if not failures:
+            self._schema = listing, made
+        return made
 
     def footers(
-        self, listing: Listing, canonical: pa.Schema, partitions: PartitionColumns
+        self,
+        listing: Listing,
+        schema: FileSchema,
+        partitions: PartitionColumns,
     ) -> Footers:
-        """The footers of these files; none is opened yet."""
-        return Footers(self.files, listing, lambda: self.columns(listing, canonical, partitions))
+        """The footers of these files; none is opened yet. ``schema`` is that of all files; its
+        canonical types are those that predicates are bound to."""
+        return Footers(self.files, listing, TableColumns.of(schema, partitions))

@@ -14,6 +14,7 @@ it would have the footer's key, whatever key its index has.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import uuid
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from .part_columns import (
     REASONS,
     ROW_GROUPS,
     ROWS,
+    SCHEMA,
     SIDECARS,
     SIZE,
     UNIT,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
     from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
+    from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import Storage
 
     from .encrypted_packs import Segment
@@ -79,6 +82,7 @@ class FileFacts:
       reported and not stored, since keys or other settings may remove them;
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
     - ``row_groups``: number of row groups of a Parquet file;
+    - ``schema``: the columns of a Parquet file, where they may be stored;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
     - ``too_fresh``: left out because the file may still change; ``error`` says so too;
@@ -93,6 +97,7 @@ class FileFacts:
     footer_length: int | None = None
     page_index: tuple[int, int] | None = None
     row_groups: int | None = None
+    schema: FileSchema | None = None
     container: bytes | None = None
     pm: bytes | None = None
     error: str | None = None
@@ -172,6 +177,8 @@ def _part(
     fields: Sequence[FactField],
     target: PartTarget,
 ) -> tuple[str, memoryview]:
+    coded: dict[FileSchema, str] = {}
+    texts = [_text_of(fact.schema, coded) for fact in facts]
     columns = {
         OBJ_NAME: [f"{fact.id.path}#{_milliseconds(fact)}" for fact in facts],
         PATH: [fact.id.path for fact in facts],
@@ -186,6 +193,7 @@ def _part(
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
         ROW_GROUPS: [fact.row_groups for fact in facts],
+        SCHEMA: [text and _name_of(text) for text in texts],
         **_places(facts, PackWriter(target), definitions),
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
@@ -196,7 +204,21 @@ def _part(
         arrays.append(pa.array(counts, pa.int64()))
     limit = target.inline_limit if any(column.sidecar for column in fields) else None
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(fields)))])
-    return encode_part(table, fields, limit, target.encryption)
+    schemas = {_name_of(text): text for text in texts if text is not None}
+    return encode_part(table, fields, limit, target.encryption, schemas=schemas)
+
+
+def _text_of(schema: FileSchema | None, coded: dict[FileSchema, str]) -> str | None:
+    if schema is None:
+        return None
+    if schema not in coded:
+        coded[schema] = schema.to_text()
+    return coded[schema]
+
+
+def _name_of(text: str) -> str:
+    """The name of a schema in a part; see ``part_columns``."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _places(

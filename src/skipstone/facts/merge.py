@@ -19,7 +19,17 @@ import pyarrow.compute as pc
 
 from skipstone.errors import FormatError
 
-from .part_columns import IDENTITY, OWN, PATH, REASONS, SIDECARS, integers, nonnull, place_columns
+from .part_columns import (
+    IDENTITY,
+    OWN,
+    PATH,
+    REASONS,
+    SCHEMA,
+    SIDECARS,
+    integers,
+    nonnull,
+    place_columns,
+)
 from .part_writer import encode_part
 
 if TYPE_CHECKING:
@@ -113,7 +123,12 @@ def merge(
         arrays.append(_pick(values, newest[order]))
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(chosen)))])
     limits = [each.part.inline_limit for each in inputs if each.part.inline_limit is not None]
-    name, data = encode_part(table, chosen, limits[-1] if limits else None, encryption)
+    limit = limits[-1] if limits else None
+    used = set(table[SCHEMA].unique().to_pylist())
+    schemas = {
+        name: text for each in inputs for name, text in each.part.schemas.items() if name in used
+    }
+    name, data = encode_part(table, chosen, limit, encryption, schemas=schemas)
     return Merged(replaced=replaced, name=name, data=data, rows=count)
 
 

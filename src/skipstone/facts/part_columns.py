@@ -11,6 +11,7 @@ One row per data file:
 | ``skipstone_reasons`` | map | index -> why it was left out |
 | ``skipstone_footer_length`` … | int64 | the Parquet footer; offset and length of its page index |
 | ``skipstone_row_groups`` | int64 | row groups of a Parquet file |
+| ``skipstone_schema`` | string | name of the file's schema in the footer, null unknown |
 | ``skipstone_<container, pm>_…`` | | where a sidecar lies: pack, offset, length, or inline |
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
 | ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
@@ -27,6 +28,9 @@ Its values and the place of the sidecar are always taken from one row together.
 In an encrypted part (``parts.py``) an index and null counts also have ``"key_metadata"``, the label
 of their key: within ``index``, and next to ``nulls``.
 Unknown keys of an entry and unknown columns are kept through every rewrite.
+``"schemas"`` has the schemas of the files by name: the first 16 bytes of the SHA-256 of a text
+(``FileSchema.to_text``), in hex, and the text. A part in the clear has no schema of a file whose
+footer is encrypted.
 Next to ``fields`` there may be ``"inline_limit"``: the build stored sidecars of up to this many
 bytes in the facts. Later builds and refreshes use the value of the newest part that has one.
 """
@@ -58,6 +62,7 @@ UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerp
 ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
 FOOTER_LENGTH = "skipstone_footer_length"
 ROW_GROUPS = "skipstone_row_groups"
+SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
 
@@ -87,6 +92,7 @@ def _own() -> dict[str, pa.DataType]:
         PAGE_INDEX_OFFSET: number,
         PAGE_INDEX_LENGTH: number,
         ROW_GROUPS: number,
+        SCHEMA: text,
     }
     for sidecar in SIDECARS:
         pack, offset, length, inline = place_columns(sidecar)

@@ -70,6 +70,7 @@ class Part:
     schema: pa.Schema
     fields: tuple[FactField, ...]
     inline_limit: int | None = None
+    schemas: Mapping[str, str] = field(default_factory=dict)
     encryption: StoreEncryption | None = None
     opened: DecryptedFooter | None = field(default=None, repr=False)
     group: int | None = None
@@ -292,9 +293,17 @@ def open_part(
             if each.name not in OWN
         ),
         inline_limit=limit if type(limit) is int and limit >= 0 else None,
+        schemas=_texts(document.get("schemas")),
         encryption=encryption,
         opened=opened,
     )
+
+
+def _texts(found: object) -> dict[str, str]:
+    """The entries of ``found`` that are texts."""
+    if not isinstance(found, dict):
+        return {}
+    return {str(name): text for name, text in found.items() if isinstance(text, str)}
 
 
 def _open_encrypted(

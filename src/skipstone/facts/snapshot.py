@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
+from skipstone.pruning.table_schema import KnownSchemas
 
 from .index_encryption import IndexEncryption
 from .match import FileMatch, Identities, match_files
@@ -32,6 +33,7 @@ from .part_columns import (
     PATH,
     ROW_GROUPS,
     ROWS,
+    SCHEMA,
     SIZE,
     UNIT,
     integers,
@@ -417,6 +419,18 @@ class MatchedFacts(FileMatch):
                 for piece in self.snapshot.values(other):
                     found[piece.at] = integers(piece.values, -1)
         return np.maximum(found, -1)
+
+    @cached_property
+    def schemas(self) -> KnownSchemas | None:
+        """The schemas of the files, by the newest fact row that has one; ``None`` without any."""
+        if not any(part.schemas for part in self.snapshot.parts):
+            return None
+        names = self.snapshot.own(SCHEMA).combine_chunks()
+        texts = {name: text for part in self.snapshot.parts for name, text in part.schemas.items()}
+        known, errors = KnownSchemas.of(names, texts, self.file_of_row, len(self.listing))
+        for name, error in errors.items():
+            self._unusable.setdefault(Reason.of_error(f"schema {name}", error))
+        return known
 
     # -- sidecars ---------------------------------------------------------------------------------
 

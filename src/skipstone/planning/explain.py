@@ -138,6 +138,9 @@ class Explanation:
         files = "" if _is_of_one_file(plan) else f"{plural(plan.files_total, 'file')}   "
         head = f"{'table' if files else 'file'} {plan.table}   {files}{size(plan.bytes_total)}   "
         lines = [head + _freshness(plan), f"where {plan.predicate}"]
+        if plan.schema is not None and (plan.schema.from_footers or plan.schema.distinct > 1):
+            took = duration(plan.milliseconds.get("schema", 0.0))
+            lines.append(f"  schemas of the files: {plan.schema}, in {took}")
         rows = _rows(plan)
         # Empty columns are left out.
         filled = [column for column in zip(*rows, strict=True) if any(column)]

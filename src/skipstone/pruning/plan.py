@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Listing
 
     from . import Level, Reason, RowSet
+    from .table_schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,8 @@ class PlannedFile:
 class Plan:
     """See the module. Arrays are over the files of ``listing``, in its order.
 
-    ``coverage`` is set for a table that was opened for its readable partitions only.
+    ``coverage`` is set for a table that was opened for its readable partitions only. ``schema``
+    says how the schema of the table was found, where this plan needed it.
     """
 
     table: str
@@ -154,6 +156,7 @@ class Plan:
     sidecars: int = 0
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     coverage: Coverage | None = None
+    schema: TableSchema | None = None
 
     @property
     def files_total(self) -> int:
@@ -283,6 +286,7 @@ class Plan:
             },
             **({"sidecars": self.sidecars} if self.sidecars else {}),
             **({} if self.coverage is None else {"partitions": self.coverage.to_dict()}),
+            **({} if self.schema is None else {"schema": self.schema.to_dict()}),
             "requests": self.requests,
             "steps": [step.to_dict() for step in self.steps],
             "reasons": [str(reason) for reason in self.reasons],

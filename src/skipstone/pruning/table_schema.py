@@ -5,37 +5,44 @@ it is there: it alone knows collations and intervals. Otherwise the physical sch
 not the ``ARROW:schema`` that Arrow writers leave beside it: INT96 is an instant, a duration is a
 bigint.
 
-Without a declared schema a table's is found from a spread sample of its footers, widened where they
-differ and exactly widen, and from all footers only when a column that was asked for is in none.
+The schema of a table is merged from those of all its files (``merge_schemas``), so it does not
+depend on which file is listed first, nor on an index.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+import base64
+import json
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.human import of_total, plural
 from skipstone.predicate.types import (
     TIMESTAMP,
     MapKey,
+    column_name,
     column_path,
     schema_from_spark,
+    spark_type,
     value_of_key,
 )
 
 from .column_types import widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from skipstone.storage import Listing
+    from numpy.typing import NDArray
 
 
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
-_SAMPLE = 16
 
 
 def file_schema(source: Any, path: str) -> pa.Schema:
@@ -134,68 +141,219 @@ def schema_of_columns(columns: Mapping[str, pa.Field]) -> pa.Schema:
     return pa.schema(fields(nested))
 
 
-def sampled(n: int) -> list[int]:
-    """Of so many files those that are looked at first."""
-    return sorted({round(i * (n - 1) / max(_SAMPLE - 1, 1)) for i in range(min(n, _SAMPLE))})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSchema:
+    """The columns of a file, or of all files: ``arrow`` has the types in which rows are returned,
+    ``spark`` the canonical types that predicates and indexes see."""
 
+    arrow: pa.Schema
+    spark: pa.Schema
 
-def table_schema(
-    listing: Listing, open_file: Callable[[str], Any], needed: Collection[str] = ()
-) -> pa.Schema:
-    """The schema of all files of ``listing``; ``needed`` are columns that should be in it.
+    def to_text(self) -> str:
+        """JSON of two Arrow IPC schemas in base64; ``spark`` is null where it equals ``arrow``."""
+        same = self.spark.equals(self.arrow, check_metadata=True)
+        return json.dumps([_coded(self.arrow), None if same else _coded(self.spark)])
 
-    ``open_file`` gives a seekable file for a path. Files that cannot be read are passed over; if
-    none can, the first one's ``FormatError`` is raised. An empty listing has an empty schema.
-    """
-    n, spread = len(listing), sampled(len(listing))
-    schemas, failures = _read(listing, spread, open_file)
-    merged = _merge(schemas)
-    if any(find_field(merged, column) is None for column in needed):
-        rest = sorted(set(range(n)) - set(spread))
-        more, failed = _read(listing, rest, open_file)
-        merged, failures = _merge([*schemas, *more]), [*failures, *failed]
-    if not len(merged) and failures:
-        raise failures[0]
-    return merged
-
-
-def _read(
-    listing: Listing, ordinals: Collection[int], open_file: Callable[[str], Any]
-) -> tuple[list[pa.Schema], list[FormatError]]:
-    def one(path: str) -> pa.Schema | FormatError:
+    @classmethod
+    def from_text(cls, text: str) -> FileSchema:
+        """What ``to_text`` wrote; ``FormatError`` for other text."""
         try:
-            with open_file(path) as source:
-                return file_schema(source, path)
-        except FormatError as error:
-            return error
-        except OSError as error:
-            return FormatError(f"not readable: {error}", file=path)
+            arrow, spark = json.loads(text)
+            read = _decoded(arrow)
+            return cls(arrow=read, spark=read if spark is None else _decoded(spark))
+        except (ValueError, TypeError, OSError, pa.ArrowException) as error:
+            raise FormatError(f"not the schema of a file ({error})") from error
 
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        found = list(pool.map(one, [listing.paths[i] for i in ordinals]))
-    return (
-        [item for item in found if isinstance(item, pa.Schema)],
-        [item for item in found if isinstance(item, FormatError)],
+
+def _coded(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def _decoded(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class KnownSchemas:
+    """The schemas of files that need not be opened for it: ``number`` is, for each file of a
+    listing, the position of its schema in ``schemas``, -1 where it is not known."""
+
+    number: NDArray[np.int64]
+    schemas: Sequence[FileSchema]
+
+    @classmethod
+    def of(
+        cls,
+        names: pa.Array,
+        texts: Mapping[str, str],
+        file_of_row: NDArray[np.int64],
+        files: int,
+    ) -> tuple[KnownSchemas, dict[str, FormatError]]:
+        """The schemas that rows name, the newest row last; ``file_of_row`` is -1 for a row about no
+        file. ``texts`` are the schemas by name; the second result says which cannot be read."""
+        encoded = names.dictionary_encode()
+        schemas: list[FileSchema] = []
+        errors: dict[str, FormatError] = {}
+        at = np.full(len(encoded.dictionary) + 1, -1, np.int64)  # the last one for null
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            try:
+                schemas.append(FileSchema.from_text(texts.get(name, "")))
+            except FormatError as error:
+                errors[name] = error
+            else:
+                at[code] = len(schemas) - 1
+        numbers = at[np.asarray(encoded.indices.fill_null(-1), np.int64)]
+        rows = np.flatnonzero((file_of_row >= 0) & (numbers >= 0))
+        number = np.full(files, -1, np.int64)
+        number[file_of_row[rows]] = numbers[rows]  # of equal indexes NumPy keeps the last
+        return cls(number=number, schemas=schemas), errors
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TableSchema:
+    """The schema ``merged`` of all files of a listing, and how it was found: of ``files_total``
+    files ``from_facts`` had it in their facts, ``from_footers`` were opened, and the others cannot
+    be read. ``distinct`` is the number of different schemas."""
+
+    merged: FileSchema
+    distinct: int
+    files_total: int
+    from_facts: int
+    from_footers: int
+
+    def __str__(self) -> str:
+        total = of_total(self.from_facts, self.files_total, "files")
+        lost = self.files_total - self.from_facts - self.from_footers
+        unknown = f", {lost:,} not readable" if lost else ""
+        footers = plural(self.from_footers, "footer")
+        return f"{self.distinct:,} distinct: facts know {total}, {footers} read{unknown}"
+
+    def to_dict(self) -> dict[str, int]:
+        """As JSON-ready values."""
+        return {
+            "distinct": self.distinct,
+            "files": self.files_total,
+            "from_facts": self.from_facts,
+            "from_footers": self.from_footers,
+        }
+
+
+def merge_schemas(files: Sequence[tuple[str, FileSchema]]) -> FileSchema:
+    """The schema of a table with these files, pairs of a path and the schema of that file.
+
+    Columns are those of the first file, then those that later files add, at each level of structs;
+    names match without case, and have the spelling of the first file. A column gets the one type of
+    all files that each of the others widens to (``column_types.widens``), whatever their order. A
+    type that only nulls have widens to any. ``UnsupportedError`` names two files whose types do not
+    merge. The types of ``arrow`` are those of the files where they agree, else the canonical ones.
+    """
+    spark = _merged([(list(each.spark), path) for path, each in files], ())
+    arrow = _arrow_fields([list(each.arrow) for _, each in files], spark)
+    return FileSchema(arrow=pa.schema(arrow), spark=pa.schema(spark))
+
+
+_Found: TypeAlias = "list[tuple[pa.Field, str]]"
+
+
+def _merged(files: Sequence[tuple[Sequence[pa.Field], str]], above: tuple[str, ...]) -> list[Any]:
+    groups: dict[str, _Found] = {}
+    spelled = _by_case([fields for fields, _ in files])
+    for fields, path in files:
+        for field in fields:
+            groups.setdefault(spelled(field.name), []).append((field, path))
+    return [_one(found, (*above, found[0][0].name)) for found in groups.values()]
+
+
+def _by_case(files: Sequence[Sequence[pa.Field]]) -> Callable[[str], str]:
+    """A key under which names are one column: without case, but for names that differ in nothing
+    else within a file."""
+    doubled: set[str] = set()
+    for fields in files:
+        lower = Counter(field.name.lower() for field in fields)
+        doubled.update(name for name, count in lower.items() if count > 1)
+    return lambda name: name if name.lower() in doubled else name.lower()
+
+
+def _one(found: _Found, column: tuple[str, ...]) -> pa.Field:
+    first = found[0][0]
+    types = list(dict.fromkeys(field.type for field, _ in found))
+    if len(types) == 1:
+        type = types[0]
+    elif all(map(pa.types.is_struct, types)):
+        type = pa.struct(_merged([(list(field.type), path) for field, path in found], column))
+    elif all(map(_is_list, types)):
+        elements = [(field.type.value_field.with_name("element"), path) for field, path in found]
+        type = pa.list_(_one(elements, (*column, "element")))
+    elif all(map(pa.types.is_map, types)):
+        keys = [(field.type.key_field, path) for field, path in found]
+        items = [(field.type.item_field, path) for field, path in found]
+        item = _one(items, (*column, "value"))
+        type = pa.map_(_one(keys, (*column, "key")).type, item.type)
+    else:
+        type = _widest(found, column)
+    metadata: dict[bytes, bytes] = {}
+    for field, _ in found:
+        metadata = {**(field.metadata or {}), **metadata}
+    return pa.field(first.name, type, True, metadata=metadata or None)
+
+
+def _is_list(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type))
+
+
+def _widest(found: _Found, column: tuple[str, ...]) -> pa.DataType:
+    """The type that all others widen to."""
+    seen: dict[pa.DataType, str] = {}
+    for field, path in found:
+        if not pa.types.is_null(field.type):
+            seen.setdefault(spark_type(field.type) or field.type, path)
+    for type in seen:
+        if all(_fits(other, type) for other in seen):
+            return type
+    # Types that widen to each other pair by pair have a widest one, so such a pair exists.
+    (one, first), (other, second) = next(
+        pair
+        for pair in combinations(seen.items(), 2)
+        if not (_fits(pair[0][0], pair[1][0]) or _fits(pair[1][0], pair[0][0]))
+    )
+    raise UnsupportedError(
+        f"the types of column {column_name(column)} do not merge: {one} in {first}, {other} in"
+        f" {second}",
+        hint="read the files of one type by themselves, or rewrite those of the other",
     )
 
 
-def _merge(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    merged: dict[str, pa.Field] = {}
-    for schema in schemas:
-        for field in schema:
-            known = merged.get(field.name)
-            merged[field.name] = field if known is None else _wider(known, field)
-    return pa.schema(list(merged.values()))
+def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    if narrow == wide:
+        return True
+    if spark_type(narrow) is None or spark_type(wide) is None or pa.types.is_duration(wide):
+        return False
+    return widens(narrow, wide)
 
 
-def _wider(a: pa.Field, b: pa.Field) -> pa.Field:
-    """The field that both fit into; the first where they do not."""
-    if a.type == b.type:
-        return a
-    if pa.types.is_struct(a.type) and pa.types.is_struct(b.type):
-        inner = _merge([pa.schema(list(a.type)), pa.schema(list(b.type))])
-        return pa.field(a.name, pa.struct(list(inner)), True, metadata=a.metadata)
-    try:
-        return b if widens(a.type, b.type) else a
-    except (KeyError, AttributeError):
-        return a
+def _arrow_fields(
+    files: Sequence[Sequence[pa.Field]], merged: Sequence[pa.Field]
+) -> list[pa.Field]:
+    """The fields of ``merged``, with Arrow's types where those of all files are equal."""
+    spelled = _by_case(files)
+    groups: dict[str, list[pa.Field]] = {}
+    for fields in files:
+        for field in fields:
+            groups.setdefault(spelled(field.name), []).append(field)
+    return [
+        pa.field(field.name, _arrow_type(groups.get(spelled(field.name), []), field.type))
+        for field in merged
+    ]
+
+
+def _arrow_type(found: Sequence[pa.Field], merged: pa.DataType) -> pa.DataType:
+    types = list(dict.fromkeys(field.type for field in found))
+    if len(types) == 1:
+        return types[0]
+    if types and all(map(pa.types.is_struct, [*types, merged])):
+        return pa.struct(_arrow_fields([list(each) for each in types], list(merged)))
+    if types and all(map(_is_list, [*types, merged])):
+        element = _arrow_type([each.value_field for each in types], merged.value_type)
+        return pa.list_(pa.field("element", element))
+    return merged

@@ -274,7 +274,7 @@ class ScanTask:
         """The rows, piece by piece."""
         storage = open_storage(self.plan.table, self.storage_options)
         engine = Engine(storage, self.storage_options)
-        footers = Footers(engine.files, self.plan.listing, lambda: self.table)
+        footers = Footers(engine.files, self.plan.listing, self.table)
         reader = TableReader(footers, self.tree, self.columns)
         if self.rows is not None:
             footers.open(np.unique(self.rows[0]).tolist())

@@ -30,7 +30,7 @@ from skipstone.pruning.table_schema import spelled_path
 from skipstone.storage import open_storage
 from skipstone.xskipper.store import remove_plaintext
 
-from .file_format import ParquetFormat, bound
+from .file_format import bound
 from .open_table import OpenTable
 
 if TYPE_CHECKING:
@@ -164,9 +164,8 @@ def _run_build(
     started = time.perf_counter()
     write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
-    if isinstance(table.file_format, ParquetFormat):
-        table.file_format.decryption = settings.decryption
-    wanted, schema = _checked(table, listing, wanted, spark)
+    with table.opened_with(settings.decryption):
+        wanted, schema = _checked(table, listing, wanted, spark)
     locked: list[Reason] = []
     if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
@@ -284,8 +283,7 @@ def _checked(
     Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
     for a type that a kind does not support, or a partition column.
     """
-    needed = [index.column for index in wanted]
-    schema = table.file_format.schema(listing, needed, spark, table.store)
+    schema = table.file_columns(listing, spark)
     partitions = PartitionColumns.of_paths(table.path, listing.paths).values
     spelled = []
     for index in wanted:

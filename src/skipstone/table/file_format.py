@@ -9,20 +9,16 @@ facts are stored, the job that builds facts, and how plain Spark reads the files
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from skipstone.build.job import BuildJob, Outcome, run_here
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.execution.open_files import SummaryFooters
-from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.parquet.encryption.open_footer import footer_in_clear
-from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
-from skipstone.pruning.table_schema import sampled, schema_of_columns, table_schema
-from skipstone.questdb.txn_snapshot import TxnListing, opener
+from skipstone.pruning.table_schema import schema_of_columns
 from skipstone.rewrite.file_jobs import bound_to, given
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -45,70 +41,10 @@ class ParquetFormat:
         self.summary = SummaryFooters(root, storage)
         #: the keys of a running build
         self.decryption: Decryption | None = None
-        self._known: tuple[Listing, frozenset[str], pa.Schema] | None = None
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
         """None: the values of a Parquet file depend on the file only."""
         return None
-
-    def schema(
-        self,
-        listing: Listing,
-        needed: Collection[str],
-        spark: SparkSession | None,
-        store: Store,
-    ) -> pa.Schema:
-        """The schema from the footers (a snapshot's, if the listing is one), read again only when
-        the files have changed."""
-        known, wanted = self._known, frozenset(needed)
-        if known is not None and wanted <= known[1] and known[0].same_files(listing):
-            return known[2]
-        if isinstance(listing, TxnListing):
-            found = table_schema(listing, opener(listing, self.storage), needed)
-        else:
-            opened: Callable[[str], Any] = self._open
-            if not self.keys:
-                opened = self.summary.opener(listing, sampled(len(listing)), self._open)
-            try:
-                found = table_schema(listing, opened, needed)
-            except FormatError as error:
-                raise self._locked(error) from None
-        self._known = listing, wanted, found
-        return found
-
-    def _open(self, path: str) -> Any:
-        """A file whose footer is read."""
-        decryption = self.keys.get() if self.decryption is None else self.decryption
-        source = self.storage.open(path)
-        if decryption is None:
-            return source
-        footer = None
-        try:
-            footer = footer_in_clear(
-                source, path, decryption, lambda: self.storage.read(key_material_path(path))
-            )
-        except FormatError:
-            raise
-        except SkipstoneError as error:
-            raise FormatError(error.message, file=path, hint=error.hint) from error
-        finally:
-            # The decrypted footer is another file, in memory.
-            if footer is not source:
-                source.close()
-        return footer
-
-    def _locked(self, error: FormatError) -> SkipstoneError:
-        """The cause of a file that cannot be read."""
-        if isinstance(error.__cause__, KeyUnavailableError):
-            return error.__cause__
-        if error.file is not None and not self.keys and self.decryption is None:
-            try:
-                _, tail = self.storage.read_tail(error.file, len(MAGIC_ENCRYPTED))
-            except OSError:
-                return error
-            if bytes(tail) == MAGIC_ENCRYPTED:
-                return self.keys.none_given(error.file)
-        return error
 
     def execute(
         self,
@@ -154,13 +90,7 @@ class SparkFormat:
         # Facts without a fingerprint are not of this format.
         return str(known[-1]) if len(known) else "not known"
 
-    def schema(
-        self,
-        listing: Listing,
-        needed: Collection[str],
-        spark: SparkSession | None,
-        store: Store,
-    ) -> pa.Schema:
+    def schema(self, spark: SparkSession | None, store: Store) -> pa.Schema:
         """The schema that the session's reader finds; without a session, the indexed columns."""
         if spark is not None:
             return self._open(spark).schema

@@ -11,11 +11,12 @@ not change.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.execution import Engine
 from skipstone.facts.location import KeyedLocation
 from skipstone.facts.xskipper_store import find_store
@@ -33,7 +34,7 @@ from skipstone.storage import open_storage, table_format
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.predicate.dnf import Filter
+    from skipstone.pruning.table_schema import TableSchema
     from skipstone.questdb.txn_snapshot import PartitionFile
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
@@ -166,11 +168,41 @@ class OpenTable:
             return None
         return self._adjacent.rows_of(listing, columns, containers)
 
+    @contextmanager
+    def opened_with(self, decryption: Decryption | None) -> Iterator[None]:
+        """Opens files with these keys in place of the table's; what was opened is not kept."""
+        files = self.file_format
+        if not isinstance(files, ParquetFormat) or decryption == self.keys.get():
+            yield
+            return
+        self.__dict__.pop("engine", None)
+        files.decryption = decryption
+        try:
+            yield
+        finally:
+            files.decryption = None
+            self.__dict__.pop("engine", None)
+
+    def file_schema(self, listing: Listing) -> TableSchema:
+        """The schema of all Parquet files of ``listing``, and how it was found."""
+        try:
+            return self.engine.schema(listing, self.match(listing).schemas)
+        except KeyUnavailableError as error:
+            if self.keys or self.require_parquet().decryption is not None:
+                raise
+            raise self.keys.none_given(listing.paths[0]) from error
+
+    def file_columns(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
+        """The columns in the files, in canonical types."""
+        if isinstance(self.file_format, SparkFormat):
+            return self.file_format.schema(spark, self.store)
+        return self.file_schema(listing).merged.spark
+
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
         import pyarrow as pa
 
-        schema = self.file_format.schema(listing, (), spark, self.store)
+        schema = self.file_columns(listing, spark)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
         # Where a folder and the files both have a column, Spark takes the folder's value.
         folders = {name.lower() for name in partitions.values}
@@ -195,13 +227,13 @@ class OpenTable:
             engine.files.opening = self.txn.opening
         elif not self.keys:
             engine.files.summary = files.summary
-        if self.keys:
-            opening, keys = engine.files.opening, self.keys
+        opening = engine.files.opening
 
-            def with_keys(id: ObjectId) -> Mapping[str, Any]:
-                return {**opening(id), "decryption": keys.get()}
+        def with_keys(id: ObjectId) -> Mapping[str, Any]:
+            keys = self.keys.get() if files.decryption is None else files.decryption
+            return opening(id) if keys is None else {**opening(id), "decryption": keys}
 
-            engine.files.opening = with_keys
+        engine.files.opening = with_keys
         return engine
 
 

@@ -29,7 +29,7 @@ from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
-from skipstone.pruning.table_schema import find_field, spelled_path
+from skipstone.pruning.table_schema import FileSchema, spelled_path
 from skipstone.questdb.txn_snapshot import TxnListing
 from skipstone.storage.listing import SUMMARY
 
@@ -110,9 +110,11 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         partitions = txn.partitions(listing)
     lap("matching")
     expr, text = _parsed(request.where)
-    schema = request.schema
+    schema, found = request.schema, None
     if schema is None:
-        schema = _bindable(table, listing, matched, request.spark)
+        schema = table.schema(listing, request.spark)
+        found = table.file_schema(listing) if table.is_parquet else None
+        lap("schema")
     zone, ansi = request.time_zone, request.ansi
     tree = bind(expr, schema, session_zone=zone, ansi=ansi, text=text, map_keys=True)
     lap("binding")
@@ -144,32 +146,19 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     if query is None:
         return TableScan(plan)
     reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))
-    return TableScan(replace(plan, reasons=reasons), replace(query, bounds=_file_bounds(matched)))
+    return TableScan(
+        replace(plan, reasons=reasons, schema=found),
+        replace(query, bounds=_file_bounds(matched, partitions)),
+    )
 
 
-def _bindable(
-    table: OpenTable, listing: Listing, matched: MatchedFacts, spark: SparkSession | None
-) -> pa.Schema:
-    """The table's schema, and indexed columns that no sampled file has."""
-    import pyarrow as pa
-
-    schema = table.schema(listing, spark)
-    extra = {}
-    for definition in matched.snapshot.definitions:
-        for field in definition.types:
-            path = column_path(field.name)
-            known = find_field(schema, field.name) is not None or len(path) > 1
-            # A Bloom filter of Xskipper does not have the type of its column.
-            if not known and not pa.types.is_null(field.type):
-                extra[field.name] = field
-    return pa.schema([*schema, *extra.values()])
-
-
-def _file_bounds(matched: MatchedFacts) -> FileBounds:
+def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBounds:
     """Bounds of a column over all files, from ``minmax``; not from stores of Xskipper."""
+    # Where a folder and the files both have a column, Spark takes the folder's value.
+    folders = {name.lower() for name in partitions.values}
 
     def bounds(column: str) -> Intervals | None:
-        if not matched.snapshot.in_batches:
+        if not matched.snapshot.in_batches or column_path(column)[0].lower() in folders:
             return None
         for index in matched.evidence({column}):
             if isinstance(index, MinMax) and index.column == column and index.stored is not None:
@@ -252,8 +241,11 @@ def _query(
         raise ValueError(f"limit is 0 or more, not {limit}")
     if columns is not None:
         output_schema(schema, columns)
+    types = FileSchema(arrow=schema, spark=schema)
+    if request.schema is None:
+        types = table.file_schema(listing).merged
     return TableQuery(
-        footers=table.engine.footers(listing, schema, partitions),
+        footers=table.engine.footers(listing, types, partitions),
         tree=tree,
         columns=None if columns is None else tuple(columns),
         orders=tuple(_orders(table, schema, request.order_by)),

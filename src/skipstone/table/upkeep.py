@@ -77,8 +77,8 @@ class UpkeepVerbs(OpenTable):
         listing = self.listing()
         keys = self.keys.get()
         schema = None
-        if isinstance(self.file_format, ParquetFormat) and self.txn is None and len(listing):
-            schema = self.file_format.schema(listing, (), None, self.store)
+        if isinstance(self.file_format, ParquetFormat) and len(listing):
+            schema = self.file_columns(listing)
         request = AdviceRequest(
             listing=listing,
             storage=self.storage,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
+    from skipstone.pruning.table_schema import FileSchema
 
     from .chunk_pages import ChunkKey
     from .opened_footer import OpenedFooter
@@ -172,6 +173,12 @@ class FileReader:
         """The Arrow schema that pyarrow gives for the file."""
         return self.selection.schema
 
+    @property
+    @names_its_file
+    def file_schema(self) -> FileSchema:
+        """The schema as Arrow and as Spark read it."""
+        return self.selection.file_schema
+
     @cached_property
     def selection(self) -> Selection:
         """Names to columns."""
@@ -232,10 +239,17 @@ class FileReader:
         or a ``RowSet``), ``None`` is all. Rows come in file order and once, whatever order the
         ranges are given in and however they overlap; rows past the end are left out.
         """
-        pieces = list(self.tables(self.selection.fields(columns), row_ranges))
+        return self.read_fields(self.selection.fields(columns), row_ranges)
+
+    @names_its_file
+    def read_fields(self, fields: Sequence[Field], row_ranges: RowRanges | None = None) -> pa.Table:
+        """The same rows of ``fields`` of the selection."""
+        pieces = list(self.tables(fields, row_ranges))
         if len(pieces) == 1:
             return pieces[0]
-        return pa.concat_tables(pieces) if pieces else self.selection.empty_table(columns)
+        if not pieces:
+            return pa.schema([each.field for each in fields], self.schema.metadata).empty_table()
+        return pa.concat_tables(pieces)
 
     @names_its_file
     def iter_rows(

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.arrow.arrow_types import arrow_schema
+from skipstone.parquet.arrow.arrow_types import arrow_schema, spark_schema
 from skipstone.parquet.format.schema import arrow_name
 from skipstone.predicate.types import column_name, column_path
+from skipstone.pruning.table_schema import FileSchema
 
 from .arrow_shape import Kind, Shape, shape_of
 
@@ -52,6 +53,7 @@ class _OfSchema:
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
+        self.file_schema: FileSchema | None = None
         self.fields: LruCache[tuple[str, ...] | None, tuple[Field, ...]] = LruCache(_REMEMBERED)
         self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[Field, ...]] = LruCache(_REMEMBERED)
 
@@ -100,6 +102,18 @@ class Selection:
                 self.tree, footer.schema_elements, footer.key_value_metadata
             )
         return known.schema
+
+    @cached_property
+    def file_schema(self) -> FileSchema:
+        """The same without metadata of the file, and as Spark reads it."""
+        known = self._of_schema
+        if known.file_schema is None:
+            pairs = self._footer.key_value_metadata
+            known.file_schema = FileSchema(
+                arrow=pa.schema([field.remove_metadata() for field in self.schema]),
+                spark=spark_schema(self.schema, self.tree, pairs),
+            )
+        return known.file_schema
 
     @cached_property
     def _leaf_types(self) -> dict[int, pa.DataType]:

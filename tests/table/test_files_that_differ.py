@@ -1,0 +1,230 @@
+"""Tables whose files differ: the schema is that of all files, whichever is listed first.
+
+Each test writes the files in every order, queries without an index, builds one, and queries again:
+rows and schema are the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skipstone import Table
+from skipstone.errors import SkipstoneError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+INT32 = pa.table({"v": pa.array([1, 2, None], pa.int32())})
+INT64 = pa.table({"v": pa.array([3, 3_000_000_000], pa.int64())})
+INT16 = pa.table({"v": pa.array([7, -7], pa.int16())})
+FLOAT = pa.table({"v": pa.array([0.5, float("nan")], pa.float32())})
+DOUBLE = pa.table({"v": pa.array([1e300, 0.1, -0.0])})
+
+
+def orders(
+    path: Path, files: Sequence[pa.Table], indexes: Sequence[str]
+) -> Iterator[Callable[[], Table]]:
+    """Tables of these files: each order of their names, without an index and with ``indexes``. Each
+    result opens the table anew."""
+    for number, order in enumerate(itertools.permutations(files)):
+        root = path / f"t{number}"
+        root.mkdir()
+        for at, content in enumerate(order):
+            pq.write_table(content, root / f"{at}.parquet")
+        opened = partial(Table, str(root))
+        yield opened
+        opened().build(indexes=indexes)
+        yield opened
+
+
+def values(table: Table, *args: Any, **options: Any) -> list[Any]:
+    return sorted(map(repr, table.query(*args, **options).column(0).to_pylist()))
+
+
+@pytest.mark.parametrize("index", ["v:minmax", "v:valuelist", "v:bloom", "v:bitmap"])
+def test_an_int_is_read_as_the_bigint_of_another_file(tmp_path: Path, index: str) -> None:
+    for opened in orders(tmp_path, [INT32, INT64, INT16], [index]):
+        assert opened().query("v > 2999999999").to_pydict() == {"v": [3_000_000_000]}
+        assert opened().count("v <= 2999999999") == 5
+        assert opened().count("v = 3000000000") == 1
+        assert opened().count("v <> 3000000000") == 5
+        assert opened().query().schema == pa.schema([("v", pa.int64())])
+        assert opened().max("v") == 3_000_000_000
+        assert opened().min("v") == -7
+        largest = opened().query(order_by="v desc", limit=2)
+        assert largest.to_pydict() == {"v": [3_000_000_000, 7]}
+
+
+def test_a_float_is_read_as_the_double_of_another_file(tmp_path: Path) -> None:
+    for opened in orders(tmp_path, [FLOAT, DOUBLE], ["v:minmax"]):
+        found = values(opened())
+        assert found == sorted(map(repr, [0.5, float("nan"), 1e300, 0.1, -0.0]))
+        assert opened().count("v = 0.1D") == 1
+        assert values(opened(), "v > 1e38") == ["1e+300", "nan"]
+
+
+def test_a_decimal_is_read_with_the_digits_of_another_file(tmp_path: Path) -> None:
+    narrow = pa.table({"v": pa.array([Decimal("1.25")], pa.decimal128(5, 2))})
+    wide = pa.table({"v": pa.array([Decimal("12345678.1234")], pa.decimal128(18, 4))})
+    for opened in orders(tmp_path, [narrow, wide], ["v:minmax"]):
+        assert opened().query("v < 2").to_pydict() == {"v": [Decimal("1.2500")]}
+        assert opened().query().schema.field("v").type == pa.decimal128(18, 4)
+
+
+def test_a_column_that_only_some_files_have_is_null_in_the_others(tmp_path: Path) -> None:
+    less = pa.table({"a": [1]})
+    more = pa.table({"a": [2], "b": ["x"]})
+    for opened in orders(tmp_path, [less, more], ["a:minmax", "b:valuelist"]):
+        assert opened().query("b = 'x'").to_pylist() == [{"a": 2, "b": "x"}]
+        assert opened().query("b is null").to_pylist() == [{"a": 1, "b": None}]
+        assert set(opened().query().schema.names) == {"a", "b"}
+
+
+def test_a_column_of_one_file_of_many_is_found(tmp_path: Path) -> None:
+    for at in range(40):
+        content = pa.table({"a": [at]})
+        if at == 19:
+            content = content.append_column("late", pa.array(["x"]))
+        pq.write_table(content, tmp_path / f"{at:02}.parquet")
+    assert Table(str(tmp_path)).query("late = 'x'").to_pylist() == [{"a": 19, "late": "x"}]
+
+
+def test_names_match_without_case_at_every_depth(tmp_path: Path) -> None:
+    one = pa.table({"Id": [1], "s": [{"a": 1}]})
+    other = pa.table({"id": [2], "S": [{"A": 2, "b": 3}]})
+    for opened in orders(tmp_path, [one, other], ["id:minmax", "s.a:minmax"]):
+        found = opened().query("s.a = 2 and ID = 2", columns=["s.a"])
+        assert [next(iter(row.values())) for row in found.to_pylist()] in ([{"a": 2}], [{"A": 2}])
+        rows = [tuple(row.values()) for row in opened().query("id >= 1").to_pylist()]
+        assert sorted(tuple(s.values()) for _, s in rows) in (
+            [(1, None), (2, 3)],
+            [(1, None), (2, 3)],
+        )
+
+
+def test_nested_fields_merge_in_structs_lists_and_maps(tmp_path: Path) -> None:
+    one = pa.table(
+        {
+            "l": [[{"a": 1}], None, []],
+            "m": pa.array(
+                [[("k", {"x": 1})], None, []],
+                pa.map_(pa.string(), pa.struct([("x", pa.int32())])),
+            ),
+        }
+    )
+    other = pa.table(
+        {
+            "l": [[{"a": 2, "b": "z"}]],
+            "m": pa.array(
+                [[("k", {"x": 2**40, "y": 1.5})]],
+                pa.map_(pa.string(), pa.struct([("x", pa.int64()), ("y", pa.float64())])),
+            ),
+        }
+    )
+    pq.write_table(one, tmp_path / "0.parquet")
+    pq.write_table(other, tmp_path / "1.parquet")
+    found = Table(str(tmp_path)).query()
+    assert found.column("l").to_pylist() == [[{"a": 1, "b": None}], None, [], [{"a": 2, "b": "z"}]]
+    assert found.column("m").to_pylist() == [
+        [("k", {"x": 1, "y": None})],
+        None,
+        [],
+        [("k", {"x": 2**40, "y": 1.5})],
+    ]
+
+
+def test_types_that_do_not_merge_name_both_files_and_both_types(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [1], "w": [1]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"v": ["x"], "w": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(UnsupportedError) as caught:
+        Table(str(tmp_path)).query("w = 1")
+    text = str(caught.value)
+    assert "column v" in text
+    assert "int64 in" in text
+    assert "string in" in text
+    assert "0.parquet" in text
+    assert "1.parquet" in text
+
+
+def test_explain_says_where_the_schema_is_from(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    pq.write_table(INT32, root / "0.parquet")
+    pq.write_table(INT64, root / "1.parquet")
+    table = Table(str(root))
+    text = str(table.explain("v = 3"))
+    assert "schemas of the files: 2 distinct: facts know 0 of 2 files, 2 footers read" in text
+    table.build(indexes=["v:minmax"])
+    again = Table(str(root)).explain("v = 3").to_dict()
+    assert again["schema"] == {"distinct": 2, "files": 2, "from_facts": 2, "from_footers": 0}
+    table.compact()
+    again = Table(str(root)).explain("v = 3").to_dict()
+    assert again["schema"] == {"distinct": 2, "files": 2, "from_facts": 2, "from_footers": 0}
+
+
+# -- nested columns by path -----------------------------------------------------------------------
+
+
+def test_a_field_that_a_struct_lacks_is_null_and_not_another_field(tmp_path: Path) -> None:
+    lacking = pa.table(
+        {"billing": [{"street": "a"}, None], "shipping": [{"zip": "S", "street": "b"}] * 2}
+    )
+    whole = pa.table({"billing": [{"street": "a", "zip": "B"}], "shipping": [{"zip": "T"}]})
+    for opened in orders(tmp_path, [lacking, whole], ["billing.zip:minmax"]):
+        found = opened().query(columns=["billing.zip", "shipping.zip"]).to_pylist()
+        assert sorted(map(repr, found)) == sorted(
+            map(
+                repr,
+                [
+                    {"billing": {"zip": None}, "shipping": {"zip": "S"}},
+                    {"billing": None, "shipping": {"zip": "S"}},
+                    {"billing": {"zip": "B"}, "shipping": {"zip": "T"}},
+                ],
+            )
+        )
+        assert opened().count("billing.zip = 'S'") == 0
+
+
+def test_a_dotted_name_is_not_a_path(tmp_path: Path) -> None:
+    for at in range(3):
+        content = pa.table({"x": [{"y": at}], "x.y": [at + 100]})
+        pq.write_table(content, tmp_path / f"{at}.parquet")
+    table = Table(str(tmp_path))
+    assert table.query("x.y = 1", columns=["x.y"]).to_pylist() == [{"x": {"y": 1}}]
+    assert table.query("`x.y` = 101", columns=["`x.y`"]).to_pylist() == [{"x.y": 101}]
+    assert table.query("x.y = 2").to_pylist() == [{"x": {"y": 2}, "x.y": 102}]
+    assert table.count("x.y = 101") == 0
+
+
+def test_a_name_that_fits_two_columns_is_an_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1], "A": [2]}), tmp_path / "0.parquet")
+    table = Table(str(tmp_path))
+    assert table.query(columns=["A"]).to_pylist() == [{"A": 2}]
+    pq.write_table(pa.table({"xy": [1], "XY": [2]}), tmp_path / "0.parquet")
+    with pytest.raises(SkipstoneError, match="ambiguous"):
+        Table(str(tmp_path)).query(columns=["Xy"])
+
+
+# -- columns that folders and files both have -----------------------------------------------------
+
+
+def test_extremes_of_a_column_of_the_folders_are_the_folders(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    for folder, value in ((1, 50), (2, 60)):
+        (root / f"p={folder}").mkdir(parents=True)
+        pq.write_table(pa.table({"p": [value], "v": [value]}), root / f"p={folder}/0.parquet")
+    table = Table(str(root))
+    assert (table.min("p"), table.max("p")) == (1, 2)
+    table.build(indexes=["v:minmax", "p:minmax"])
+    again = Table(str(root))
+    assert (again.min("p"), again.max("p")) == (1, 2)
+    assert again.query("p = 2").column("p").to_pylist() == [2]
+    assert (again.min("v"), again.max("v")) == (50, 60)
